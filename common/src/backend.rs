@@ -1,51 +1,73 @@
-//! Settings of a standalone workload that an activator needs, other than its addresses.
+//! Settings of a workload that an activator needs, other than its addresses.
 //!
-//! The autoscaler resolves the ZeroScaler, its target and its pods once and writes the result into the ZeroScaler's
-//! status. The activator reads it from there (`common_api::zeroscaler::BackendStatus` is the serialized form). Hosts
-//! and port numbers are not part of it: they are recorded where no tenant can write ([`crate::hosts`],
-//! [`crate::ports`]).
+//! The autoscaler derives them from the ZeroScaler, its Service and its pod template, and writes them into the
+//! ZeroScaler's status; serde's form of [`Backend`] is that part of the status. They stay unchanged while a later spec
+//! is invalid. Activators read only these settings, so an invalid spec breaks nothing that works. Hosts and port
+//! numbers are not part of it: they are recorded where no tenant can write ([`crate::hosts`], [`crate::ports`]).
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::iter;
+use std::ops::Not;
 use std::sync::Arc;
 
-/// Everything that an activator knows of one revision, other than its name and addresses.
-#[derive(Clone, Debug, PartialEq)]
+/// Settings by which activators reach the workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Backend {
-    /// Name of the public Service, which clients call as `NAME.NS[.svc[.DOMAIN]]`.
+    /// Name of the public Service, which clients call as `NAME.NS[.svc[.DOMAIN]]`. The status has it elsewhere.
+    #[serde(skip)]
     pub service: Arc<str>,
-    /// Protocol of the pods.
+    /// HTTP version of the pods: http1 or h2c.
+    #[serde(default)]
+    #[schemars(with = "String")]
     pub protocol: Protocol,
-    /// Maximum number of concurrent requests per pod; 0: no limit.
+    /// Maximum number of concurrent requests or connections per pod; 0: no limit.
+    #[serde(default, rename = "concurrency")]
     pub container_concurrency: u32,
-    /// Set if pods have a queue-proxy, so Knative's contract for headers and probes applies.
+    /// Set if the pods have Knative's queue-proxy, so its contract for headers and probes applies.
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub queue_proxy: bool,
-    /// Set if each client is sent to the same pod while that pod exists.
+    /// Set if each client is sent to the same pod, because a Service has `sessionAffinity: ClientIP`.
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub client_affinity: bool,
-    /// Set if pods use their node's address. Such an address does not identify a pod, because other pods call from it
-    /// as well.
+    /// Set if the pods use their node's address, which other pods use as well.
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub host_network: bool,
-    /// Readiness probe of the pods.
+    /// Readiness probe that an activator sends.
+    #[serde(default)]
     pub probe: Probe,
-    /// Knative's limit for an exchange, including the wait for a pod, in milliseconds; 0: none. If set, the other
-    /// limits of the exchange also count from the request's arrival. Otherwise they count from the time at which a pod
-    /// gets the request.
+    /// Probes of the pod's other containers, which must pass as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sidecar_probes: Vec<Probe>,
+    /// Knative's limit for an exchange, including the wait for a pod, in milliseconds; 0: none, as always in
+    /// standalone. If set, the other limits of the exchange also count from the request's arrival. Otherwise they count
+    /// from the time at which a pod gets the request.
+    #[serde(skip)]
     pub timeout_ms: u64,
-    /// Longest wait for a pod, in milliseconds; 0: no limit.
+    /// Longest wait for a pod, in milliseconds.
+    #[serde(rename = "timeoutMs")]
     pub wake_timeout_ms: u64,
     /// Longest duration of an exchange with a pod, in milliseconds; 0: no limit.
+    #[serde(default, rename = "requestMs")]
     pub request_timeout_ms: u64,
     /// Longest wait for the first byte of a response, in milliseconds; 0: no limit.
+    #[serde(default, rename = "responseStartMs")]
     pub response_start_timeout_ms: u64,
-    /// Longest idle time within an exchange, in milliseconds; 0: no limit.
+    /// Longest idle time in an exchange, in milliseconds; 0: no limit.
+    #[serde(default, rename = "idleMs")]
     pub idle_timeout_ms: u64,
-    /// Maximum number of requests that one activator holds for the revision.
+    /// Maximum number of requests that one activator holds.
     pub max_held: u32,
-    /// Set while the pods crash-loop: held requests fail immediately with this reason.
+    /// Reason why held requests fail at once: a persistent fault prevents the pods from serving.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failing: Option<Box<str>>,
-    /// Set if held requests fail immediately, because the workload is paused and has no pods.
+    /// Set if held requests fail at once because the workload is paused and has no pods.
+    #[serde(default, skip_serializing_if = "Not::not")]
     pub paused: bool,
-    /// Set while the revision cannot be scaled from zero: the API server's error or the missing prerequisite, in one
-    /// short line. Requests keep waiting; if their deadline expires, the response contains this reason.
+    /// Reason why the workload cannot be woken: an error of the API server, or a missing prerequisite. Requests keep
+    /// waiting; if they time out, the response contains this reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wake_refused: Option<Box<str>>,
 }
 
@@ -70,49 +92,68 @@ impl Protocol {
     }
 }
 
-/// Check by which an activator verifies that a pod is ready.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Probe {
-    /// Knative's probe: `GET /healthz` with `K-Network-Probe: queue`, expecting 200 and the body `queue`.
-    QueueProxy,
-    /// The pod accepts a TCP connection.
-    Tcp {
-        /// Port to connect to; `None`: the backend's.
-        port: Option<u16>,
-    },
-    /// The response to an HTTP GET has a status from 200 to 399.
-    Http(Box<HttpGet>),
-    /// An HTTP GET over TLS, with the same rule. Any certificate is accepted, as by the kubelet.
-    Https(Box<HttpGet>),
-    /// `grpc.health.v1.Health/Check` returns SERVING.
-    Grpc {
-        /// Port to call; `None`: the backend's.
-        port: Option<u16>,
-        /// Service name in the health check; empty: the whole server.
-        service: Box<str>,
-    },
-    /// Kubernetes' own readiness is used and no probe is sent.
-    Kubernetes,
-    /// All of these probes pass. The probe of the container that takes requests comes first, then those of other
-    /// containers.
-    All(Box<[Probe]>),
-}
-
-/// Request of an HTTP probe.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HttpGet {
-    /// Path and query.
-    pub path: String,
-    /// Port to call; `None`: the backend's.
+/// Readiness probe of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Probe {
+    /// Kind of the probe: Tcp (a connection only), Http, Https, Grpc, QueueProxy (Knative's own probe), or Kubernetes
+    /// (no probe is sent and Kubernetes' readiness counts).
+    #[serde(default, rename = "type")]
+    pub kind: ProbeKind,
+    /// Port of the pod that is probed; absent: the port that takes requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// Additional request headers; `Host` replaces the default.
-    pub headers: Vec<(String, String)>,
+    /// Path and query of an HTTP probe.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub path: String,
+    /// Additional headers of an HTTP probe.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<ProbeHeader>,
+    /// Service name in a gRPC health check; empty: the whole server.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub service: String,
 }
 
-impl HttpGet {
-    /// Creates a probe of a path on the backend's own port, without additional headers.
-    pub fn path(path: impl Into<String>) -> Self {
-        Self { path: path.into(), port: None, headers: Vec::new() }
+/// Kind of a probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ProbeKind {
+    /// A TCP connection.
+    Tcp,
+    /// An HTTP GET.
+    Http,
+    /// An HTTP GET over TLS.
+    Https,
+    /// gRPC's health check.
+    Grpc,
+    /// Knative's probe of a queue-proxy.
+    QueueProxy,
+    /// No probe. Unknown values of newer versions are read as this.
+    #[default]
+    #[serde(other)]
+    Kubernetes,
+}
+
+/// A header of an HTTP probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProbeHeader {
+    /// Name of the header.
+    pub name: String,
+    /// Value of the header.
+    pub value: String,
+}
+
+impl From<ProbeKind> for Probe {
+    /// Creates a probe of the port that takes requests.
+    fn from(kind: ProbeKind) -> Self {
+        Self { kind, ..Self::default() }
+    }
+}
+
+impl Probe {
+    /// Creates an HTTP probe of a path on the port that takes requests, without additional headers.
+    pub fn http(path: impl Into<String>) -> Self {
+        Self { path: path.into(), ..ProbeKind::Http.into() }
     }
 }
 
@@ -120,23 +161,70 @@ impl Backend {
     /// Returns the backend of plain HTTP/1.1 pods with standalone's defaults. It corresponds to an empty ZeroScaler
     /// whose containers declare no probe.
     pub fn plain(service: &str) -> Self {
-        Self {
-            service: service.into(),
-            protocol: Protocol::default(),
-            container_concurrency: 0,
-            queue_proxy: false,
-            client_affinity: false,
-            host_network: false,
-            probe: Probe::Tcp { port: None },
-            timeout_ms: 0,
-            wake_timeout_ms: 300_000,
-            request_timeout_ms: 0,
-            response_start_timeout_ms: 0,
-            idle_timeout_ms: 0,
-            max_held: 10_000,
-            failing: None,
-            paused: false,
-            wake_refused: None,
+        let (service, probe) = (service.into(), ProbeKind::Tcp.into());
+        Self { service, probe, wake_timeout_ms: 300_000, max_held: 10_000, ..Self::default() }
+    }
+
+    /// Returns all probes that must pass. That of the container that takes requests comes first.
+    pub fn probes(&self) -> impl Iterator<Item = &Probe> {
+        iter::once(&self.probe).chain(&self.sidecar_probes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_survives_the_status() {
+        let backend = Backend {
+            protocol: Protocol::H2c,
+            container_concurrency: 7,
+            queue_proxy: true,
+            client_affinity: true,
+            host_network: true,
+            sidecar_probes: vec![Probe::http("/")],
+            request_timeout_ms: 4,
+            response_start_timeout_ms: 5,
+            idle_timeout_ms: 6,
+            failing: Some("CrashLoopBackOff".into()),
+            paused: true,
+            wake_refused: Some("quota".into()),
+            ..Backend::plain("")
+        };
+        let json = serde_json::to_string(&backend).expect("serializable");
+        assert_eq!(serde_json::from_str::<Backend>(&json).expect("readable"), backend, "{json}");
+    }
+
+    /// Goal: the text of each kind of probe is fixed, because an activator of another version may read it.
+    #[test]
+    fn probes_are_told_by_their_type() {
+        let header = ProbeHeader { name: "Host".into(), value: "a".into() };
+        let get = Probe { port: Some(81), headers: vec![header], ..Probe::http("/x") };
+        let headers = r#""headers":[{"name":"Host","value":"a"}]"#;
+        for (probe, text) in [
+            (ProbeKind::QueueProxy.into(), r#"{"type":"QueueProxy"}"#.to_owned()),
+            (Probe { port: Some(80), ..ProbeKind::Tcp.into() }, r#"{"type":"Tcp","port":80}"#.to_owned()),
+            (Probe::http("/"), r#"{"type":"Http","path":"/"}"#.to_owned()),
+            (get.clone(), format!(r#"{{"type":"Http","port":81,"path":"/x",{headers}}}"#)),
+            (Probe { kind: ProbeKind::Https, ..get }, format!(r#"{{"type":"Https","port":81,"path":"/x",{headers}}}"#)),
+            (Probe { service: "s".into(), ..ProbeKind::Grpc.into() }, r#"{"type":"Grpc","service":"s"}"#.to_owned()),
+            (ProbeKind::Kubernetes.into(), r#"{"type":"Kubernetes"}"#.to_owned()),
+        ] {
+            assert_eq!(serde_json::to_string(&probe).ok().as_deref(), Some(text.as_str()));
+            assert_eq!(serde_json::from_str::<Probe>(&text).expect("readable"), probe, "{text}");
         }
+    }
+
+    /// Goal: two processes may differ in version: unknown fields are ignored and missing ones have defaults.
+    #[test]
+    fn what_a_newer_version_writes_is_read_as_something_safe() {
+        let json =
+            r#"{"protocol":"http1","timeoutMs":1,"maxHeld":1,"probe":{"type":"Telepathy","wave":2},"aura":true}"#;
+        let read: Backend = serde_json::from_str(json).expect("readable");
+        let expected = Backend { probe: Probe::default(), wake_timeout_ms: 1, max_held: 1, ..Backend::plain("") };
+        assert_eq!(read, expected);
+        let sparse: Backend = serde_json::from_str(r#"{"timeoutMs":1,"maxHeld":1}"#).expect("readable");
+        assert_eq!(sparse, expected);
     }
 }

@@ -21,7 +21,7 @@ use crate::pod::tls::PodIo;
 use crate::pool::Pool;
 use activator_core::backends::{ProbeOutcome, Timeouts};
 use bytes::{BufMut, Bytes, BytesMut};
-use common::backend::{HttpGet, Probe, Protocol};
+use common::backend::{Backend, Probe, ProbeHeader, ProbeKind, Protocol};
 use common::headers;
 use common_runtime::tls::rustls::pki_types::ServerName;
 use common_runtime::tls::{self, TlsConnector};
@@ -37,27 +37,32 @@ use std::time::Duration;
 /// Maximum response that is read: `queue`, or a health response of a few bytes.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// Sends one probe to the address of `pool`.
+/// Sends the probes of `backend` to the address of `pool`.
 ///
 /// # Cancel safety
-/// Dropping the future closes the probe's connection.
+/// Dropping the future closes the probes' connections.
 pub async fn probe(
+    pool: &Arc<Pool>,
+    backend: &Backend,
+    passthrough: Option<HeaderValue>,
+    timeouts: Timeouts,
+) -> ProbeOutcome {
+    let sent = backend.probes().map(|probe| send(pool, probe, backend.protocol, passthrough.clone(), timeouts));
+    all(futures::future::join_all(sent).await)
+}
+
+async fn send(
     pool: &Arc<Pool>,
     probe: &Probe,
     protocol: Protocol,
     passthrough: Option<HeaderValue>,
     timeouts: Timeouts,
 ) -> ProbeOutcome {
-    let address = |port: &Option<u16>| SocketAddr::new(pool.address.ip(), port.unwrap_or(pool.address.port()));
-    match probe {
-        Probe::Kubernetes => ProbeOutcome::Unanswered,
-        Probe::All(probes) => {
-            let sent =
-                probes.iter().map(|one| Box::pin(self::probe(pool, one, protocol, passthrough.clone(), timeouts)));
-            all(futures::future::join_all(sent).await)
-        }
-        Probe::Tcp { port } => outcome(tcp(pool, address(port), protocol, timeouts).await),
-        Probe::QueueProxy => {
+    let address = SocketAddr::new(pool.address.ip(), probe.port.unwrap_or(pool.address.port()));
+    match probe.kind {
+        ProbeKind::Kubernetes => ProbeOutcome::Unanswered,
+        ProbeKind::Tcp => outcome(tcp(pool, address, protocol, timeouts).await),
+        ProbeKind::QueueProxy => {
             let fields = [
                 (HeaderName::from_static(headers::NETWORK_PROBE), HeaderValue::from_static(headers::QUEUE_VALUE)),
                 (USER_AGENT, HeaderValue::from_static(headers::USER_AGENT_ACTIVATOR)),
@@ -68,13 +73,13 @@ pub async fn probe(
             let passes = |status, body: &[u8]| status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes();
             outcome(http(pool, pool.address, headers::PROBE_PATH, false, fields, timeouts, passes).await)
         }
-        Probe::Http(get) | Probe::Https(get) => {
-            let fields = fields_of(get, pool.host.clone());
-            let secure = matches!(probe, Probe::Https(_));
+        ProbeKind::Http | ProbeKind::Https => {
+            let fields = fields_of(&probe.headers, pool.host.clone());
+            let secure = probe.kind == ProbeKind::Https;
             let passes = |status: StatusCode, _: &[u8]| (200..400).contains(&status.as_u16());
-            outcome(http(pool, address(&get.port), &get.path, secure, fields, timeouts, passes).await)
+            outcome(http(pool, address, &probe.path, secure, fields, timeouts, passes).await)
         }
-        Probe::Grpc { port, service } => outcome(grpc(pool, address(port), service, timeouts).await),
+        ProbeKind::Grpc => outcome(grpc(pool, address, &probe.service, timeouts).await),
     }
 }
 
@@ -92,11 +97,11 @@ fn all(outcomes: Vec<ProbeOutcome>) -> ProbeOutcome {
 /// Returns the fields of an HTTP probe, following the kubelet. Configured fields replace ours with the same name. Only
 /// the first `Host` and `User-Agent` are sent. An empty `Host` is ignored, and an empty `User-Agent` suppresses the
 /// field.
-fn fields_of(get: &HttpGet, host: HeaderValue) -> Vec<(HeaderName, HeaderValue)> {
-    let read = |(name, value): &(String, String)| {
+fn fields_of(headers: &[ProbeHeader], host: HeaderValue) -> Vec<(HeaderName, HeaderValue)> {
+    let read = |ProbeHeader { name, value }: &ProbeHeader| {
         Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
     };
-    let given = get.headers.iter().filter_map(read).filter(|(name, value)| *name != HOST || !value.is_empty());
+    let given = headers.iter().filter_map(read).filter(|(name, value)| *name != HOST || !value.is_empty());
     let given: Vec<(HeaderName, HeaderValue)> = given.collect();
     let mut fields = vec![(USER_AGENT, HeaderValue::from_static("kube-probe/zeroscale")), (HOST, host)];
     fields.retain(|(own, _)| given.iter().all(|(name, _)| name != own));
@@ -286,14 +291,9 @@ mod tests {
         let [pod, other] = deaf.each_ref().map(|socket| socket.local_addr().expect("bound"));
         let timeouts = Timeouts { connect: Duration::from_secs(60), answer: Duration::from_secs(60) };
         for (port, is_beside) in [(None, false), (Some(pod.port()), false), (Some(other.port()), true)] {
-            let get = HttpGet { port, ..HttpGet::path("/") };
-            for asked in [
-                Probe::Tcp { port },
-                Probe::Http(get.clone().into()),
-                Probe::Https(get.into()),
-                Probe::Grpc { port, service: "".into() },
-            ] {
-                let outcome = probe(&pools.get(pod, "ns"), &asked, Protocol::Http1, None, timeouts).await;
+            for kind in [ProbeKind::Tcp, ProbeKind::Http, ProbeKind::Https, ProbeKind::Grpc] {
+                let asked = Backend { probe: Probe { kind, port, ..Probe::http("/") }, ..Backend::plain("app") };
+                let outcome = probe(&pools.get(pod, "ns"), &asked, None, timeouts).await;
                 let expected = match outcome {
                     ProbeOutcome::RefusedBeside(_) => is_beside,
                     ProbeOutcome::Refused(_) => !is_beside,
@@ -309,9 +309,9 @@ mod tests {
     #[test]
     fn given_fields_replace_ours() {
         let fields = |given: &[(&str, &str)]| {
-            let headers = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-            let get = HttpGet { headers, ..HttpGet::path("/") };
-            let fields = fields_of(&get, HeaderValue::from_static("10.0.0.1:8080"));
+            let header = |(name, value): &(&str, &str)| ProbeHeader { name: (*name).into(), value: (*value).into() };
+            let headers: Vec<_> = given.iter().map(header).collect();
+            let fields = fields_of(&headers, HeaderValue::from_static("10.0.0.1:8080"));
             let text = |(name, value): (HeaderName, HeaderValue)| format!("{name}: {}", value.to_str().expect("text"));
             fields.into_iter().map(text).collect::<Vec<_>>()
         };

@@ -12,7 +12,6 @@ use crate::registry::revision::Revision;
 use activator_core::backends::{Action, Attempt, Backends, Event, ProbeOutcome};
 use activator_core::{Destination, Destinations};
 use activator_net::{Alarm, PodObserver, Pools};
-use common::backend::Backend;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -166,8 +165,7 @@ impl Task {
                     let pool = self.pools.get(destination.address(), &self.namespace);
                     let (spec, passthrough) = (self.spec.clone(), self.spec.passthrough.as_deref().cloned());
                     self.probes.spawn(async move {
-                        let Backend { probe, protocol, .. } = &spec.backend;
-                        let outcome = activator_net::probe(&pool, probe, *protocol, passthrough, timeouts).await;
+                        let outcome = activator_net::probe(&pool, &spec.backend, passthrough, timeouts).await;
                         (destination, attempt, outcome)
                     });
                 }

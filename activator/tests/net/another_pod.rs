@@ -126,7 +126,7 @@ async fn a_lost_request_prefers_another_pod_that_has_a_place() {
             });
             let rig = Arc::new(Rig::start().await);
             rig.revision(|backend| {
-                (backend.protocol, backend.probe) = (protocol, Probe::Kubernetes);
+                (backend.protocol, backend.probe) = (protocol, Probe::default());
                 backend.container_concurrency = 1;
             })
             .await;

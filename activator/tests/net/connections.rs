@@ -6,7 +6,7 @@ use crate::rig::{
 };
 use activator::discovery::{Event, Port, Spec};
 use activator_core::breaker::Capacity;
-use common::backend::{Backend, Probe};
+use common::backend::{Backend, Probe, ProbeKind};
 use common::ports::{NumberState, PortId};
 use common::stat::Observations;
 use common_api::zeroscaler::PortProtocol;
@@ -349,7 +349,7 @@ async fn another_port_of_the_pod_is_waited_for() {
     let late = other.local_addr().expect("bound");
     drop(other);
     let elsewhere = Port { id: PortId { name: "late".to_owned(), port: 80 }, pod_port: Some(late.port()), ..tcp() };
-    let probe = Probe::Tcp { port: Some(judged.address.port()) };
+    let probe = Probe { port: Some(judged.address.port()), ..ProbeKind::Tcp.into() };
     let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
     rig.pods(&[judged.address]).await;
     rig.until_open().await;
@@ -372,7 +372,7 @@ async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
     let barred = std::net::TcpListener::bind((judged.address.ip(), 0)).expect("a free port");
     SockRef::from(&barred).attach_filter(&[socket2::SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
     let probed = listen().await;
-    let probe = Probe::Tcp { port: Some(probed.local_addr().expect("bound").port()) };
+    let probe = Probe { port: Some(probed.local_addr().expect("bound").port()), ..ProbeKind::Tcp.into() };
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = asked.clone();
     tokio::spawn(async move {

@@ -102,7 +102,7 @@ async fn a_connection_to_the_pod_goes_from_worker_to_worker() {
     let pod = Pod::saying("here").await;
     let rig = Rig::start().await;
     // No probe, so that only requests make connections.
-    rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+    rig.revision(|backend| backend.probe = Probe::default()).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
     let mut clients = Vec::new();
@@ -129,7 +129,7 @@ async fn http2_connections_on_workers_are_served_and_drained() {
     let pod = Pod::saying("here").await;
     let rig = Rig::start().await;
     // No probe, so that only requests make connections.
-    rig.revision(|backend| (backend.protocol, backend.probe) = (Protocol::H2c, Probe::Kubernetes)).await;
+    rig.revision(|backend| (backend.protocol, backend.probe) = (Protocol::H2c, Probe::default())).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
     let mut clients = Vec::new();

@@ -4,7 +4,6 @@ use crate::rig::{self, Pod, patient};
 use activator::Options;
 use bytes::Bytes;
 use common::names;
-use common_api::zeroscaler::BackendStatus;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use http::{Request, Response, StatusCode};
@@ -115,7 +114,7 @@ fn private_service() -> Value {
 
 /// Returns a ZeroScaler whose status names its Service.
 fn scaler_of(namespace: &str, name: &str, service: &str) -> Value {
-    let backend = BackendStatus::from(&rig::backend(name));
+    let backend = rig::backend(name);
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
         "metadata": {"namespace": namespace, "name": name, "uid": format!("{namespace}-zs"), "resourceVersion": "1"},
         "spec": {"target": {"name": name}},
@@ -284,7 +283,7 @@ async fn scalers_services_and_slices_make_a_revision() {
 
 /// Returns a ZeroScaler as its owner maintains it.
 fn scaler(namespace: &str, uid: &str, number: u16) -> Value {
-    let backend = BackendStatus::from(&rig::backend("hello"));
+    let backend = rig::backend("hello");
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
         "metadata": {"namespace": namespace, "name": "hello", "uid": uid, "resourceVersion": "1"},
         "spec": {"target": {"name": "hello"}},

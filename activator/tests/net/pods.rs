@@ -4,7 +4,7 @@ use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
 use bytes::Bytes;
 use common::RevisionKey;
-use common::backend::{Backend, HttpGet, Probe, Protocol};
+use common::backend::{Backend, Probe, ProbeKind, Protocol};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -182,7 +182,7 @@ async fn an_http_probe_decides_when_a_pod_is_used() {
     })
     .await;
     let rig = Rig::start().await;
-    let probe = Probe::Http(HttpGet::path("/ready").into());
+    let probe = Probe::http("/ready");
     rig.revision(|backend| backend.probe = probe).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
@@ -198,7 +198,7 @@ async fn an_http_probe_decides_when_a_pod_is_used() {
 #[tokio::test]
 async fn kubernetes_readiness_is_believed_where_it_was_asked_for() {
     let rig = Rig::start().await;
-    rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+    rig.revision(|backend| backend.probe = Probe::default()).await;
     let pod = Pod::saying("served").await;
     rig.pods(&[pod.address]).await;
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
@@ -224,7 +224,7 @@ async fn a_queue_proxy_is_probed_and_spoken_to_as_knative_does() {
     let rig = Rig::start().await;
     rig.revision(|backend| {
         backend.queue_proxy = true;
-        backend.probe = Probe::QueueProxy;
+        backend.probe = ProbeKind::QueueProxy.into();
     })
     .await;
     rig.pods(&[pod.address]).await;

@@ -4,7 +4,7 @@ use crate::rig::{self, Answer, Pod, Rig, backend, full, key, own_address, patien
 use activator::discovery::{Event, Listing, Spec};
 use activator::{Configs, Contract, InternalTls};
 use bytes::Bytes;
-use common::backend::{Probe, Protocol};
+use common::backend::{ProbeKind, Protocol};
 use common::headers;
 use common_runtime::environment::Mode;
 use common_runtime::tls::rustls::pki_types::{CertificateDer, ServerName};
@@ -238,7 +238,7 @@ impl QueueProxy {
 pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     let rig = Rig::start_configured(|options| options.mode = Mode::Knative, configs(tls)).await;
     let mut backend = backend("app");
-    backend.probe = Probe::QueueProxy;
+    backend.probe = ProbeKind::QueueProxy.into();
     backend.protocol = Protocol::Http1;
     backend.queue_proxy = true;
     let spec = Spec { contract: Contract::Knative, ..Spec::standalone("ns", "app", backend) };

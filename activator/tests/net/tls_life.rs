@@ -4,7 +4,7 @@ use crate::rig::{self, Pod, Rig, full, listen, patient};
 use crate::tls::{
     ANY, Authority, Client, NAMES, QueueProxy, configs, get, http1, http2, internal, knative, to_revision,
 };
-use common::backend::{HttpGet, Probe};
+use common::backend::{Probe, ProbeKind};
 use common_runtime::tls::{ClientAuth, Identity, Parameters, TlsAcceptor, server_config};
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
@@ -176,7 +176,7 @@ async fn a_probe_over_https_decides_when_a_pod_is_used() {
     });
     let pod = Pod::saying("served in plain").await;
     let rig = Rig::start().await;
-    let probe = Probe::Https(HttpGet { port: Some(port), ..HttpGet::path("/ready") }.into());
+    let probe = Probe { kind: ProbeKind::Https, port: Some(port), ..Probe::http("/ready") };
     rig.revision(|backend| backend.probe = probe).await;
     rig.pods(&[pod.address]).await;
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {

@@ -95,7 +95,7 @@ async fn serve(
 async fn two(way: ConnectionEnd) -> (Arc<Rig>, [Closing; 2]) {
     let rig = Arc::new(Rig::start().await);
     rig.revision(|backend| {
-        backend.probe = Probe::Kubernetes; // A pod that is out of use returns only by a listing.
+        backend.probe = Probe::default(); // A pod that is out of use returns only by a listing.
         backend.container_concurrency = IDLE as u32;
     })
     .await;
@@ -316,7 +316,7 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
         ] {
             let rig = Rig::start().await;
             rig.revision(|backend| {
-                (backend.protocol, backend.probe) = (Protocol::H2c, Probe::Kubernetes);
+                (backend.protocol, backend.probe) = (Protocol::H2c, Probe::default());
                 backend.container_concurrency = 1;
             })
             .await;
@@ -371,7 +371,7 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
 async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
     for reset in [false, true] {
         let rig = Rig::start().await;
-        rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+        rig.revision(|backend| backend.probe = Probe::default()).await;
         let list = async |ready: &[SocketAddr]| {
             let ready = ready.iter().map(|address| (*address).into()).collect();
             rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
@@ -402,7 +402,7 @@ async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
 #[tokio::test]
 async fn a_put_whose_pod_ended_is_sent_again_with_its_body() {
     let rig = Rig::start().await;
-    rig.revision(|backend| backend.probe = Probe::Kubernetes).await;
+    rig.revision(|backend| backend.probe = Probe::default()).await;
     let list = async |ready: &[SocketAddr]| {
         let ready = ready.iter().map(|address| (*address).into()).collect();
         rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;

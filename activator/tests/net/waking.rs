@@ -2,7 +2,7 @@
 
 use crate::rig::{self, Pod, Rig, listen, patient, read_until, until, write};
 use activator::discovery::{Event, Listing, Spec};
-use common::backend::{HttpGet, Probe};
+use common::backend::{Backend, Probe};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,7 +65,7 @@ async fn a_probe_that_hangs_delays_nobody() {
     let rig = Rig::start().await;
     let known = async |name: &str, pods: &[std::net::SocketAddr]| {
         let mut spec = Spec::standalone("ns", name, rig::backend(name));
-        spec.backend.probe = Probe::Http(HttpGet::path("/ready").into());
+        spec.backend.probe = Probe::http("/ready");
         spec.rules.answer_timeout = rig::PATIENCE;
         rig.tell(Event::Revision(Arc::new(spec))).await;
         let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };

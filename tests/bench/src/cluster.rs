@@ -9,7 +9,6 @@ use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
 use common::names;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::BackendStatus;
 use futures::StreamExt;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
@@ -122,7 +121,7 @@ impl Plane {
         let spoken = if protocol == Protocol::H2c { "h2c" } else { "http1" };
         let port = json!({"name": protocol.port_name(), "port": 80, "protocol": spoken});
         let status = json!({"status": {
-            "service": name, "backend": BackendStatus::from(&backend), "ports": [port],
+            "service": name, "backend": backend, "ports": [port],
         }});
         let scaler = json!({
             "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},

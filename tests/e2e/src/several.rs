@@ -10,7 +10,6 @@ use anyhow::Context;
 use common::backend::{Backend, Protocol};
 use common::names;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::BackendStatus;
 use common_runtime::environment::Mode;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Endpoints;
@@ -232,7 +231,7 @@ impl Several {
         create(&self.client, Some(NAMESPACE), scaler).await?;
         let backend = Backend { container_concurrency: 1, ..Backend::plain(NAME) };
         let port = json!({"name": Protocol::Http1.port_name(), "port": 80, "protocol": "http1"});
-        let status = json!({"status": {"service": NAME, "backend": BackendStatus::from(&backend), "ports": [port]}});
+        let status = json!({"status": {"service": NAME, "backend": backend, "ports": [port]}});
         let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), NAMESPACE);
         api.patch_status(NAME, &PatchParams::default(), &Patch::Merge(&status)).await?;
         Ok(())

@@ -10,7 +10,7 @@ use crate::pod::PodServer;
 use crate::rig::Rig;
 use crate::wire;
 use anyhow::{Context, ensure};
-use common::backend::{Probe, Protocol};
+use common::backend::{Probe, ProbeKind, Protocol};
 use http::Method;
 use std::fmt;
 use std::time::Duration;
@@ -87,9 +87,9 @@ impl fmt::Display for Figures {
             "{:>5.0} ms away, {:<5} by {:<10} believed after {:.0} ms, answered after {:.0} ms; a request later {:.0} ms",
             ms(self.plan.round_trip),
             format!("{:?}", self.plan.protocol),
-            match self.plan.probe {
-                Probe::Tcp { .. } => "TCP:",
-                Probe::Http(_) => "HTTP:",
+            match self.plan.probe.kind {
+                ProbeKind::Tcp => "TCP:",
+                ProbeKind::Http => "HTTP:",
                 _ => "another:",
             },
             ms(self.believed),

@@ -1,7 +1,7 @@
 //! Command line of the runs. It prints figures; see the library's documentation.
 
 use clap::{Parser, Subcommand, ValueEnum};
-use common::backend::{HttpGet, Probe, Protocol};
+use common::backend::{Probe, ProbeKind, Protocol};
 use faults::netns::Fault;
 use faults::pod_failure::{self, Plan};
 use faults::{client_timeouts, far, flood, front};
@@ -104,8 +104,8 @@ fn main() -> anyhow::Result<()> {
         Run::Far { round_trip } => {
             for round_trip in round_trip.into_iter().map(Duration::from_millis) {
                 for protocol in [Protocol::Http1, Protocol::H2c] {
-                    let over_http = Probe::Http(HttpGet::path("/").into());
-                    for probe in [Probe::Tcp { port: None }, over_http] {
+                    let over_http = Probe::http("/");
+                    for probe in [ProbeKind::Tcp.into(), over_http] {
                         println!("{}", far::run(far::Plan { round_trip, protocol, probe })?);
                     }
                 }

@@ -1,6 +1,6 @@
 //! Short runs of all faults, which assert what must hold on any machine, even a busy one.
 
-use common::backend::{HttpGet, Probe, Protocol};
+use common::backend::{Probe, ProbeKind, Protocol};
 use faults::client_timeouts::{self, WAITING_MAX};
 use faults::far;
 use faults::netns::Fault;
@@ -70,12 +70,12 @@ fn a_pod_is_killed() {
 /// timeout.
 #[test]
 fn a_far_pod_wakes() {
-    let over_http = Probe::Http(HttpGet::path("/").into());
+    let over_http = Probe::http("/");
     let rows = [
-        (200, Protocol::Http1, Probe::Tcp { port: None }),
+        (200, Protocol::Http1, ProbeKind::Tcp.into()),
         (200, Protocol::H2c, over_http.clone()),
         (1200, Protocol::Http1, over_http),
-        (1200, Protocol::H2c, Probe::Tcp { port: None }),
+        (1200, Protocol::H2c, ProbeKind::Tcp.into()),
     ];
     let runs = rows.map(|(millis, protocol, probe)| {
         let plan = far::Plan { round_trip: Duration::from_millis(millis), protocol, probe };

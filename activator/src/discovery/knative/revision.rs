@@ -16,7 +16,7 @@ use crate::discovery::Spec;
 use activator_core::backends::{Fallback, Proof, Rules};
 use activator_core::contract::Contract;
 use common::RevisionKey;
-use common::backend::{Backend, Probe, Protocol};
+use common::backend::{Backend, ProbeKind, Protocol};
 use common::config::{MeshMode, NetworkConfig};
 use common::names;
 use common_api::Revision;
@@ -47,7 +47,7 @@ pub(super) fn spec(revision: &Revision, network: &NetworkConfig, probe_timeout: 
         protocol: if is_h2c { Protocol::H2c } else { Protocol::Http1 },
         container_concurrency: limit.unwrap_or(0),
         queue_proxy: true,
-        probe: Probe::QueueProxy,
+        probe: ProbeKind::QueueProxy.into(),
         timeout_ms: millis(Some(total)),
         wake_timeout_ms: 0,
         response_start_timeout_ms: millis(revision.spec.response_start_timeout_seconds),

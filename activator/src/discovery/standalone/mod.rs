@@ -14,7 +14,7 @@ use activator_core::backends::{Proof, Rules};
 use activator_core::contract::Contract;
 use activator_net::Trust;
 use common::RevisionKey;
-use common::backend::{Backend, Probe};
+use common::backend::{Backend, ProbeKind};
 use common::config::NetworkConfig;
 use common::pod_names::PodNames;
 use common_runtime::config_map::{Refusals, RefusedMap};
@@ -85,8 +85,8 @@ impl Spec {
     /// Builds the spec of a standalone revision from the status of its ZeroScaler.
     pub fn standalone(namespace: &str, name: &str, backend: Backend) -> Self {
         let contract = if backend.queue_proxy { Contract::QueueProxy } else { Contract::Plain };
-        let proof = match backend.probe {
-            Probe::Kubernetes => Proof::Ready,
+        let proof = match backend.probe.kind {
+            ProbeKind::Kubernetes => Proof::Ready,
             _ => Proof::Probe,
         };
         let service = backend.service.clone();

@@ -7,6 +7,7 @@
 
 use crate::discovery::{Port, Spec};
 use activator_core::backends::Proof;
+use common::backend::Backend;
 use common::host;
 use common::pod_names::PodNames;
 use common::ports::PortId;
@@ -25,7 +26,8 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     if !host::is_label(&name) || !host::is_label(service) {
         return None;
     }
-    let backend = status.backend.as_ref()?.to_backend(service);
+    let backend = status.backend.clone()?;
+    let backend = Backend { service: service.into(), wake_timeout_ms: backend.wake_timeout_ms.max(1), ..backend };
     let ports = status.ports.iter().map(port).collect();
     // The spec in force may be older, while the newest is rejected or not yet examined.
     let in_force = status.in_force.as_ref().filter(|version| version.generation != object.metadata.generation);

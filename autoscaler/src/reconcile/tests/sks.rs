@@ -80,7 +80,7 @@ async fn born_asleep_it_leads_to_the_activators() {
     ];
     pass(&mut f, script).await.expect("a pass");
     let backend = f.backend();
-    assert_eq!((&*backend.service, backend.probe), ("hello", Probe::Tcp { port: None }));
+    assert_eq!((&*backend.service, backend.probe), ("hello", ProbeKind::Tcp.into()));
 }
 
 /// Goal: one update moves the path, and a reconcile of a consistent state writes nothing.

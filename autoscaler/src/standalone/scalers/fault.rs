@@ -7,8 +7,9 @@
 
 use crate::scale::Failing;
 use autoscaler_core::cause::Cause;
+use common::backend::Backend;
 use common::time::Timestamp;
-use common_api::zeroscaler::{BackendStatus, Fault, conditions};
+use common_api::zeroscaler::{Fault, conditions};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -61,13 +62,13 @@ impl FaultEvidence {
 
     /// Adds the failure to the backend for the activators. Held requests fail at once if the failure has lasted long
     /// enough.
-    pub(crate) fn apply_to_backend(&self, backend: BackendStatus, now: Instant) -> BackendStatus {
-        let Some(failing) = &self.failing else { return BackendStatus { failing: None, ..backend } };
-        let words = Some(failing.cause.to_string());
+    pub(crate) fn apply_to_backend(&self, backend: Backend, now: Instant) -> Backend {
+        let Some(failing) = &self.failing else { return Backend { failing: None, ..backend } };
+        let words = Some(failing.cause.to_string().into());
         if !failing.cause.may_be_slow() && now.duration_since(failing.since) >= HEALS_WITHIN {
-            BackendStatus { failing: words, ..backend }
+            Backend { failing: words, ..backend }
         } else {
-            BackendStatus { failing: None, wake_refused: backend.wake_refused.or(words), ..backend }
+            Backend { failing: None, wake_refused: backend.wake_refused.or(words), ..backend }
         }
     }
 }
@@ -116,7 +117,7 @@ mod tests {
         for (reason, fails) in [("SecretMissing", true), ("PortClosed", false), ("Unschedulable", false)] {
             let found = FaultEvidence { failing: Some(failing(reason)), ..FaultEvidence::default() };
             let told = |found: &FaultEvidence| {
-                let told = found.apply_to_backend(BackendStatus::default(), Instant::now());
+                let told = found.apply_to_backend(Backend::default(), Instant::now());
                 (told.failing.is_some(), told.wake_refused.is_some())
             };
             let again = fails.then_some(HEALS_WITHIN);

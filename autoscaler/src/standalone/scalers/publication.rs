@@ -454,8 +454,8 @@ fn awaited(status: &ZeroScalerStatus) -> impl PartialEq + '_ {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use common::backend::Backend;
     use common::time::Timestamp;
-    use common_api::zeroscaler::BackendStatus;
     use common_api::zeroscaler::conditions::{Said, set};
 
     fn status_with(state: SleepState, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
@@ -510,7 +510,7 @@ mod tests {
         let mut made = ZeroScalerStatus::default();
         condition(&mut made, READY, ConditionStatus::Unknown, "Pending");
         let mut wanted = status_with(SleepState::Asleep, 0, 0, 0);
-        (wanted.service, wanted.backend) = (None, Some(BackendStatus::default()));
+        (wanted.service, wanted.backend) = (None, Some(Backend::default()));
         condition(&mut wanted, READY, ConditionStatus::Unknown, "Pending");
         condition(&mut wanted, PORTS_ALLOCATED, ConditionStatus::Unknown, "Pending");
         let with = |change: &dyn Fn(&mut ZeroScalerStatus)| {

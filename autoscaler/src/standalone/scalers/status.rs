@@ -35,10 +35,11 @@ use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions as written;
 use common_api::zeroscaler::conditions::{ConditionStatus, Said};
 use common_api::zeroscaler::{
-    Adopted, BackendStatus, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath,
-    ServiceStatus, SleepState, ZeroScalerStatus,
+    Adopted, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath, ServiceStatus,
+    SleepState, ZeroScalerStatus,
 };
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Reasons of conditions whose status needs no explanation.
@@ -215,6 +216,8 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let silence = silence.as_deref().map(|message| says(ConditionStatus::False, SILENT_CONNECTIONS, message));
     set(written::PROTOCOLS_DETECTED, silence);
     let woke = state == SleepState::Awake && before.state != SleepState::Awake;
+    // The status names the Service elsewhere.
+    let backend = backend.map(|backend| Backend { service: Arc::default(), ..backend.clone() });
     ZeroScalerStatus {
         observed_generation: findings.generation.or(before.observed_generation),
         conditions,
@@ -233,11 +236,9 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         services: inputs.services,
         hosts: inputs.hosts,
         ports: inputs.ports,
-        backend: backend.map(BackendStatus::from).or(before.backend).map(|backend| {
+        backend: backend.or(before.backend).map(|backend| {
             match wake_obstacle(findings, inputs.in_force.as_ref(), generation) {
-                Some(why) => {
-                    BackendStatus { wake_refused: Some(why.to_owned()), failing: None, paused: false, ..backend }
-                }
+                Some(why) => Backend { wake_refused: Some(why.into()), failing: None, paused: false, ..backend },
                 None => inputs.found.apply_to_backend(backend, Instant::now()),
             }
         }),

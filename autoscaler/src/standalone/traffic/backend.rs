@@ -17,11 +17,11 @@
 
 use crate::cluster::facts::Target;
 use crate::standalone::scalers::translation;
-use common::backend::{Backend, HttpGet, Probe, Protocol};
+use common::backend::{Backend, Probe, ProbeHeader, ProbeKind, Protocol};
 use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ProbeChoice;
-use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction, HTTPHeader};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use std::iter;
 
@@ -121,30 +121,28 @@ pub(crate) fn activator_port(protocol: Protocol) -> u16 {
 pub(crate) fn backend(original: &ZeroScaler, target: &Target, port: &BackendPort) -> Backend {
     let (wake, timeouts) = (&original.spec.wake, &original.spec.timeouts);
     let queue_proxy = has_queue_proxy(target);
+    let probes = if queue_proxy { vec![ProbeKind::QueueProxy.into()] } else { probes(target, &wake.probe(), port) };
+    let mut probes = probes.into_iter();
     Backend {
-        service: "".into(),
         protocol: translation::protocol(original),
         container_concurrency: u32::try_from(original.spec.concurrency).unwrap_or(0),
         queue_proxy,
-        client_affinity: false,
         host_network: target.host_network,
-        probe: if queue_proxy { Probe::QueueProxy } else { probe(target, &wake.probe(), port) },
-        timeout_ms: 0,
+        probe: probes.next().unwrap_or_default(),
+        sidecar_probes: probes.collect(),
         wake_timeout_ms: millis(wake.timeout()),
         request_timeout_ms: timeouts.request.get().map_or(0, millis),
         response_start_timeout_ms: timeouts.response_start.get().map_or(0, millis),
         idle_timeout_ms: timeouts.idle.get().map_or(0, millis),
         max_held: wake.max_held(),
-        failing: None, // The status reports it.
-        paused: false,
-        wake_refused: None,
+        ..Backend::default()
     }
 }
 
 /// Returns the port on which pods must listen to count as ready, if no container has a readiness probe for Kubernetes.
 pub(crate) fn unasked(target: &Target, backend: &Backend, port: &BackendPort) -> Option<u16> {
     let is_asked = target.containers.iter().any(|container| container.readiness_probe.is_some());
-    let is_connected = backend.probe == Probe::Tcp { port: None };
+    let is_connected = backend.probes().eq([&Probe::from(ProbeKind::Tcp)]);
     u16::try_from(port.number).ok().filter(|_| is_connected && !is_asked)
 }
 
@@ -152,16 +150,17 @@ fn millis(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn probe(target: &Target, choice: &ProbeChoice, port: &BackendPort) -> Probe {
+/// Returns the probes that must pass, that of the container that takes requests first.
+fn probes(target: &Target, choice: &ProbeChoice, port: &BackendPort) -> Vec<Probe> {
     match choice {
-        ProbeChoice::Tcp => return Probe::Tcp { port: None },
-        ProbeChoice::Http(path) => return Probe::Http(HttpGet::path(path).into()),
-        ProbeChoice::Kubernetes => return Probe::Kubernetes,
+        ProbeChoice::Tcp => return vec![ProbeKind::Tcp.into()],
+        ProbeChoice::Http(path) => return vec![Probe::http(path)],
+        ProbeChoice::Kubernetes => return vec![Probe::default()],
         ProbeChoice::Auto => {}
     }
     let all = || target.containers.iter().chain(&target.sidecars);
     if target.has_readiness_gates || all().any(|container| container.startup_probe.is_some()) {
-        return Probe::Kubernetes;
+        return vec![Probe::default()];
     }
     let owner = ports(target).find(|(_, p)| p.container_port == port.number).map(|(container, _)| container);
     // A port that no container declares is attributed to the only container.
@@ -169,14 +168,10 @@ fn probe(target: &Target, choice: &ProbeChoice, port: &BackendPort) -> Probe {
         [only] => Some(only),
         _ => None,
     });
-    let own = owner.and_then(|container| declared(container, port)).unwrap_or(Probe::Tcp { port: None });
+    let own = owner.and_then(|container| declared(container, port)).unwrap_or(ProbeKind::Tcp.into());
     let others = all().filter(|container| !owner.is_some_and(|owner| std::ptr::eq(owner, *container)));
     let probes: Vec<Probe> = iter::once(own).chain(others.filter_map(|other| declared(other, port))).collect();
-    match &probes[..] {
-        [only] => only.clone(),
-        several if several.contains(&Probe::Kubernetes) => Probe::Kubernetes,
-        _ => Probe::All(probes.into()),
-    }
+    if probes.contains(&Probe::default()) { vec![Probe::default()] } else { probes }
 }
 
 /// Returns the readiness probe of a container, or Kubernetes' Ready condition if an activator cannot send the probe.
@@ -187,14 +182,14 @@ fn declared(container: &Container, port: &BackendPort) -> Option<Probe> {
         http_probe(get, container, other)
     } else if let Some(tcp) = &declared.tcp_socket {
         let number = number_of(&tcp.port, container).filter(|_| tcp.host.as_deref().unwrap_or_default().is_empty());
-        number.map(|number| Probe::Tcp { port: other(number) })
+        number.map(|number| Probe { port: other(number), ..ProbeKind::Tcp.into() })
     } else if let Some(grpc) = &declared.grpc {
-        let service = grpc.service.as_deref().unwrap_or_default().into();
-        u16::try_from(grpc.port).ok().map(|number| Probe::Grpc { port: other(number), service })
+        let service = grpc.service.clone().unwrap_or_default();
+        u16::try_from(grpc.port).ok().map(|number| Probe { port: other(number), service, ..ProbeKind::Grpc.into() })
     } else {
         None
     };
-    Some(probe.unwrap_or(Probe::Kubernetes))
+    Some(probe.unwrap_or_default())
 }
 
 fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) -> Option<u16>) -> Option<Probe> {
@@ -206,9 +201,10 @@ fn http_probe(get: &HTTPGetAction, container: &Container, other: impl Fn(u16) ->
         Some(path) if path.starts_with('/') => path.to_owned(),
         path => format!("/{}", path.unwrap_or_default()),
     };
-    let headers = get.http_headers.iter().flatten().map(|h| (h.name.clone(), h.value.clone())).collect();
+    let header = |HTTPHeader { name, value }: &HTTPHeader| ProbeHeader { name: name.clone(), value: value.clone() };
+    let headers = get.http_headers.iter().flatten().map(header).collect();
     let port = other(number_of(&get.port, container)?);
-    Some(Probe::Http(Box::new(HttpGet { path, port, headers })))
+    Some(Probe { port, headers, ..Probe::http(path) })
 }
 
 fn number_of(port: &IntOrString, container: &Container) -> Option<u16> {

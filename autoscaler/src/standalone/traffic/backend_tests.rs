@@ -55,38 +55,38 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
         }
         target(json!([container]))
     };
-    let http = |path: &str, port: Option<u16>| Probe::Http(HttpGet { port, ..HttpGet::path(path) }.into());
-    let tcp = |port: Option<u16>| Probe::Tcp { port };
+    let http = |path: &str, port: Option<u16>| Probe { port, ..Probe::http(path) };
+    let tcp = |port: Option<u16>| Probe { port, ..ProbeKind::Tcp.into() };
+    let grpc = || Probe { service: "s".into(), ..ProbeKind::Grpc.into() };
     let ready = |action: Value| json!({"readinessProbe": action});
     let rows = [
         (json!({}), "", tcp(None)),
         (ready(json!({"httpGet": {"path": "/ready", "port": 8080}})), "", http("/ready", None)),
         (ready(json!({"httpGet": {"path": "ready", "port": "admin"}})), "", http("/ready", Some(9000))),
         (ready(json!({"httpGet": {"port": "http"}})), "", http("/", None)),
-        (ready(json!({"httpGet": {"port": "nowhere"}})), "", Probe::Kubernetes),
-        (ready(json!({"httpGet": {"path": "/ready", "port": "admin", "scheme": "HTTPS"}})), "", Probe::Kubernetes),
-        (ready(json!({"httpGet": {"port": 8080, "scheme": "GOPHER"}})), "", Probe::Kubernetes),
-        (ready(json!({"httpGet": {"port": 8080, "host": "10.0.0.1"}})), "", Probe::Kubernetes),
+        (ready(json!({"httpGet": {"port": "nowhere"}})), "", Probe::default()),
+        (ready(json!({"httpGet": {"path": "/ready", "port": "admin", "scheme": "HTTPS"}})), "", Probe::default()),
+        (ready(json!({"httpGet": {"port": 8080, "scheme": "GOPHER"}})), "", Probe::default()),
+        (ready(json!({"httpGet": {"port": 8080, "host": "10.0.0.1"}})), "", Probe::default()),
         (ready(json!({"tcpSocket": {"port": "http"}})), "", tcp(None)),
         (ready(json!({"tcpSocket": {"port": 9000}})), "", tcp(Some(9000))),
-        (ready(json!({"grpc": {"port": 8080, "service": "s"}})), "", Probe::Grpc { port: None, service: "s".into() }),
-        (ready(json!({"exec": {"command": ["true"]}})), "", Probe::Kubernetes),
-        (json!({"startupProbe": {"tcpSocket": {"port": 8080}}}), "", Probe::Kubernetes),
+        (ready(json!({"grpc": {"port": 8080, "service": "s"}})), "", grpc()),
+        (ready(json!({"exec": {"command": ["true"]}})), "", Probe::default()),
+        (json!({"startupProbe": {"tcpSocket": {"port": 8080}}}), "", Probe::default()),
         (json!({"startupProbe": {"tcpSocket": {"port": 8080}}}), "tcp", tcp(None)),
         (ready(json!({"tcpSocket": {"port": 9000}})), "http:/live", http("/live", None)),
-        (json!({}), "kubernetes", Probe::Kubernetes),
+        (json!({}), "kubernetes", Probe::default()),
     ];
     for (extra, annotation, expected) in rows {
         let target = probed(extra.clone());
         let port = port(&target, None, Protocol::Http1).expect("a port");
-        assert_eq!(probe(&target, &choice(annotation), &port), expected, "{extra} {annotation:?}");
+        assert_eq!(probes(&target, &choice(annotation), &port), [expected], "{extra} {annotation:?}");
     }
     let header = json!({"httpGet": {"path": "/", "port": 8080, "httpHeaders": [{"name": "Host", "value": "x"}]}});
     let target = probed(ready(header));
     let port = port(&target, None, Protocol::Http1).expect("a port");
-    let headers = vec![("Host".to_owned(), "x".to_owned())];
-    let get = HttpGet { headers, ..HttpGet::path("/") };
-    assert_eq!(probe(&target, &choice(""), &port), Probe::Http(get.into()));
+    let headers = vec![ProbeHeader { name: "Host".to_owned(), value: "x".to_owned() }];
+    assert_eq!(probes(&target, &choice(""), &port), [Probe { headers, ..Probe::http("/") }]);
 }
 
 /// Goal: each container's probe counts, that of the container for requests first. A probe that an activator cannot
@@ -104,24 +104,21 @@ fn a_pod_is_as_ready_as_all_of_its_containers() {
         json!([container, {"name": "setup", "readinessProbe": {"exec": {}}}])
     };
     let get = json!({"httpGet": {"path": "/healthz/ready", "port": "status"}});
-    let both = || {
-        let status = HttpGet { port: Some(15021), ..HttpGet::path("/healthz/ready") };
-        Probe::All([Probe::Tcp { port: None }, Probe::Http(status.into())].into())
-    };
+    let both = || vec![ProbeKind::Tcp.into(), Probe { port: Some(15021), ..Probe::http("/healthz/ready") }];
     let rows = [
         (json!({"containers": [proxy(get.clone()), app]}), both()),
         (json!({"containers": [app], "initContainers": sidecar(proxy(get.clone()))}), both()),
-        (json!({"containers": [app, {"name": "log"}]}), Probe::Tcp { port: None }),
-        (json!({"containers": [app, proxy(json!({"exec": {"command": ["true"]}}))]}), Probe::Kubernetes),
-        (json!({"containers": [app, {"name": "log", "startupProbe": get}]}), Probe::Kubernetes),
-        (json!({"containers": [app], "readinessGates": [{"conditionType": "a/b"}]}), Probe::Kubernetes),
+        (json!({"containers": [app, {"name": "log"}]}), vec![ProbeKind::Tcp.into()]),
+        (json!({"containers": [app, proxy(json!({"exec": {"command": ["true"]}}))]}), vec![Probe::default()]),
+        (json!({"containers": [app, {"name": "log", "startupProbe": get}]}), vec![Probe::default()]),
+        (json!({"containers": [app], "readinessGates": [{"conditionType": "a/b"}]}), vec![Probe::default()]),
     ];
     for (pod, expected) in rows {
         let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"},
             "spec": {"template": {"spec": pod}}});
         let target = Target::from_object(&serde_json::from_value(object).expect("an object"));
         let port = BackendPort { target: IntOrString::Int(8080), number: 8080 };
-        assert_eq!(probe(&target, &choice(""), &port), expected, "{pod}");
+        assert_eq!(probes(&target, &choice(""), &port), expected, "{pod}");
     }
 }
 
@@ -139,22 +136,14 @@ fn a_backend_says_all_that_an_activator_needs() {
     .expect("a ZeroScaler");
     let port = port(&target, None, Protocol::H2c).expect("a port");
     let expected = Backend {
-        service: "".into(),
         protocol: Protocol::H2c,
         container_concurrency: 3,
-        queue_proxy: false,
-        client_affinity: false,
         host_network: true,
-        probe: Probe::Tcp { port: None },
-        timeout_ms: 0,
         wake_timeout_ms: 10_000,
         request_timeout_ms: 60_000,
-        response_start_timeout_ms: 0,
         idle_timeout_ms: 2_000,
         max_held: 50,
-        failing: None,
-        paused: false,
-        wake_refused: None,
+        ..Backend::plain("")
     };
     assert_eq!(backend(&original, &target, &port), expected);
 }

@@ -3,8 +3,8 @@
 //! Each applies to the requests that its [`RequestMatch`] selects. All texts are part of the object. Activators read
 //! them from the spec in force ([`Answers`]).
 
-use super::ProbeHeader as Header;
 use super::fallback::FallbackStatus;
+use common::backend::ProbeHeader as Header;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;

@@ -9,7 +9,6 @@
 //! has accepted must never make a whole list unreadable.
 
 pub mod answers;
-pub mod backend;
 pub mod checks;
 pub mod conditions;
 pub mod crd;
@@ -29,7 +28,6 @@ pub mod validation;
 pub mod wake;
 
 pub use answers::{AnswerMode, Answers, FixedResponse, HeaderMatch, Page, Placeholder, RequestMatch, StaticResponse};
-pub use backend::{BackendStatus, ProbeHeader, ProbeKind, ProbeStatus};
 pub use conditions::ConditionStatus;
 pub use duration::DurationText;
 pub use fallback::{Fallback, FallbackStatus, PortChoice};

@@ -1,6 +1,5 @@
 //! Status of a ZeroScaler.
 
-use super::BackendStatus;
 use super::FallbackStatus;
 use super::Fault;
 use super::PortProtocol;
@@ -8,7 +7,7 @@ use super::RequestStatus;
 use super::ZeroScaler;
 use super::conditions::Condition;
 use crate::numbers;
-use common::backend::Protocol;
+use common::backend::{Backend, Protocol};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -66,7 +65,7 @@ pub struct ZeroScalerStatus {
     pub ports: Vec<PortStatus>,
     /// Settings by which activators reach the workload, from its last valid configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backend: Option<BackendStatus>,
+    pub backend: Option<Backend>,
     /// Resolved fallback of `spec.wake`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<FallbackStatus>,

@@ -4,7 +4,6 @@ use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
 use common::names;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::BackendStatus;
 use futures::future::{BoxFuture, FutureExt};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -248,7 +247,7 @@ impl Workload {
         let wake = if self.has_page { json!({"page": {}}) } else { json!({}) };
         let scaler = json!({"metadata": {"name": name}, "spec": {"target": {"name": name}, "wake": wake}});
         let made = scalers.create(&PostParams::default(), &object(scaler)?).await?;
-        let backend = BackendStatus::from(&Backend { protocol: self.protocol, ..Backend::plain(name) });
+        let backend = Backend { protocol: self.protocol, ..Backend::plain(name) };
         let spoken = if self.protocol == Protocol::H2c { "h2c" } else { "http1" };
         let ports = json!([{"name": port, "port": 80, "protocol": spoken}]);
         let status = json!({"status": {"service": name, "backend": backend, "ports": ports}});
