@@ -37,14 +37,9 @@ impl FieldErrors {
         self.push(format!("invalid value: {value}"), path, rule);
     }
 
-    /// Adds a required field that is missing.
-    pub fn missing(&mut self, path: impl Into<String>) {
-        self.push("missing field(s)", path, "");
-    }
-
-    /// Adds all violations of `other`, with `prefix` before each path.
-    pub fn extend(&mut self, prefix: &str, other: FieldErrors) {
-        self.0.extend(other.0.into_iter().map(|error| FieldError { path: format!("{prefix}{}", error.path), ..error }));
+    /// Adds all violations of `other`.
+    pub fn extend(&mut self, other: FieldErrors) {
+        self.0.extend(other.0);
     }
 
     /// Drops the violations of one path, for callers that report that field elsewhere.

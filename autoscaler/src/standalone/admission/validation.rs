@@ -141,7 +141,7 @@ fn all_errors<A, B>(a: Result<A, FieldErrors>, b: Result<B, FieldErrors>) -> Res
         (Ok(a), Ok(b)) => Ok((a, b)),
         (Err(errors), Ok(_)) | (Ok(_), Err(errors)) => Err(errors),
         (Err(mut errors), Err(others)) => {
-            errors.extend("", others);
+            errors.extend(others);
             Err(errors)
         }
     }

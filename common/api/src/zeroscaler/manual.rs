@@ -2,7 +2,7 @@
 
 use super::checks::{Check, fields};
 use super::conditions::TYPES;
-use super::crd::{all_fields, crd};
+use super::crd::crd;
 use super::rules::rules;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -41,14 +41,6 @@ pub fn page() -> String {
 }
 
 type Column = k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceColumnDefinition;
-
-/// Returns the paths of all fields without a description.
-pub fn unexplained() -> Vec<String> {
-    let crd = crd();
-    let fields = root(&crd).map(|root| all_fields(root, "")).unwrap_or_default();
-    let is_unexplained = |field: &JSONSchemaProps| field.description.as_deref().unwrap_or_default().is_empty();
-    fields.into_iter().filter(|(_, field)| is_unexplained(field)).map(|(path, _)| path).collect()
-}
 
 fn root(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
     crd.spec.versions.first()?.schema.as_ref()?.open_api_v3_schema.as_ref()
