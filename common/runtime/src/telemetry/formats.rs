@@ -5,8 +5,9 @@
 //! has no end mark. The text is generated as OpenMetrics. Only the lines before a family differ, so the other format is
 //! derived from it part by part; a family's head is never split.
 //!
-//! The higher quality in `Accept` wins. Prometheus's own text is used for `*/*`, for `text/plain`, without `Accept`,
-//! and if neither format is acceptable: like upstream, an impossible request still gets a response.
+//! The first of them in `Accept` is used: scrapers list what they prefer first. Prometheus's own text is used for
+//! `*/*`, for `text/plain`, without `Accept`, and if neither format is acceptable: like upstream, an impossible request
+//! still gets a response.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -20,44 +21,25 @@ pub enum TextFormat {
     Prometheus,
 }
 
-/// Maximum number of media types in `Accept` that are considered.
-const MOST: usize = 32;
-
 impl TextFormat {
-    /// Returns the format that the caller prefers.
+    /// Returns the format that the caller lists first.
     pub fn negotiate(headers: &HeaderMap) -> Self {
         let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        let mut best = (Self::Prometheus, 0.0);
-        for range in texts.flat_map(|text| text.split(',')).take(MOST) {
-            if let Some((format, quality)) = Self::of_range(range)
-                && quality > best.1
-            {
-                best = (format, quality);
-            }
-        }
-        best.0
+        texts.flat_map(|text| text.split(',')).find_map(Self::of_range).unwrap_or(Self::Prometheus)
     }
 
     /// Parses a media range, such as `text/plain;version=0.0.4;q=0.5`, if it means one of the two formats.
-    fn of_range(range: &str) -> Option<(Self, f32)> {
+    fn of_range(range: &str) -> Option<Self> {
+        let range = range.to_ascii_lowercase();
         let mut parts = range.split(';').map(str::trim);
-        let kind = parts.next()?.to_ascii_lowercase();
-        let (mut version, mut quality) = (None, 1.0);
-        for (name, value) in parts.filter_map(|part| part.split_once('=')) {
-            match name.to_ascii_lowercase().as_str() {
-                "version" => version = Some(value.trim_matches('"')),
-                // A quality that is not a number counts as 0.
-                "q" => quality = value.parse().unwrap_or(0.0),
-                _ => {}
-            }
-        }
-        let format = match (kind.as_str(), version) {
+        let kind = parts.next()?;
+        let version = parts.find_map(|part| part.strip_prefix("version=")).map(|version| version.trim_matches('"'));
+        match (kind, version) {
             // Both versions of OpenMetrics look the same here.
-            ("application/openmetrics-text", None | Some("1.0.0" | "0.0.1")) => Self::OpenMetrics,
-            ("text/plain", None | Some("0.0.4")) | ("text/*" | "*/*", _) => Self::Prometheus,
-            _ => return None,
-        };
-        Some((format, quality))
+            ("application/openmetrics-text", None | Some("1.0.0" | "0.0.1")) => Some(Self::OpenMetrics),
+            ("text/plain", None | Some("0.0.4")) | ("text/*" | "*/*", _) => Some(Self::Prometheus),
+            _ => None,
+        }
     }
 
     /// Returns the media type of the format.
@@ -109,7 +91,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn the_greater_quality_wins() {
+    fn the_first_format_that_is_known_is_used() {
         use TextFormat::{OpenMetrics, Prometheus};
         // The headers of Prometheus 2 and 3, of curl and of a browser.
         let v2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
@@ -127,8 +109,6 @@ mod tests {
             ("Application/OpenMetrics-Text", OpenMetrics),
             ("application/openmetrics-text; version=\"1.0.0\"; Q=0.2, */*;q=0.1", OpenMetrics),
             ("application/openmetrics-text;version=2.0.0", Prometheus),
-            ("application/openmetrics-text;q=0, text/plain;q=0.1", Prometheus),
-            ("application/openmetrics-text;q=x", Prometheus),
             ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily", Prometheus),
             ("", Prometheus),
         ];
