@@ -85,13 +85,20 @@ impl Question {
     ///
     /// # Errors
     /// Describes the invalid part of the value.
-    pub fn parse(value: &str) -> Result<Self, QuestionError> {
+    pub fn parse(value: &str) -> Result<Self, String> {
         if value == ALL {
             return Ok(Self::All);
         }
-        let number = |text: &str| text.parse().map_err(|_| QuestionError::Number(text.to_owned()));
+        let number = |text: &str| {
+            let rule = format!("is not a port number; the value must be `{ALL}`, or port numbers separated by commas");
+            text.parse().map_err(|_| format!("header {QUESTION}: {text:?} {rule}"))
+        };
         let numbers: Vec<u16> = value.split(',').take(NAMED_MAX + 1).map(number).collect::<Result<_, _>>()?;
-        if numbers.len() > NAMED_MAX { Err(QuestionError::TooMany) } else { Ok(Self::Numbers(numbers)) }
+        if numbers.len() > NAMED_MAX {
+            let rule = format!("the value has more than {NAMED_MAX} numbers; use `{ALL}` for all numbers");
+            return Err(format!("header {QUESTION}: {rule}"));
+        }
+        Ok(Self::Numbers(numbers))
     }
 
     /// Formats the query as a header value.
@@ -101,19 +108,6 @@ impl Question {
             Self::Numbers(numbers) => numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(","),
         }
     }
-}
-
-/// Error in a query.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum QuestionError {
-    /// The query contains a word that is not a port number.
-    #[error(
-        "header {QUESTION}: {0:?} is not a port number; the value must be `{ALL}`, or port numbers separated by commas"
-    )]
-    Number(String),
-    /// The query names too many numbers.
-    #[error("header {QUESTION}: the value has more than {NAMED_MAX} numbers; use `{ALL}` for all numbers")]
-    TooMany,
 }
 
 impl BoundPorts {
@@ -135,11 +129,12 @@ mod tests {
         }
         for wrong in ["x", "", "-1", "65536", "1 ", "all,1"] {
             let named = wrong.split(',').next().unwrap_or_default().to_owned();
-            assert_eq!(Question::parse(wrong), Err(QuestionError::Number(named)));
+            let error = Question::parse(wrong).expect_err(wrong);
+            assert!(error.contains(&format!("{named:?} is not a port number")), "{error}");
         }
         let numbers = |number: usize| Question::Numbers(vec![1; number]).value();
         assert!(Question::parse(&numbers(NAMED_MAX)).is_ok());
-        assert_eq!(Question::parse(&numbers(NAMED_MAX + 1)), Err(QuestionError::TooMany));
+        assert!(Question::parse(&numbers(NAMED_MAX + 1)).is_err_and(|error| error.contains("more than 256")));
     }
 
     /// Goal: the response proves a number for one object only. The text is fixed because the two planes may differ in

@@ -134,7 +134,10 @@ async fn nothing_is_sent_in_plain_by_mistake() {
         let config = Config { trust, ..Config::default() };
         DurableSender::start(vec![url.to_owned()], Arc::new(Dns), config, stop.clone()).map(drop)
     };
-    assert_eq!(start("wss://a", None), Err(UrlError::Untrusted("wss://a".into())));
-    assert_eq!(start("ws://a", Some(trust)), Err(UrlError::Plain("ws://a".into())));
+    for (url, trust, rule) in [("wss://a", None, "requires trusted CAs"), ("ws://a", Some(trust), "begin with wss://")]
+    {
+        let error = start(url, trust).expect_err(url).to_string();
+        assert!(error.contains(url) && error.contains(rule), "{error}");
+    }
     stop.cancel();
 }

@@ -109,19 +109,10 @@ pub enum SendError {
 
 /// Reason why a link cannot be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UrlError {
-    /// No URL was given.
-    #[error("there is no URL to connect to")]
-    None,
-    /// A URL that is not `ws://HOST[:PORT][/PATH]` or the same with `wss://`.
-    #[error("URL {0:?} must have the form ws://HOST[:PORT][/PATH], or the same with wss://")]
-    Invalid(String),
-    /// A `wss://` URL without trusted CAs.
-    #[error("URL {0:?} requires trusted CAs: set ZEROSCALE_STAT_TLS_CA_FILE")]
-    Untrusted(String),
-    /// A `ws://` URL although TLS is required.
-    #[error("URL {0:?} must begin with wss://, since ZEROSCALE_STAT_TLS_CA_FILE is set")]
-    Plain(String),
+#[error("URL {url:?} {rule}")]
+pub struct UrlError {
+    url: String,
+    rule: &'static str,
 }
 
 /// Sends frames over a self-healing link. Clones share the link; it ends with the last of them, or on shutdown.
@@ -163,14 +154,22 @@ impl DurableSender {
     ) -> Result<Self, UrlError> {
         let targets = urls
             .iter()
-            .map(|url| match (Target::parse(url)?, &config.trust) {
-                (Target { tls: true, .. }, None) => Err(UrlError::Untrusted(url.clone())),
-                (Target { tls: false, .. }, Some(_)) if !config.allow_plain => Err(UrlError::Plain(url.clone())),
-                (target, _) => Ok(target),
+            .map(|url| {
+                let refused = |rule| Err(UrlError { url: url.clone(), rule });
+                match (Target::parse(url), &config.trust) {
+                    (None, _) => refused("must have the form ws://HOST[:PORT][/PATH], or the same with wss://"),
+                    (Some(Target { tls: true, .. }), None) => {
+                        refused("requires trusted CAs: set ZEROSCALE_STAT_TLS_CA_FILE")
+                    }
+                    (Some(Target { tls: false, .. }), Some(_)) if !config.allow_plain => {
+                        refused("must begin with wss://, since ZEROSCALE_STAT_TLS_CA_FILE is set")
+                    }
+                    (Some(target), _) => Ok(target),
+                }
             })
             .collect::<Result<Vec<_>, _>>()?;
         if targets.is_empty() {
-            return Err(UrlError::None);
+            return Err(UrlError { url: String::new(), rule: "is missing" });
         }
         let (queue, frames) = mpsc::channel(config.queue_capacity.max(1));
         let (connected_tx, connected) = watch::channel(false);
@@ -222,17 +221,16 @@ impl DurableSender {
 }
 
 impl Target {
-    fn parse(url: &str) -> Result<Self, UrlError> {
-        let invalid = || UrlError::Invalid(url.to_owned());
-        let uri: Uri = url.parse().map_err(|_| invalid())?;
-        let tls = match uri.scheme_str() {
-            Some("ws") => false,
-            Some("wss") => true,
-            _ => return Err(invalid()),
+    fn parse(url: &str) -> Option<Self> {
+        let uri: Uri = url.parse().ok()?;
+        let tls = match uri.scheme_str()? {
+            "ws" => false,
+            "wss" => true,
+            _ => return None,
         };
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(invalid)?;
+        let host = uri.host().filter(|host| !host.is_empty())?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
-        Ok(Self { uri, tls, host, port })
+        Some(Self { uri, tls, host, port })
     }
 }

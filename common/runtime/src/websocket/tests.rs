@@ -205,7 +205,8 @@ async fn a_full_queue_refuses_the_newest_frame() {
 #[test]
 fn urls_are_checked_at_the_start() {
     for bad in ["https://host:1", "http://host", "ws://", "no url at all", "/path"] {
-        let error = Target::parse(bad).expect_err(bad);
+        let (urls, resolver, stop) = (vec![bad.to_owned()], Arc::new(Dns), CancellationToken::new());
+        let error = DurableSender::start(urls, resolver, Config::default(), stop).expect_err(bad);
         assert!(error.to_string().contains(bad), "{error}");
     }
     for (url, host, port, tls) in [
