@@ -40,6 +40,10 @@ const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// Longest delay after repeated failures, unless a queue sets another one.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
+/// Failures in a row that are not reported. With the back-off they last for five seconds: the objects of one manifest
+/// come and go in any order.
+const QUIET_FAILURES: u32 = 10;
+
 /// Interval, in taken keys, at which a key of the lowest waiting priority is taken.
 const TURN_OF_THE_LOWEST: u32 = 8;
 
@@ -100,10 +104,6 @@ struct Entry {
     due: Option<(Instant, Priority)>,
     /// Consecutive failures.
     failures: u32,
-    /// Time of the first of these failures.
-    failing_since: Option<Instant>,
-    /// Duration of failing after which it is reported again.
-    quiet: Duration,
 }
 
 impl Priority {
@@ -243,12 +243,9 @@ impl<K: Ord + Clone> WorkQueue<K> {
         if failed {
             let delay = backoff(entry.failures).min(self.shared.backoff_max);
             entry.failures += 1;
-            entry.failing_since.get_or_insert_with(Instant::now);
             state.add_timer(key.clone(), Instant::now() + delay, Priority::Normal);
         } else {
             entry.failures = 0;
-            entry.failing_since = None;
-            entry.quiet = Duration::ZERO;
         }
         match again {
             Some(priority) => {
@@ -362,24 +359,11 @@ pub struct Item<K: Ord + Clone> {
 }
 
 impl<K: Ord + Clone> Item<K> {
-    /// Returns the time for which the key has failed without a success in between; the current pass does not count.
-    pub fn failing_for(&self) -> Duration {
-        let state = self.queue.shared.state.lock();
-        let since = state.entries.get(&self.key).and_then(|entry| entry.failing_since);
-        since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    /// Reports whether the failure should be reported: first after `quiet`, then each time the duration has doubled.
-    /// Otherwise a key that fails every few seconds would fill the log.
-    pub fn should_report(&self, quiet: Duration) -> bool {
-        let lasted = self.failing_for();
-        let mut state = self.queue.shared.state.lock();
-        let Some(entry) = state.entries.get_mut(&self.key) else { return false };
-        let tell = lasted >= quiet.max(entry.quiet);
-        if tell {
-            entry.quiet = lasted * 2;
-        }
-        tell
+    /// Reports whether a failure of this pass should be reported: first after [`QUIET_FAILURES`], then each time their
+    /// number has doubled. Otherwise a key that fails every few seconds would fill the log.
+    pub fn should_report(&self) -> bool {
+        let failures = self.queue.shared.state.lock().entries.get(&self.key).map_or(0, |entry| entry.failures);
+        failures.is_multiple_of(QUIET_FAILURES) && (failures / QUIET_FAILURES).is_power_of_two()
     }
 
     /// Returns the key.

@@ -16,8 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Longest duration of one pass; the next pass does the remaining work.
 pub const PASS_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for which a key may fail before a warning is logged: the objects of one manifest come and go in any order.
-const QUIET: Duration = Duration::from_secs(5);
 
 /// Configuration of workers.
 #[derive(Clone, Debug)]
@@ -54,7 +52,7 @@ impl<K: Ord + Clone + Display> Workers<K> {
             Ok(Ok(Ok(()))) => return,
             Ok(Ok(Err(error))) => {
                 let is_known = error.is_conflict() || error.is_temporary() || error.is_reported();
-                if is_known || !item.should_report(QUIET) {
+                if is_known || !item.should_report() {
                     tracing::debug!(kind, %key, %error, "the object was not reconciled; it will be retried");
                 } else {
                     tracing::warn!(kind, %key, %error, "the object could not be reconciled; it will be retried");
