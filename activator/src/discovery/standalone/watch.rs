@@ -23,7 +23,7 @@ use common_api::ZeroScaler;
 use common_controller::changes::{self, Change, changes};
 use common_controller::{ObjectKey, Relist, key_of};
 use common_runtime::namespaces::Namespaces;
-use common_runtime::watching::{watch, watch_unless};
+use common_runtime::watching::{attempts, watch};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Namespaces, sender: mpsc::Sender<Event>) {
     let labelled = |selector: &str| watcher::Config::default().labels(selector);
     let privates = format!("{}={}", names::SIDE, names::SERVICE_TYPE_PRIVATE);
-    let mut scalers = watch_unless(namespaces.reach::<ZeroScaler>(&client), watcher::Config::default(), is_denied);
+    let mut scalers = attempts(namespaces.reach::<ZeroScaler>(&client), watcher::Config::default());
     let ledgers = Api::<ConfigMap>::namespaced(client.clone(), system_namespace);
     let mut ledgers = changes::watch(ledgers, labelled(names::LEDGER));
     let mut services = watch(namespaces.reach::<Service>(&client), labelled(&privates));
@@ -50,7 +50,8 @@ pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Nam
             Some(activators) = activators.next() => adapter.events.push(Event::Siblings(activators)),
             Some(event) = scalers.next() => match event {
                 Ok(event) => adapter.take_scalers(event),
-                Err(error) => adapter.scalers_denied(&error),
+                Err(error) if is_denied(&error) => adapter.scalers_denied(&error),
+                Err(_) => {} // It has been logged.
             },
             Some(change) = ledgers.next(), if knows_scalers => adapter.take_ledgers(change),
             Some(event) = services.next(), if knows_scalers => adapter.take_services(event),

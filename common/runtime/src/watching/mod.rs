@@ -84,19 +84,6 @@ where
         .boxed()
 }
 
-/// Streams the same as [`watch`], plus the errors that `passes_on` selects, for a reader that can handle them.
-pub fn watch_unless<K>(
-    reach: impl Into<Reach<K>>,
-    config: watcher::Config,
-    passes_on: impl Fn(&watcher::Error) -> bool + Send + 'static,
-) -> Attempts<K>
-where
-    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    let passes = move |result: &Result<_, _>| std::future::ready(result.as_ref().err().is_none_or(&passes_on));
-    attempts(reach, config).filter(passes).boxed()
-}
-
 /// Kubernetes' own pauses, from 0.8 s up to [`PAUSE_MAX`].
 struct Pace(DefaultBackoff);
 
