@@ -143,7 +143,7 @@ mod tests {
     use http::{Method, StatusCode, Version};
 
     fn instrument(name: &'static str) -> Instrument {
-        Instrument::new(Kind::Histogram, name, "Help").in_unit("s")
+        Instrument { unit: "s", ..Instrument::new(Kind::Histogram, name, "Help") }
     }
 
     fn measure(name: &'static str, bounds: &'static [f64]) -> Measure {

@@ -143,7 +143,7 @@ mod tests {
         let metrics = Metrics::default();
         let new: fn() -> Histogram = || Histogram::new([0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
         let family = metrics.family(
-            Instrument::new(Kind::Histogram, "took", "How long").in_unit("s"),
+            Instrument { unit: "s", ..Instrument::new(Kind::Histogram, "took", "How long") },
             Family::<Labels, _>::with_constructor(new),
         );
         let counter: Counter = metrics.register(Instrument::new(Kind::Counter, "last", "Counter"), Counter::default());

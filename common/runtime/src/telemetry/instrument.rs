@@ -62,31 +62,6 @@ impl Instrument {
         Self { name, shown: None, kind, unit: "", attributes: &[], values: &[], meaning, plane, since }
     }
 
-    /// Sets the unit.
-    pub const fn in_unit(self, unit: &'static str) -> Self {
-        Self { unit, ..self }
-    }
-
-    /// Sets the attributes.
-    pub const fn by(self, attributes: &'static [&'static str]) -> Self {
-        Self { attributes, ..self }
-    }
-
-    /// Sets the possible values of the last attribute.
-    pub const fn saying(self, values: &'static [(&'static str, &'static str)]) -> Self {
-        Self { values, ..self }
-    }
-
-    /// Sets the name in Prometheus's text, without unit and `_total`.
-    pub const fn shown_as(self, name: &'static str) -> Self {
-        Self { shown: Some(name), ..self }
-    }
-
-    /// Restricts the instrument to this plane.
-    pub const fn in_plane(self, plane: Plane) -> Self {
-        Self { plane, ..self }
-    }
-
     /// Returns the family's name in Prometheus's text by the rule of OpenTelemetry's exporter, without a counter's
     /// `_total`.
     pub fn family(&self) -> String {
@@ -144,12 +119,15 @@ mod tests {
     fn prometheus_names_follow_from_the_others() {
         let rows = [
             (Instrument::new(Kind::Gauge, "kn.revision.panic.mode", ""), "kn_revision_panic_mode"),
-            (Instrument::new(Kind::Histogram, "a.took", "").in_unit("s"), "a_took_seconds"),
-            (Instrument::new(Kind::Histogram, "a.size", "").in_unit("By"), "a_size_bytes"),
-            (Instrument::new(Kind::Gauge, "a.rps", "").in_unit("{request}/s"), "a_rps_per_second"),
-            (Instrument::new(Kind::Counter, "a.cpu", "").in_unit("s"), "a_cpu_seconds_total"),
-            (Instrument::new(Kind::UpDownCounter, "a.held", "").in_unit("{request}"), "a_held"),
-            (Instrument::new(Kind::Counter, "a.cpu.time", "").in_unit("s").shown_as("a_cpu"), "a_cpu_seconds_total"),
+            (Instrument { unit: "s", ..Instrument::new(Kind::Histogram, "a.took", "") }, "a_took_seconds"),
+            (Instrument { unit: "By", ..Instrument::new(Kind::Histogram, "a.size", "") }, "a_size_bytes"),
+            (Instrument { unit: "{request}/s", ..Instrument::new(Kind::Gauge, "a.rps", "") }, "a_rps_per_second"),
+            (Instrument { unit: "s", ..Instrument::new(Kind::Counter, "a.cpu", "") }, "a_cpu_seconds_total"),
+            (Instrument { unit: "{request}", ..Instrument::new(Kind::UpDownCounter, "a.held", "") }, "a_held"),
+            (
+                Instrument { unit: "s", shown: Some("a_cpu"), ..Instrument::new(Kind::Counter, "a.cpu.time", "") },
+                "a_cpu_seconds_total",
+            ),
         ];
         for (instrument, expected) in rows {
             assert_eq!(instrument.prometheus(), expected);
