@@ -16,22 +16,13 @@ pub struct Parameters {
     curves: Vec<&'static dyn SupportedKxGroup>,
 }
 
-/// Suites of TLS 1.2 under Go's names; `None`: ring does not offer the suite.
-const SUITES: [(&str, Option<CipherSuite>); 14] = [
-    ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)),
-    ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384)),
-    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256)),
-    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384)),
-    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256)),
-    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256)),
-    ("TLS_AES_128_GCM_SHA256", Some(CipherSuite::TLS13_AES_128_GCM_SHA256)),
-    ("TLS_AES_256_GCM_SHA384", Some(CipherSuite::TLS13_AES_256_GCM_SHA384)),
-    ("TLS_CHACHA20_POLY1305_SHA256", Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256)),
-    ("TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", None),
-    ("TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", None),
-    ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", None),
-    ("TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", None),
-    ("TLS_RSA_WITH_AES_128_GCM_SHA256", None),
+/// Suites that Go knows and ring does not offer.
+const OTHER_SUITES: [&str; 5] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
 ];
 
 /// Curves under both of Go's names; `None`: ring does not offer the curve.
@@ -84,7 +75,11 @@ impl Parameters {
             }
         };
         if let Some((variable, value)) = read("CIPHER_SUITES") {
-            let chosen = choose(&variable, &value, &SUITES)?;
+            // rustls calls the suites of TLS 1.3 by other names than Go.
+            let name = |suite: CipherSuite| suite.as_str().unwrap_or_default().replace("TLS13_", "TLS_");
+            let known = parameters.suites.iter().map(|suite| (name(suite.suite()), Some(suite.suite())));
+            let other = OTHER_SUITES.map(|name| (name.to_owned(), None));
+            let chosen = choose(&variable, &value, &known.chain(other).collect::<Vec<_>>())?;
             let is_tls13 = |suite: &SupportedCipherSuite| suite.tls13().is_some();
             parameters.suites.retain(|suite| is_tls13(suite) || chosen.contains(&suite.suite()));
         }
@@ -110,15 +105,19 @@ impl Parameters {
 }
 
 /// Returns the items in the comma-separated `value`, in its order; blanks are skipped.
-fn choose<T: Copy>(variable: &str, value: &str, known: &[(&str, Option<T>)]) -> Result<Vec<T>, EnvironmentError> {
+fn choose<T: Copy>(
+    variable: &str,
+    value: &str,
+    known: &[(impl AsRef<str>, Option<T>)],
+) -> Result<Vec<T>, EnvironmentError> {
     let refused = |rule: String| EnvironmentError::new(variable.to_owned(), value, rule);
     let mut chosen = Vec::new();
     for name in value.split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        match known.iter().find(|(known, _)| *known == name) {
+        match known.iter().find(|(known, _)| known.as_ref() == name) {
             Some((_, Some(number))) => chosen.push(*number),
             Some((_, None)) => tracing::warn!(variable, name, "the name is not supported here and has no effect"),
             None => {
-                let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+                let names: Vec<&str> = known.iter().map(|(name, _)| name.as_ref()).collect();
                 return Err(refused(format!("{name:?} is not one of {}", names.join(", "))));
             }
         }

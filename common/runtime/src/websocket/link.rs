@@ -114,31 +114,27 @@ async fn refuse_while<T>(
 async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io::Result<WebSocketStream<Socket>> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for target in targets {
-        let addresses = match timeout(config.handshake_timeout, resolver.resolve(&target.host, target.port)).await {
-            Ok(Ok(addresses)) => addresses,
-            Ok(Err(error)) => {
+        let resolving = resolver.resolve(&target.host, target.port);
+        let addresses = match within(config.handshake_timeout, resolving, "the resolver did not respond").await {
+            Ok(addresses) => addresses,
+            Err(error) => {
                 last = error;
-                continue;
-            }
-            Err(_) => {
-                last = io::Error::new(io::ErrorKind::TimedOut, "the resolver did not respond");
                 continue;
             }
         };
         for address in addresses.into_iter().take(ADDRESSES_MAX) {
-            match timeout(config.handshake_timeout, handshake(address, target, config)).await {
-                Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(error)) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
-                Err(_) => {
-                    last = io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        format!("{address}: the handshake did not finish in time"),
-                    )
-                }
+            let shaking = handshake(address, target, config);
+            match within(config.handshake_timeout, shaking, "the handshake did not finish in time").await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
             }
         }
     }
     Err(last)
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>, late: &'static str) -> io::Result<T> {
+    timeout(limit, work).await.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, late)))
 }
 
 async fn handshake(address: SocketAddr, target: &Target, config: &Config) -> io::Result<WebSocketStream<Socket>> {
