@@ -107,11 +107,7 @@ pub fn child_name(parent: &str, suffix: &str) -> String {
 
 /// Returns at most the first `n` bytes of `s`, never splitting a character.
 fn head(s: &str, n: usize) -> &str {
-    let mut end = n.min(s.len());
-    while !s.is_char_boundary(end) {
-        end -= 1;
-    }
-    &s[..end]
+    &s[..s.floor_char_boundary(n)]
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ mod resolve;
 mod validate;
 
 pub use crate::names::{CLASS_HPA, CLASS_KPA};
-pub use read::{Annotations, Key, class, is_hpa, is_kpa, metric};
+pub use read::{Annotations, Key, class, is_kpa, metric};
 pub use resolve::{
     bounds, decider_spec, initial_scale, panic_window, pod_retention, progress_deadline, scale_down_delay,
     stable_window, target_burst_capacity, targets,

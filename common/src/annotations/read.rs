@@ -56,11 +56,6 @@ pub fn is_kpa(annotations: &Annotations) -> bool {
     class(annotations) == CLASS_KPA
 }
 
-/// Reports whether the class is HPA.
-pub fn is_hpa(annotations: &Annotations) -> bool {
-    class(annotations) == CLASS_HPA
-}
-
 /// Returns the metric: the annotation, else the default of the class, which is empty for a foreign class.
 pub fn metric(annotations: &Annotations) -> &str {
     METRIC.text(annotations).unwrap_or_else(|| match class(annotations) {

@@ -148,11 +148,8 @@ impl Number {
     /// Takes digits with an optional decimal point from the start of `rest`. Returns `None` if it has no digit.
     fn take(rest: &mut &str) -> Option<Self> {
         let whole_digits = take_digits(rest);
-        let mut whole: u64 = 0;
-        for digit in whole_digits.bytes() {
-            // A saturated number is out of range in any unit.
-            whole = whole.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-        }
+        // The largest number is out of range in any unit.
+        let whole = if whole_digits.is_empty() { 0 } else { whole_digits.parse().unwrap_or(u64::MAX) };
         let (mut fraction, mut scale) = (0_u64, 1.0);
         let mut fraction_digits = "";
         if let Some(after) = rest.strip_prefix('.') {

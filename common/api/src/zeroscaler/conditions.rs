@@ -103,11 +103,7 @@ pub fn set(
     now: Timestamp,
 ) -> bool {
     let message = printable_line(said.message);
-    let mut end = message.len().min(MESSAGE_LENGTH_MAX);
-    while !message.is_char_boundary(end) {
-        end -= 1;
-    }
-    let message = &message[..end];
+    let message = &message[..message.floor_char_boundary(MESSAGE_LENGTH_MAX)];
     if let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == type_) {
         let moved = condition.status != said.status.as_str();
         let changed = moved || condition.reason != said.reason || condition.message != message;
