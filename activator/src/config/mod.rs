@@ -10,7 +10,6 @@
 //! | `config-network` | `mesh-compatibility-mode`, `enable-mesh-pod-addressability` | addressing of pods, in knative mode |
 //! | `config-logging` | `loglevel.activator`, `zap-logger-config` | log level |
 //! | `config-observability` | `logging.enable-request-log`, `logging.request-log-template` | request log |
-//! | `config-observability` | `runtime-profiling` | [`common_runtime::profiling`] |
 //! | `config-page` | `html` | page of workloads without their own, in standalone mode |
 //!
 //! `metrics-*` and `tracing-*` of `config-observability` are read only at start, too ([`common_runtime::observe`],

@@ -18,7 +18,6 @@ pub mod listen;
 pub mod namespaces;
 pub mod observe;
 pub mod process;
-pub mod profiling;
 pub mod resolve;
 pub mod shutdown;
 pub mod stat_tls;

@@ -1,4 +1,4 @@
-//! Observability of a plane: the admin port, pushed metrics, the profiling port.
+//! Observability of a plane: the admin port and pushed metrics.
 //!
 //! | feature | controlled by | applied |
 //! |---|---|---|
@@ -6,13 +6,11 @@
 //! | admin port's address | `METRICS_PROMETHEUS_HOST`, `_PORT`, else `metrics-endpoint` (`prometheus`) | at the start |
 //! | TLS on that port | `METRICS_PROMETHEUS_TLS_CERT`, `_KEY` and so on | at the start; files are reloaded |
 //! | metrics over OTLP | `metrics-protocol`, `metrics-endpoint`, `metrics-export-interval` | at the start |
-//! | profiles on 8008 | `runtime-profiling` | for each request |
 //!
 //! One difference from Knative: the admin port is open for any protocol, since it also serves explanations.
 
 use crate::admin::{self, Page};
 use crate::process::ProcessOptions;
-use crate::profiling;
 use crate::telemetry::otlp::{self, Who};
 use crate::telemetry::{Metrics, own};
 use anyhow::Context;
@@ -45,8 +43,6 @@ pub struct Diagnostics {
 pub struct Observed {
     /// Address of the admin port.
     pub admin: Option<SocketAddr>,
-    /// Address of the profiling port.
-    pub profiling: Option<SocketAddr>,
     pushing: Option<JoinHandle<()>>,
 }
 
@@ -76,14 +72,10 @@ impl Diagnostics {
                     None => None,
                 };
                 let metrics = (config.protocol != MetricsProtocol::None).then_some(self.metrics);
-                Some(admin::Admin { metrics, pages: self.pages, tls }.serve(listen, shutdown.clone()).await?)
+                Some(admin::Admin { metrics, pages: self.pages, tls }.serve(listen, shutdown).await?)
             }
         };
-        let profiling = match process.profiling {
-            Some(listen) => Some(profiling::serve(listen, self.config, shutdown).await?),
-            None => None,
-        };
-        Ok(Observed { admin, profiling, pushing })
+        Ok(Observed { admin, pushing })
     }
 }
 
@@ -172,23 +164,6 @@ mod tests {
             }
             stop.cancel();
         }
-    }
-
-    /// Goal: the profiling setting is read for each request. Method: the configuration changes between two requests.
-    #[tokio::test]
-    async fn profiling_follows_the_configuration() {
-        let (sender, config) = watch::channel(Arc::new(ObservabilityConfig::default()));
-        let plane = Diagnostics { config, ..plane(&[]) };
-        let stop = CancellationToken::new();
-        let process = ProcessOptions { profiling: Some((Ipv4Addr::LOCALHOST, 0).into()), ..Default::default() };
-        let observed = plane.observe(&process, stop.clone()).await.expect("free ports");
-        for (profiling, status) in [(false, "404"), (true, "200"), (false, "404")] {
-            sender.send_replace(Arc::new(ObservabilityConfig { profiling, ..Default::default() }));
-            let stream = TcpStream::connect(observed.profiling.expect("open")).await.expect("connected");
-            let answer = get(stream, "/debug/pprof/").await;
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
-        }
-        stop.cancel();
     }
 
     /// Goal: with a certificate the port accepts only TLS; if client certificates are required, clients without one get

@@ -6,10 +6,6 @@ use crate::api_version::{self, MinimumVersion};
 use crate::environment::{self, EnvironmentError};
 use crate::telemetry::{LogControl, otlp};
 use common::config;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-
-/// Default port of profiles.
-const PROFILING_PORT: u16 = 8008;
 
 /// Settings of a process that runs one plane only.
 #[derive(Clone, Default)]
@@ -18,8 +14,6 @@ pub struct ProcessOptions {
     pub logs: Option<LogControl>,
     /// Oldest supported API server; `None`: any.
     pub kubernetes_min_version: Option<MinimumVersion>,
-    /// Address of profiles (`PROFILING_PORT`); `None`: not served.
-    pub profiling: Option<SocketAddr>,
     /// TLS on the admin port; none: plain HTTP.
     pub admin_tls: Option<AdminTls>,
     /// Set if the environment defines the address of the admin port, so `metrics-endpoint` does not.
@@ -61,17 +55,9 @@ impl ProcessOptions {
         let least = environment::parsed(get, api_version::VARIABLE, least, api_version::RULE)?;
         let default = ConfigMapNames::default();
         let named = |variable: &str, default| environment::optional(get, variable).unwrap_or(default);
-        let listen = environment::parsed(
-            get,
-            "ZEROSCALE_LISTEN_ADDRESS",
-            IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            "must be an IP address",
-        )?;
-        let port = environment::parsed(get, "PROFILING_PORT", PROFILING_PORT, "must be a port")?;
         let is_set = |variable: &str| environment::optional(get, variable).is_some();
         Ok(Self {
             logs: None,
-            profiling: Some(SocketAddr::new(listen, port)),
             admin_tls: AdminTls::from_env(get)?,
             admin_is_fixed: is_set("METRICS_PROMETHEUS_HOST") || is_set("METRICS_PROMETHEUS_PORT"),
             otel: otlp::Environment::from_env(get),

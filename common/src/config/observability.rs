@@ -1,4 +1,4 @@
-//! `config-observability`, limited to the keys that both planes use: export of metrics and traces, and profiling.
+//! `config-observability`, limited to the keys that both planes use: export of metrics and traces.
 //!
 //! | key | default | values |
 //! |---|---|---|
@@ -8,13 +8,12 @@
 //! | `tracing-protocol` | `none` | `none`, `stdout`, `grpc`, `http/protobuf` |
 //! | `tracing-endpoint` | | required for OTLP, forbidden otherwise |
 //! | `tracing-sampling-rate` | 0 | from 0 to 1 |
-//! | `runtime-profiling` | `disabled` | `enabled`, `disabled` |
 //! | `runtime-export-interval` | 15 s | a duration, not negative |
 //! | `request-metrics-*` | | read and checked like the three `metrics-*` keys; only a queue-proxy acts on them |
 //!
 //! One difference from Knative: there, a missing `metrics-protocol` means `none`, so no metrics at all.
 //!
-//! Not here: `logging.*`, which only the activator reads.
+//! Not here: `logging.*`, which only the activator reads; `runtime-profiling`, as there are no profiles.
 
 use super::{ConfigError, Reader, ensure};
 use crate::golang::GoDuration;
@@ -28,8 +27,6 @@ pub struct ObservabilityConfig {
     pub metrics: MetricsConfig,
     /// Export of traces.
     pub tracing: TracingConfig,
-    /// `runtime-profiling`: set if CPU profiles are served.
-    pub profiling: bool,
 }
 
 /// Export of metrics.
@@ -98,13 +95,8 @@ impl ObservabilityConfig {
         let requests = ["request-metrics-protocol", "request-metrics-endpoint", "request-metrics-export-interval"];
         MetricsConfig::read(read, requests)?;
         let tracing = TracingConfig::read(read)?;
-        let profiling = match read.text("runtime-profiling", "disabled").to_ascii_lowercase().as_str() {
-            "enabled" => true,
-            "disabled" | "" => false,
-            other => return refused("runtime-profiling", other, "must be enabled or disabled"),
-        };
         interval(read, "runtime-export-interval")?;
-        Ok(Self { metrics, tracing, profiling })
+        Ok(Self { metrics, tracing })
     }
 }
 
@@ -182,7 +174,7 @@ mod tests {
     #[test]
     fn every_protocol_has_its_rule_about_the_endpoint() {
         type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
-        let rows: [Row<'_>; 20] = [
+        let rows: [Row<'_>; 19] = [
             (&[], None),
             (&[("_example", "metrics-protocol: nonsense")], None),
             (&[("metrics-protocol", "none")], None),
@@ -201,7 +193,6 @@ mod tests {
             (&[("tracing-endpoint", "a:1")], Some("tracing-endpoint")),
             (&[("tracing-sampling-rate", "1.1")], Some("tracing-sampling-rate")),
             (&[("tracing-sampling-rate", "NaN")], Some("tracing-sampling-rate")),
-            (&[("runtime-profiling", "on")], Some("runtime-profiling")),
             (&[("runtime-export-interval", "-1s")], Some("runtime-export-interval")),
         ];
         for (pairs, refused) in rows {
@@ -218,14 +209,12 @@ mod tests {
             ("tracing-protocol", "grpc"),
             ("tracing-endpoint", "collector:4317"),
             ("tracing-sampling-rate", "0.25"),
-            ("runtime-profiling", "Enabled"),
         ])
         .expect("valid");
         assert_eq!(config.metrics.protocol, MetricsProtocol::Otlp(OtlpProtocol::HttpProtobuf));
         assert_eq!(config.metrics.export_interval, Some(Duration::from_secs(10)));
         assert_eq!(config.tracing.protocol, TracingProtocol::Otlp(OtlpProtocol::Grpc));
         assert_eq!((config.tracing.endpoint.as_str(), config.tracing.sampling_rate), ("collector:4317", 0.25));
-        assert!(config.profiling);
         let default = read(&[]).expect("defaults");
         assert_eq!(default, ObservabilityConfig::default());
         assert_eq!(default.metrics.protocol, MetricsProtocol::Prometheus);
