@@ -15,7 +15,6 @@ use super::reserved::{Covered, covered};
 use crate::RevisionKey;
 use crate::host::HostPattern;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Hosts that one workload claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,47 +78,26 @@ pub struct Rules<'a> {
     pub namespaces: &'a BTreeMap<String, Confinement>,
 }
 
-/// Reason why a namespace may not claim a host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// No namespace may claim it.
-    Unclaimable(&'static str),
-    /// The host is a name of Services in the given other namespace.
-    Reserved(String),
-    /// The namespace is confined to other hosts.
-    Confined,
-    /// The namespace is not known, or not known yet.
-    Unknown,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unclaimable(rule) => f.write_str(rule),
-            Self::Reserved(namespace) => write!(f, "it is the name of a Service in namespace {namespace:?}"),
-            Self::Confined => write!(f, "the annotation zeroscale.dev/hosts of the Namespace does not allow it"),
-            Self::Unknown => write!(f, "the namespace is not known yet"),
-        }
-    }
-}
-
 impl Rules<'_> {
     /// Returns the reason why `namespace` may not claim `host`, or `None` if it may.
-    pub fn refuse(&self, namespace: &str, host: &HostPattern) -> Option<Refusal> {
+    pub fn refuse(&self, namespace: &str, host: &HostPattern) -> Option<String> {
         let confinement = self.namespaces.get(namespace);
         let others = |owner: &str| owner != namespace;
-        match covered(host, self.cluster_domain) {
-            Covered::Unclaimable(rule) => Some(Refusal::Unclaimable(rule)),
-            Covered::Address => Some(Refusal::Unclaimable("it is an IP address, which is not a valid host")),
-            Covered::OfNamespace(owner) if others(owner) => Some(Refusal::Reserved(owner.to_owned())),
+        let reserved = |owner: &str| Some(format!("it is the name of a Service in namespace {owner:?}"));
+        let rule = match covered(host, self.cluster_domain) {
+            Covered::Unclaimable(rule) => rule,
+            Covered::Address => "it is an IP address, which is not a valid host",
+            Covered::OfNamespace(owner) if others(owner) => return reserved(owner),
             Covered::OfNamespaceIfAny(owner) if others(owner) && self.namespaces.contains_key(owner) => {
-                Some(Refusal::Reserved(owner.to_owned()))
+                return reserved(owner);
             }
             _ => match confinement {
-                None => Some(Refusal::Unknown),
-                Some(confinement) => (!confinement.allows(host)).then_some(Refusal::Confined),
+                None => "the namespace is not known yet",
+                Some(confinement) if confinement.allows(host) => return None,
+                Some(_) => "the annotation zeroscale.dev/hosts of the Namespace does not allow it",
             },
-        }
+        };
+        Some(rule.to_owned())
     }
 }
 

@@ -13,40 +13,27 @@ const HANDSHAKE: u8 = 0x16;
 
 const PLAIN: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Reason why there is no connection.
-#[derive(Debug, thiserror::Error)]
-pub enum HandshakeError {
-    /// The client closed or broke the connection before it sent anything.
-    #[error("the client closed the connection before the TLS handshake")]
-    Closed,
-    /// The client does not use TLS. If its bytes looked like HTTP, it got a response.
-    #[error("the client does not use TLS")]
-    Plain,
-    /// The handshake failed.
-    #[error("TLS handshake: {0}")]
-    Handshake(io::Error),
-}
-
 /// Reports whether the first byte from a client begins a TLS handshake. Consumes nothing. Has no time limit; the caller
 /// sets one.
 ///
 /// # Errors
 /// Fails if the client closed or broke the connection before it sent anything.
-pub async fn speaks_tls(stream: &TcpStream) -> Result<bool, HandshakeError> {
+pub async fn speaks_tls(stream: &TcpStream) -> io::Result<bool> {
     let mut first = [0];
     match stream.peek(&mut first).await {
         Ok(1) => Ok(first[0] == HANDSHAKE),
-        _ => Err(HandshakeError::Closed),
+        _ => Err(io::Error::other("the client closed the connection before the TLS handshake")),
     }
 }
 
 /// Performs the handshake with a client. Has no time limit; the caller sets one.
 ///
 /// # Errors
-/// See [`HandshakeError`].
-pub async fn accept(mut stream: TcpStream, config: Arc<ServerConfig>) -> Result<TlsStream<TcpStream>, HandshakeError> {
+/// Fails if the client closed or broke the connection, does not use TLS, or does not complete the handshake.
+pub async fn accept(mut stream: TcpStream, config: Arc<ServerConfig>) -> io::Result<TlsStream<TcpStream>> {
     if speaks_tls(&stream).await? {
-        return TlsAcceptor::from(config).accept(stream).await.map_err(HandshakeError::Handshake);
+        let failed = |error: io::Error| io::Error::new(error.kind(), format!("TLS handshake: {error}"));
+        return TlsAcceptor::from(config).accept(stream).await.map_err(failed);
     }
     // Read the request first. Otherwise the close could become a reset that overtakes the response.
     let mut sent = [0; 4096];
@@ -54,5 +41,5 @@ pub async fn accept(mut stream: TcpStream, config: Arc<ServerConfig>) -> Result<
         let _ = stream.write_all(PLAIN).await;
         let _ = stream.shutdown().await;
     }
-    Err(HandshakeError::Plain)
+    Err(io::Error::other("the client does not use TLS"))
 }

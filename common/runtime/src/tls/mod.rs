@@ -24,7 +24,7 @@ mod roots;
 mod trust;
 mod unverified;
 
-pub use accept::{HandshakeError, accept, speaks_tls};
+pub use accept::{accept, speaks_tls};
 pub use identity::{ClientAuth, Identity, server_config};
 pub use parameters::Parameters;
 pub use pem::PemError;
