@@ -5,7 +5,7 @@ use crate::certificate::Certificate;
 use autoscaler_core::forwarding::Hop;
 use common_runtime::admission::{Demand, GOOD_FOR};
 use common_runtime::resolve::Dns;
-use common_runtime::websocket::{Config, DurableSender};
+use common_runtime::websocket::{Config, DurableSender, HANDSHAKE_TIMEOUT};
 use futures::SinkExt;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
@@ -387,7 +387,7 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
         let good = fixture.raw(&upgrade("x", "\r\nAuthorization: Bearer good")).await;
         assert!(good.starts_with("HTTP/1.1 101 "), "{good}");
         tokio::time::pause();
-        tokio::time::advance(Config::default().handshake_timeout - Duration::from_millis(1)).await;
+        tokio::time::advance(HANDSHAKE_TIMEOUT - Duration::from_millis(1)).await;
         tokio::time::resume();
     });
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");

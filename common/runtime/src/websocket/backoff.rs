@@ -19,6 +19,12 @@ pub(super) struct Backoff {
     restart_credit: bool,
 }
 
+impl Default for Backoff {
+    fn default() -> Self {
+        Self::new(Duration::from_millis(100), Duration::from_secs(5))
+    }
+}
+
 impl Backoff {
     pub(super) fn new(first: Duration, max: Duration) -> Self {
         Self { first, max: max.max(first), next: None, restart_credit: true }
@@ -55,7 +61,7 @@ mod tests {
     #[test]
     fn waits_grow_to_a_bound() {
         let mut rng = StdRng::seed_from_u64(1);
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let mut backoff = Backoff::default();
         assert_eq!(backoff.wait(&mut rng), Duration::ZERO);
         let mut base = 0.1;
         for step in 0..30 {
@@ -71,7 +77,7 @@ mod tests {
     #[test]
     fn a_restart_is_believed_once_between_proofs() {
         let mut rng = StdRng::seed_from_u64(1);
-        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let mut backoff = Backoff::default();
         backoff.wait(&mut rng);
         backoff.restarting();
         assert_eq!(backoff.wait(&mut rng), Duration::ZERO);

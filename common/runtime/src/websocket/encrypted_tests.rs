@@ -71,7 +71,7 @@ async fn a_link_over_tls_outlives_its_certificates() {
     let link = DurableSender::start(
         vec![format!("wss://{address}")],
         Arc::new(Dns),
-        Config { trust: Some(trust), backoff_max: Duration::from_millis(100), ..Config::default() },
+        Config { trust: Some(trust), ..Config::default() },
         stop.clone(),
     )
     .expect("valid URL");

@@ -1,7 +1,7 @@
 //! Task behind a [`DurableSender`](super::DurableSender): connect, run, lose, wait, connect again.
 
 use super::backoff::Backoff;
-use super::{Config, Outgoing, Target};
+use super::{Config, HANDSHAKE_TIMEOUT, Outgoing, PING_INTERVAL, READ_DEADLINE, Target};
 use crate::failure_log::FailureLog;
 use crate::resolve::Resolve;
 use bytes::Bytes;
@@ -43,6 +43,7 @@ pub(super) struct Link {
     pub(super) targets: Vec<Target>,
     pub(super) resolver: Arc<dyn Resolve>,
     pub(super) config: Config,
+    pub(super) backoff: Backoff,
     pub(super) frames: mpsc::Receiver<Outgoing>,
     pub(super) connected: watch::Sender<bool>,
     pub(super) shutdown: CancellationToken,
@@ -60,11 +61,10 @@ pub(super) enum End {
 
 /// Maintains the link. Ends on shutdown or when the last sender is dropped.
 pub(super) async fn run(mut link: Link) {
-    let mut backoff = Backoff::new(link.config.backoff_first, link.config.backoff_max);
     let peer = link.targets.first().map(|target| target.uri.to_string()).unwrap_or_default();
     let mut failures = FailureLog::for_operation(format!("the link to {peer}"));
     loop {
-        let wait = backoff.wait(&mut rand::rng());
+        let wait = link.backoff.wait(&mut rand::rng());
         if !wait.is_zero() && refuse_while(&mut link.frames, &link.shutdown, sleep(wait)).await.is_none() {
             return;
         }
@@ -79,13 +79,13 @@ pub(super) async fn run(mut link: Link) {
         };
         link.connected.send_replace(true);
         failures.recovered();
-        let end = drive(stream, &link.config, &mut link.frames, &mut backoff, &link.shutdown).await;
+        let end = drive(stream, &mut link.frames, &mut link.backoff, &link.shutdown).await;
         link.connected.send_replace(false);
         // The flag is cleared first: the drained frames were queued before, and no new ones can be queued after.
         while link.frames.try_recv().is_ok() {}
         match end {
             End::Finished => return,
-            End::Restarting => backoff.restarting(),
+            End::Restarting => link.backoff.restarting(),
             End::Lost(reason) => {
                 tracing::info!(%peer, %reason, "the connection was lost and will be established again")
             }
@@ -115,7 +115,7 @@ async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for target in targets {
         let resolving = resolver.resolve(&target.host, target.port);
-        let addresses = match within(config.handshake_timeout, resolving, "the resolver did not respond").await {
+        let addresses = match within(HANDSHAKE_TIMEOUT, resolving, "the resolver did not respond").await {
             Ok(addresses) => addresses,
             Err(error) => {
                 last = error;
@@ -124,7 +124,7 @@ async fn dial(targets: &[Target], resolver: &dyn Resolve, config: &Config) -> io
         };
         for address in addresses.into_iter().take(ADDRESSES_MAX) {
             let shaking = handshake(address, target, config);
-            match within(config.handshake_timeout, shaking, "the handshake did not finish in time").await {
+            match within(HANDSHAKE_TIMEOUT, shaking, "the handshake did not finish in time").await {
                 Ok(stream) => return Ok(stream),
                 Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
             }
@@ -164,13 +164,12 @@ async fn handshake(address: SocketAddr, target: &Target, config: &Config) -> io:
 /// Sends frames until the connection ends. Generic over the stream so that its timing is tested without sockets.
 pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: WebSocketStream<S>,
-    config: &Config,
     frames: &mut mpsc::Receiver<Outgoing>,
     backoff: &mut Backoff,
     shutdown: &CancellationToken,
 ) -> End {
-    let mut deadline = Instant::now() + config.read_deadline;
-    let mut ping = interval_at(Instant::now() + config.ping_interval, config.ping_interval);
+    let mut deadline = Instant::now() + READ_DEADLINE;
+    let mut ping = interval_at(Instant::now() + PING_INTERVAL, PING_INTERVAL);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut batch = Vec::with_capacity(BATCH_MAX);
     loop {
@@ -186,7 +185,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
             }
             message = stream.next() => match message {
                 Some(Ok(Message::Pong(_))) => {
-                    deadline = Instant::now() + config.read_deadline;
+                    deadline = Instant::now() + READ_DEADLINE;
                     backoff.proven();
                 }
                 Some(Ok(Message::Close(Some(frame)))) if frame.code == CloseCode::Restart => return End::Restarting,
@@ -202,7 +201,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 None => return End::Lost("the peer closed the connection".to_owned()),
             },
             () = sleep_until(deadline) => {
-                return End::Lost(format!("no pong for {:?}", config.read_deadline));
+                return End::Lost(format!("no pong for {READ_DEADLINE:?}"));
             }
             received = frames.recv_many(&mut batch, BATCH_MAX) => {
                 if received == 0 {

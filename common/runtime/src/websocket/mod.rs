@@ -3,15 +3,15 @@
 //! A [`DurableSender`] keeps one connection to one of several URLs, tried in order, and reconnects for as long as it
 //! lives. It sends binary frames without acknowledgement. It only knows that a frame was written to a socket.
 //!
-//! # The rules (Knative's values; see [`Config`])
+//! # The rules (Knative's values)
 //!
 //! - A ping is sent every 10/3 s. The link is given up 10 s after the last pong, whatever else arrives: a peer that
 //!   sends data but no pongs counts as lost.
 //! - An address has 3 s for connect and handshake together.
 //! - After a loss, the first attempt is immediate if the link had received a pong, or if the peer announced a restart
 //!   (close code 1012). An announcement counts once between pongs, so that a peer that keeps announcing cannot cause a
-//!   busy loop. Further attempts back off from 100 ms by a factor of 1.3, each extended by up to a half, and no wait
-//!   exceeds [`Config::backoff_max`]. Upstream starts over after twenty steps, which is nearly the same.
+//!   busy loop. Further attempts back off from 100 ms by a factor of 1.3 up to 5 s, so that a restarted autoscaler is
+//!   found soon, each extended by up to a half. Upstream starts over after twenty steps, which is nearly the same.
 //! - A write error is a loss at once, as is a write that does not finish before the read deadline.
 //!
 //! # TLS
@@ -41,6 +41,7 @@ mod tests;
 use crate::credential::TokenFile;
 use crate::resolve::Resolve;
 use crate::tls::Trust;
+use backoff::Backoff;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
 use std::sync::Arc;
@@ -53,21 +54,16 @@ use tokio_util::sync::CancellationToken;
 /// the same instant. If the queue is full, the newest frame is rejected ([`SendError::Full`]).
 pub const QUEUE_CAPACITY: usize = 1024;
 
-/// Settings of a link. The defaults are Knative's.
-#[derive(Clone, Debug)]
+/// Time between pings.
+const PING_INTERVAL: Duration = Duration::from_millis(3_333);
+/// Longest time without a pong.
+const READ_DEADLINE: Duration = Duration::from_secs(10);
+/// Time for connect and handshake at one address.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Settings of a link.
+#[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Time between pings; 10/3 s.
-    pub ping_interval: Duration,
-    /// Longest time without a pong; 10 s.
-    pub read_deadline: Duration,
-    /// Time for connect and handshake at one address; 3 s.
-    pub handshake_timeout: Duration,
-    /// First wait between attempts; 100 ms. Each further one is 1.3 times as long.
-    pub backoff_first: Duration,
-    /// Longest wait between attempts, without jitter; 5 s, so that a restarted autoscaler is found soon.
-    pub backoff_max: Duration,
-    /// Maximum number of frames that wait for the socket; at least 1.
-    pub queue_capacity: usize,
     /// Additional headers of the handshake request.
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Token that proves our identity, if the peer requires one.
@@ -78,23 +74,6 @@ pub struct Config {
     pub allow_plain: bool,
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            ping_interval: Duration::from_millis(3_333),
-            read_deadline: Duration::from_secs(10),
-            handshake_timeout: Duration::from_secs(3),
-            backoff_first: Duration::from_millis(100),
-            backoff_max: Duration::from_secs(5),
-            queue_capacity: QUEUE_CAPACITY,
-            headers: Vec::new(),
-            token: None,
-            trust: None,
-            allow_plain: false,
-        }
-    }
-}
-
 /// Reason why a frame was not sent. After [`SendError::Full`] no part of it was sent. After [`SendError::NotConnected`]
 /// it may have been sent, if the link broke during a write, so sending it again may duplicate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +81,7 @@ pub enum SendError {
     /// There is no connection, or it broke before the frame was written.
     #[error("no connection to the peer has been established")]
     NotConnected,
-    /// [`Config::queue_capacity`] frames are already waiting.
+    /// [`QUEUE_CAPACITY`] frames are already waiting.
     #[error("too many frames wait for the socket")]
     Full,
 }
@@ -171,9 +150,11 @@ impl DurableSender {
         if targets.is_empty() {
             return Err(UrlError { url: String::new(), rule: "is missing" });
         }
-        let (queue, frames) = mpsc::channel(config.queue_capacity.max(1));
+        let (queue, frames) = mpsc::channel(QUEUE_CAPACITY);
         let (connected_tx, connected) = watch::channel(false);
-        tokio::spawn(link::run(link::Link { targets, resolver, config, frames, connected: connected_tx, shutdown }));
+        let backoff = Backoff::default();
+        let link = link::Link { targets, resolver, config, backoff, frames, connected: connected_tx, shutdown };
+        tokio::spawn(link::run(link));
         Ok(Self { queue, connected })
     }
 

@@ -1,7 +1,7 @@
 //! Timing is tested on an in-memory pipe with paused time, the rest on loopback sockets.
 
 use super::backoff::Backoff;
-use super::link::{End, drive};
+use super::link::{End, Link, drive, run};
 use super::*;
 use crate::resolve::Dns;
 use futures::{SinkExt, StreamExt};
@@ -21,10 +21,6 @@ async fn pipe() -> (WebSocketStream<DuplexStream>, WebSocketStream<DuplexStream>
     let (client, server) = tokio::io::duplex(64 * 1024);
     let client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
     (client, WebSocketStream::from_raw_socket(server, Role::Server, None).await)
-}
-
-fn backoff() -> Backoff {
-    Backoff::new(Duration::from_millis(100), Duration::from_secs(5))
 }
 
 pub(super) async fn within<T>(work: impl Future<Output = T>) -> T {
@@ -57,7 +53,7 @@ async fn a_peer_that_never_pongs_is_lost_after_the_read_deadline() {
     let (client, _silent) = pipe().await;
     let (_queue, mut frames) = mpsc::channel(1);
     let start = Instant::now();
-    let end = drive(client, &Config::default(), &mut frames, &mut backoff(), &CancellationToken::new()).await;
+    let end = drive(client, &mut frames, &mut Backoff::default(), &CancellationToken::new()).await;
     assert!(matches!(end, End::Lost(ref reason) if reason.contains("no pong")), "{end:?}");
     assert_eq!(start.elapsed(), Duration::from_secs(10));
 }
@@ -76,10 +72,10 @@ async fn frames_from_the_peer_do_not_replace_pongs() {
             }
         }
     };
-    let (config, shutdown, mut backoff) = (Config::default(), CancellationToken::new(), backoff());
+    let (shutdown, mut backoff) = (CancellationToken::new(), Backoff::default());
     let start = Instant::now();
     tokio::select! {
-        end = drive(client, &config, &mut frames, &mut backoff, &shutdown) => {
+        end = drive(client, &mut frames, &mut backoff, &shutdown) => {
             assert!(matches!(end, End::Lost(_)), "{end:?}");
             assert_eq!(start.elapsed(), Duration::from_secs(10));
         }
@@ -92,10 +88,10 @@ async fn frames_from_the_peer_do_not_replace_pongs() {
 async fn pongs_keep_the_link_up() {
     let (client, mut server) = pipe().await;
     let (_queue, mut frames) = mpsc::channel(1);
-    let (config, shutdown, mut backoff) = (Config::default(), CancellationToken::new(), backoff());
+    let (shutdown, mut backoff) = (CancellationToken::new(), Backoff::default());
     let mut pings = 0;
     tokio::select! {
-        end = drive(client, &config, &mut frames, &mut backoff, &shutdown) => panic!("ended: {end:?}"),
+        end = drive(client, &mut frames, &mut backoff, &shutdown) => panic!("ended: {end:?}"),
         () = async {
             let deadline = tokio::time::sleep(Duration::from_secs(100));
             tokio::pin!(deadline);
@@ -139,11 +135,19 @@ async fn frames_are_refused_before_the_handshake() {
 #[tokio::test]
 async fn a_restarting_peer_is_dialled_again_at_once() {
     let (listener, address) = listen().await;
-    let shutdown = CancellationToken::new();
-    // The back-off exceeds the test's patience, so only an attempt without one can pass.
-    let config = Config { backoff_first: PATIENCE * 10, backoff_max: PATIENCE * 10, ..Config::default() };
-    let link = DurableSender::start(vec![format!("ws://{address}")], Arc::new(Dns), config, shutdown.clone())
-        .expect("valid URL");
+    let (queue, frames) = mpsc::channel(1);
+    let (flag, is_connected) = watch::channel(false);
+    let link = DurableSender { queue, connected: is_connected };
+    tokio::spawn(run(Link {
+        targets: vec![Target::parse(&format!("ws://{address}")).expect("valid")],
+        resolver: Arc::new(Dns),
+        config: Config::default(),
+        // The back-off exceeds the test's patience, so only an attempt without one can pass.
+        backoff: Backoff::new(PATIENCE * 10, PATIENCE * 10),
+        frames,
+        connected: flag,
+        shutdown: CancellationToken::new(),
+    }));
     let mut first = accept(&listener).await;
     connected(&link, true).await;
     first.close(Some(CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() })).await.expect("close");
