@@ -96,22 +96,7 @@ struct Sent {
     lease: usize,
     op: Op,
     at: Instant,
-    response: Result<Option<Lease>, OperationError>,
-}
-
-struct OperationError {
-    /// Status of the response, if there was one.
-    code: Option<u16>,
-    text: String,
-    /// Set if the client of the API server logs the error.
-    is_reported: bool,
-}
-
-impl From<kube::Error> for OperationError {
-    fn from(error: kube::Error) -> Self {
-        let code = if let kube::Error::Api(status) = &error { Some(status.code) } else { None };
-        Self { code, text: error.to_string(), is_reported: api_server::is_reported(&error) }
-    }
+    response: kube::Result<Option<Lease>>,
 }
 
 impl Elector {
@@ -208,10 +193,12 @@ impl Elector {
             }
             (_, Ok(_)) => self.election.done(lease),
             // After a 404 to a creation the namespace is missing, so reading the lease again would not help.
-            (Op::Create, Err(OperationError { code: Some(409), .. }))
-            | (Op::Write { .. }, Err(OperationError { code: Some(404 | 409), .. })) => self.election.conflict(lease),
-            (_, Err(OperationError { text: error, is_reported, .. })) => {
-                if is_reported {
+            (Op::Create, Err(kube::Error::Api(status))) if status.code == 409 => self.election.conflict(lease),
+            (Op::Write { .. }, Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
+                self.election.conflict(lease);
+            }
+            (_, Err(error)) => {
+                if api_server::is_reported(&error) {
                     tracing::debug!(lease = %self.options.names[lease], %error, "the lease could not be written");
                 } else {
                     self.failures[lease].failed(&error);
@@ -230,14 +217,11 @@ impl Elector {
         let me = self.options.identity.clone();
         let lets_go = matches!(&op, Op::Write { holder, .. } if *holder != me);
         let writers = self.writers.clone();
-        let failed = |text, is_reported| Err(OperationError { code: None, text, is_reported });
+        let failed = |text: String| Err(kube::Error::Service(text.into()));
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
-                let response = failed(
-                    format!("the lease is kept, because a write under it has not ended within {IDLE_TIMEOUT:?}"),
-                    false,
-                );
-                return Sent { lease, op, at: Instant::now(), response };
+                tracing::warn!(lease = %name, "a lease is kept: a write under it has not ended in {IDLE_TIMEOUT:?}");
+                return Sent { lease, op, at: Instant::now(), response: failed("it is kept".to_owned()) };
             }
             let at = Instant::now();
             let write = async {
@@ -251,10 +235,8 @@ impl Elector {
                     Op::Read => leases.get_opt(&name).await,
                 }
             };
-            let response = match timeout(WRITE_TIMEOUT, write).await {
-                Ok(response) => response.map_err(OperationError::from),
-                Err(_) => failed(format!("no response within {WRITE_TIMEOUT:?}"), true),
-            };
+            let response = timeout(WRITE_TIMEOUT, write).await;
+            let response = response.unwrap_or_else(|_| failed(format!("no response within {WRITE_TIMEOUT:?}")));
             Sent { lease, op, at, response }
         }
     }
