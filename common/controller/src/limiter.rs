@@ -65,10 +65,6 @@ impl WriteLimiter {
     pub async fn acquire(&self, class: WriteClass) {
         let ticket = {
             let mut state = self.shared.state.lock();
-            let first = state.waiting.first().is_none_or(|(other, _)| class < *other);
-            if first && state.bucket.take(class, Instant::now().into_std()) {
-                return;
-            }
             state.came += 1;
             let rank = (class, state.came);
             state.waiting.insert(rank);

@@ -11,56 +11,40 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 
-/// Packing functions for the objects of one kind.
-#[derive(Debug)]
-pub struct Packer<T> {
-    write: fn(&T) -> Option<Vec<u8>>,
-    read: fn(&[u8]) -> Option<T>,
-}
-
 /// Stored object. Cheap to clone.
 #[derive(Debug)]
-pub enum Held<T> {
+pub(crate) enum Held<T> {
     /// Unpacked object.
     Whole(Arc<T>),
-    /// JSON text.
-    Packed(Arc<[u8]>),
+    /// JSON text and the function that reads it.
+    Packed(Arc<[u8]>, fn(&[u8]) -> Option<T>),
 }
 
 impl<T> Clone for Held<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Whole(value) => Self::Whole(value.clone()),
-            Self::Packed(json) => Self::Packed(json.clone()),
+            Self::Packed(json, read) => Self::Packed(json.clone(), *read),
         }
     }
 }
 
-impl<T: Serialize + DeserializeOwned> Default for Packer<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T: Serialize + DeserializeOwned> Packer<T> {
-    /// Creates a packer for objects that survive a round trip through JSON unchanged.
-    pub fn new() -> Self {
-        Self { write: |value| serde_json::to_vec(value).ok(), read: |json| serde_json::from_slice(json).ok() }
-    }
-}
-
-impl<T> Packer<T> {
+impl<T> Held<T> {
     /// Packs an object.
-    pub fn pack(&self, value: Arc<T>) -> Held<T> {
-        let json = (self.write)(&value).filter(|json| (self.read)(json).is_some());
-        json.map_or(Held::Whole(value), |json| Held::Packed(json.into()))
+    pub(crate) fn pack(value: Arc<T>) -> Self
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let read: fn(&[u8]) -> Option<T> = |json| serde_json::from_slice(json).ok();
+        let json = serde_json::to_vec(&*value).ok().filter(|json| read(json).is_some());
+        json.map_or(Self::Whole(value), |json| Self::Packed(json.into(), read))
     }
 
     /// Unpacks an object.
-    pub fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
-        match held {
-            Held::Whole(value) => Some(value.clone()),
-            Held::Packed(json) => (self.read)(json).map(Arc::new),
+    pub(crate) fn take_out(&self) -> Option<Arc<T>> {
+        match self {
+            Self::Whole(value) => Some(value.clone()),
+            Self::Packed(json, read) => read(json).map(Arc::new),
         }
     }
 }
@@ -72,11 +56,10 @@ mod tests {
     /// Goal: every object comes back; one that does not survive JSON is stored unpacked.
     #[test]
     fn everything_comes_back() {
-        let packer = Packer::<f64>::new();
         for (value, is_packed) in [(0.5, true), (f64::INFINITY, false)] {
-            let held = packer.pack(Arc::new(value));
-            assert_eq!(packer.take_out(&held).as_deref(), Some(&value));
-            assert_eq!(matches!(held, Held::Packed(_)), is_packed, "{value}");
+            let held = Held::<f64>::pack(Arc::new(value));
+            assert_eq!(held.take_out().as_deref(), Some(&value));
+            assert_eq!(matches!(held, Held::Packed(..)), is_packed, "{value}");
         }
     }
 }

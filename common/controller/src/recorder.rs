@@ -50,15 +50,9 @@ impl Recorder {
     pub fn limited(client: Client, limiter: WriteLimiter, shutdown: CancellationToken) -> Self {
         let (events, mut waiting) = mpsc::channel::<Event>(WAITING_MAX);
         tokio::spawn(async move {
-            loop {
-                let event = tokio::select! {
-                    event = waiting.recv() => event,
-                    () = shutdown.cancelled() => None,
-                };
-                let Some(event) = event else { return };
-                tokio::select! {
-                    () = limiter.acquire(WriteClass::Event) => {}
-                    () = shutdown.cancelled() => return,
+            while let Some(Some(event)) = shutdown.run_until_cancelled(waiting.recv()).await {
+                if shutdown.run_until_cancelled(limiter.acquire(WriteClass::Event)).await.is_none() {
+                    return;
                 }
                 let namespace = event.metadata.namespace.clone().unwrap_or_default();
                 let api: Api<Event> = Api::namespaced(client.clone(), &namespace);

@@ -25,7 +25,7 @@
 
 use crate::ObjectKey;
 use crate::cache::{Cache, number, version_of};
-use crate::packed::{Held, Packer};
+use crate::packed::Held;
 use common_runtime::namespaces::Reach;
 use common_runtime::watching;
 use futures::StreamExt;
@@ -50,8 +50,8 @@ type Listener<T> = Box<dyn Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Se
 /// Known objects of one kind, by namespace and name.
 pub struct Store<T> {
     inner: RwLock<Inner<T>>,
-    /// `None` if objects are stored unpacked.
-    packer: Option<Packer<T>>,
+    /// Makes the stored form of an object.
+    hold: fn(Arc<T>) -> Held<T>,
     listener: Listener<T>,
     synced: watch::Sender<bool>,
     failure: RwLock<Option<String>>,
@@ -99,7 +99,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     pub fn new(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
         Self {
             inner: RwLock::new(Inner { watched: Cache::default(), offered: HashMap::new(), ended: Ended::default() }),
-            packer: None,
+            hold: Held::Whole,
             listener: Box::new(listener),
             synced: watch::channel(false).0,
             failure: RwLock::new(None),
@@ -111,7 +111,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     where
         T: Serialize + DeserializeOwned,
     {
-        Self { packer: Some(Packer::new()), ..Self::new(listener) }
+        Self { hold: Held::pack, ..Self::new(listener) }
     }
 
     /// Returns the object, if it exists.
@@ -124,7 +124,7 @@ impl<T: Send + Sync + 'static> Store<T> {
                 None => inner.watched.get(key)?.clone(),
             }
         };
-        self.take_out(&held)
+        held.take_out()
     }
 
     /// Reports whether the watch knows an object with this key.
@@ -149,7 +149,7 @@ impl<T: Send + Sync + 'static> Store<T> {
 
     /// Returns all objects of a namespace that the watch knows, in order of their names.
     pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
-        self.inner.read().watched.within(namespace).filter_map(|held| self.take_out(held)).collect()
+        self.inner.read().watched.within(namespace).filter_map(Held::take_out).collect()
     }
 
     /// Shows the response to our own write until the watch has caught up, unless it already has. `version` is the
@@ -205,7 +205,7 @@ impl<T: Send + Sync + 'static> Store<T> {
     /// [`Self::follow`].
     pub fn apply(&self, key: &ObjectKey, version: &str, value: Option<T>) {
         let new = value.map(Arc::new);
-        let held = new.as_ref().map(|value| self.hold(value));
+        let held = new.clone().map(self.hold);
         let old = {
             let mut inner = self.inner.write();
             let change = match held {
@@ -220,7 +220,7 @@ impl<T: Send + Sync + 'static> Store<T> {
             change.and_then(|change| change.old)
         };
         if old.is_some() || new.is_some() {
-            (self.listener)(key, old.and_then(|old| self.take_out(&old)).as_ref(), new.as_ref());
+            (self.listener)(key, old.and_then(|old| old.take_out()).as_ref(), new.as_ref());
         }
     }
 
@@ -239,12 +239,12 @@ impl<T: Send + Sync + 'static> Store<T> {
                         inner.ended.note(&key, version_of(object), Instant::now());
                     }
                     // These events contain no objects to store.
-                    let changes = inner.watched.take(event, |object| self.hold(&Arc::new(convert(object))));
+                    let changes = inner.watched.take(event, |object| (self.hold)(Arc::new(convert(object))));
                     changes.iter().for_each(|change| inner.overtake(&change.key));
                     changes
                 };
                 for change in changes {
-                    let old = change.old.and_then(|old| self.take_out(&old));
+                    let old = change.old.and_then(|old| old.take_out());
                     (self.listener)(&change.key, old.as_ref(), None);
                 }
                 if listed {
@@ -263,7 +263,7 @@ impl<T: Send + Sync + 'static> Store<T> {
             return;
         }
         let new = Arc::new(convert(object));
-        let held = self.hold(&new);
+        let held = (self.hold)(new.clone());
         let change = {
             let mut inner = self.inner.write();
             inner.watched.saw(&key);
@@ -271,23 +271,8 @@ impl<T: Send + Sync + 'static> Store<T> {
             inner.overtake(&change.key);
             change
         };
-        let old = change.old.and_then(|old| self.take_out(&old));
+        let old = change.old.and_then(|old| old.take_out());
         (self.listener)(&change.key, old.as_ref(), Some(&new));
-    }
-
-    fn hold(&self, value: &Arc<T>) -> Held<T> {
-        match &self.packer {
-            Some(packer) => packer.pack(value.clone()),
-            None => Held::Whole(value.clone()),
-        }
-    }
-
-    fn take_out(&self, held: &Held<T>) -> Option<Arc<T>> {
-        match (held, &self.packer) {
-            (Held::Whole(value), _) => Some(value.clone()),
-            (held, Some(packer)) => packer.take_out(held),
-            (Held::Packed(..), None) => None, // Impossible: without a packer nothing is packed.
-        }
     }
 
     /// Follows `reach` forever. `convert` makes the stored form of an object.
@@ -336,10 +321,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static> Sto
     pub fn spawn(self: &Arc<Self>, reach: impl Into<Reach<K>>, shutdown: &CancellationToken) {
         let (store, reach, shutdown) = (self.clone(), reach.into(), shutdown.clone());
         tokio::spawn(async move {
-            tokio::select! {
-                () = store.follow(reach, watcher::Config::default(), trimmed) => {}
-                () = shutdown.cancelled() => {}
-            }
+            shutdown.run_until_cancelled(store.follow(reach, watcher::Config::default(), trimmed)).await;
         });
     }
 }
