@@ -32,7 +32,7 @@ impl Key {
 
     /// Returns the value as a 32-bit integer, or `None` if malformed.
     pub fn int32(&self, annotations: &Annotations) -> Option<i32> {
-        golang::parse_i32(self.text(annotations)?).ok()
+        golang::parse_integer(self.text(annotations)?).ok()
     }
 
     /// Returns the value as a float, or `None` if malformed or NaN.

@@ -36,7 +36,7 @@ pub fn is_valid(annotations: &Annotations, config: &AutoscalerConfig) -> bool {
     };
     text(&CLASS, &|class| [CLASS_KPA, CLASS_HPA].contains(&class) || !class.ends_with(".knative.dev"))
         && scales_agree(annotations, config.max_scale_limit).unwrap_or(false)
-        && text(&INITIAL_SCALE, &|text| golang::parse_i64(text).is_ok_and(initial))
+        && text(&INITIAL_SCALE, &|text| golang::parse_integer(text).is_ok_and(initial))
         && number(&PANIC_WINDOW, &|percentage| (1.0..=100.0).contains(&percentage))
         && number(&PANIC_THRESHOLD, &|percentage| (110.0..=1000.0).contains(&percentage))
         && number(&TARGET_UTILIZATION, &|percentage| (1.0..=100.0).contains(&percentage))
@@ -51,7 +51,7 @@ pub fn is_valid(annotations: &Annotations, config: &AutoscalerConfig) -> bool {
 
 /// Reports whether minimum, maximum and activation scale fit together, or returns `None` if one cannot be parsed.
 fn scales_agree(annotations: &Annotations, limit: i32) -> Option<bool> {
-    let scale = |key: &Key| key.text(annotations).map(golang::parse_i32).transpose().ok();
+    let scale = |key: &Key| key.text(annotations).map(golang::parse_integer::<i32>).transpose().ok();
     let (min, max, activation) = (scale(&MIN_SCALE)?, scale(&MAX_SCALE)?, scale(&ACTIVATION_SCALE)?);
     let (least, most) = (min.unwrap_or(0), max.unwrap_or(0));
     let is_below_most = |scale: i32| most == 0 || scale <= most;

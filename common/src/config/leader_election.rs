@@ -52,7 +52,7 @@ impl LeaderElectionConfig {
         let lease = GoDuration::from(Duration::from_secs(seconds));
         let renew = read.duration(&["renew-deadline", "renewDeadline"], default.renew_deadline.into())?;
         let retry = read.duration(&["retry-period", "retryPeriod"], default.retry_period.into())?;
-        let buckets = read.parse(&["buckets"], 1, golang::parse_i64)?;
+        let buckets = read.parse(&["buckets"], 1, golang::parse_integer::<i64>)?;
 
         let rule = format!("must be from 1 to {BUCKETS_MAX}");
         let count = u32::try_from(buckets).unwrap_or(0);

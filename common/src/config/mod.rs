@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
     }
 
     fn int32(self, key: &'a str, default: i32) -> Result<i32, ConfigError> {
-        self.parse(&[key], default, golang::parse_i32)
+        self.parse(&[key], default, golang::parse_integer)
     }
 
     fn float(self, key: &'a str, default: f64) -> Result<f64, ConfigError> {

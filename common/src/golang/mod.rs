@@ -16,7 +16,7 @@ pub use boolean::parse_bool;
 pub use duration::{GoDuration, parse_duration};
 pub use float::parse_float;
 pub use format::{escape_html, quote};
-pub use integer::{parse_i32, parse_i64};
+pub use integer::parse_integer;
 
 use std::borrow::Cow;
 

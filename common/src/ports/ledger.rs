@@ -106,16 +106,12 @@ impl NumberState {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        match text.split_once(':') {
-            None => (text == HELD).then_some(Self::Held),
-            Some((word, time)) => {
-                let at = Timestamp::from_secs(time.parse().ok()?);
-                match word {
-                    RELEASED => Some(Self::Released(at)),
-                    CLOSED => Some(Self::Closed(at)),
-                    _ => None,
-                }
-            }
+        let Some((word, time)) = text.split_once(':') else { return (text == HELD).then_some(Self::Held) };
+        let at = Timestamp::from_secs(time.parse().ok()?);
+        match word {
+            RELEASED => Some(Self::Released(at)),
+            CLOSED => Some(Self::Closed(at)),
+            _ => None,
         }
     }
 }

@@ -159,9 +159,9 @@ fn decider(data: &BTreeMap<String, String>, config: &AutoscalerConfig) {
 fn any_number() {
     bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_type::<Vec<Piece>>().for_each(|pieces| {
         let text = render_text(pieces, &VALUES);
-        if let Ok(number) = golang::parse_i32(&text) {
-            assert_eq!(golang::parse_i64(&text), Ok(i64::from(number)), "{text:?}");
-            assert_eq!(golang::parse_i32(&number.to_string()), Ok(number));
+        if let Ok(number) = golang::parse_integer::<i32>(&text) {
+            assert_eq!(golang::parse_integer(&text), Ok(i64::from(number)), "{text:?}");
+            assert_eq!(golang::parse_integer(&number.to_string()), Ok(number));
         }
         if let Ok(number) = golang::parse_float(&text) {
             let again =
