@@ -51,6 +51,9 @@ const TOKEN_MAX: usize = 16 * 1024;
 /// Key under which the API server names the Pod that a token is bound to.
 const POD: &str = "authentication.kubernetes.io/pod-name";
 
+/// ServiceAccount of the activators.
+const ACTIVATOR: &str = "activator";
+
 /// Requirements on peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
@@ -58,8 +61,6 @@ pub struct Demand {
     pub audience: String,
     /// Namespace of the ServiceAccounts.
     pub namespace: String,
-    /// ServiceAccount of the activators.
-    pub activator: String,
     /// ServiceAccount of the autoscalers.
     pub autoscaler: String,
 }
@@ -67,9 +68,8 @@ pub struct Demand {
 impl Demand {
     /// Requires tokens for `audience` from the planes in `namespace`; `autoscaler` is the autoscalers' account.
     pub fn of_planes(audience: &str, namespace: &str, autoscaler: &str) -> Self {
-        let [audience, namespace, activator, autoscaler] =
-            [audience, namespace, "activator", autoscaler].map(str::to_owned);
-        Self { audience, namespace, activator, autoscaler }
+        let [audience, namespace, autoscaler] = [audience, namespace, autoscaler].map(str::to_owned);
+        Self { audience, namespace, autoscaler }
     }
 }
 
@@ -120,12 +120,8 @@ impl TokenError {
     }
 }
 
-/// Cached review of a token.
-#[derive(Clone)]
-struct Reviewed {
-    peer: Result<Peer, TokenError>,
-    until: Instant,
-}
+/// Result of a review, and the time until which it is cached.
+type Reviewed = (Result<Peer, TokenError>, Instant);
 
 /// Verifies planes.
 pub struct Gate {
@@ -194,7 +190,7 @@ impl Gate {
     async fn known(&self, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
         let now = Instant::now();
         if let Some(reviewed) = self.cached_review(token, now) {
-            return reviewed.peer;
+            return reviewed.0;
         }
         if !self.limiter.lock().take(from, now) {
             return Err(TokenError::TooMany);
@@ -213,7 +209,7 @@ impl Gate {
 
     fn cached_review(&self, token: &str, now: Instant) -> Option<Reviewed> {
         let reviewed = self.reviewed.lock();
-        let known = reviewed.iter().find_map(|known| known.get(token).filter(|reviewed| now < reviewed.until));
+        let known = reviewed.iter().find_map(|known| known.get(token).filter(|(_, until)| now < *until));
         known.cloned()
     }
 
@@ -222,10 +218,10 @@ impl Gate {
         let [good, bad] = &mut *reviewed;
         let (known, lasts) = if peer.is_ok() { (good, GOOD_FOR) } else { (bad, BAD_FOR) };
         if known.len() >= REVIEWED_MAX {
-            known.retain(|_, reviewed| now < reviewed.until);
+            known.retain(|_, (_, until)| now < *until);
         }
         if known.len() < REVIEWED_MAX {
-            known.insert(token.to_owned(), Reviewed { peer: peer.clone(), until: now + lasts });
+            known.insert(token.to_owned(), (peer.clone(), now + lasts));
         }
     }
 }
@@ -234,7 +230,7 @@ impl Demand {
     fn peer(&self, user: &UserInfo) -> Result<Peer, TokenError> {
         match token_review::account(user, &self.namespace) {
             Some(account) if account == self.autoscaler => Ok(Peer::Autoscaler),
-            Some(account) if account == self.activator => {
+            Some(account) if account == ACTIVATOR => {
                 let pod = user.extra.as_ref().and_then(|extra| extra.get(POD)).and_then(|pods| pods.first());
                 pod.map(|pod| Peer::Activator(pod.as_str().into())).ok_or(TokenError::Unbound)
             }
