@@ -5,7 +5,7 @@ use crate::refusal::Refusal;
 use activator_net::Trust;
 use common::config::NetworkConfig;
 use common::headers;
-use common_runtime::config_map::{Refusals, RefusedMap};
+use common_runtime::config_map::Refusals;
 use common_runtime::tls::Roots;
 use futures::future::BoxFuture;
 use http::header::{HOST, HeaderName};
@@ -33,7 +33,7 @@ pub(crate) trait FrontEnd: Send + Sync {
     ///
     /// # Errors
     /// The map that prevents the start.
-    fn check(&self, refusals: &Refusals) -> Result<(), RefusedMap>;
+    fn check(&self, refusals: &Refusals) -> anyhow::Result<()>;
 
     /// Reports whether the values of a deleted ConfigMap stay in force.
     fn keeps_deleted_maps(&self) -> bool;

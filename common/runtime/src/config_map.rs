@@ -62,16 +62,6 @@ pub struct Refusals {
 /// Label of a map's series.
 type MapLabel = [(&'static str, String); 1];
 
-/// Map that breaks a rule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("ConfigMap {config_map}: {error}")]
-pub struct RefusedMap {
-    /// Name of the map.
-    pub config_map: String,
-    /// Key, value and rule.
-    pub error: String,
-}
-
 impl Refusals {
     /// Registers `zeroscale_config_refused`: 1 for each rejected map, 0 for maps in force.
     pub fn register(&self, metrics: &Metrics) {
@@ -81,10 +71,10 @@ impl Refusals {
     /// Succeeds if every map is in force.
     ///
     /// # Errors
-    /// Returns the first rejected map.
-    pub fn none(&self) -> Result<(), RefusedMap> {
+    /// Names the first rejected map with key, value and rule.
+    pub fn none(&self) -> anyhow::Result<()> {
         match self.errors.lock().first_key_value() {
-            Some((config_map, error)) => Err(RefusedMap { config_map: config_map.clone(), error: error.clone() }),
+            Some((config_map, error)) => anyhow::bail!("ConfigMap {config_map}: {error}"),
             None => Ok(()),
         }
     }

@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use activator_net::{ProxyError, Trust};
 use common::config::NetworkConfig;
 use common::golang;
-use common_runtime::config_map::{Refusals, RefusedMap};
+use common_runtime::config_map::Refusals;
 use common_runtime::tls::Roots;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -46,7 +46,7 @@ impl FrontEnd for Knative {
         async move { watch::run(client, network, (probe_timeout, &system_namespace), events).await }.boxed()
     }
 
-    fn check(&self, refusals: &Refusals) -> Result<(), RefusedMap> {
+    fn check(&self, refusals: &Refusals) -> anyhow::Result<()> {
         refusals.none() // Like Knative's activator.
     }
 

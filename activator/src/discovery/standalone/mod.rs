@@ -17,7 +17,7 @@ use common::RevisionKey;
 use common::backend::{Backend, ProbeKind};
 use common::config::NetworkConfig;
 use common::pod_names::PodNames;
-use common_runtime::config_map::{Refusals, RefusedMap};
+use common_runtime::config_map::Refusals;
 use common_runtime::environment::Cidr;
 use common_runtime::namespaces::Namespaces;
 use common_runtime::tls::Roots;
@@ -52,7 +52,7 @@ impl FrontEnd for Standalone {
         async move { watch::run(client, &system_namespace, &namespaces, events).await }.boxed()
     }
 
-    fn check(&self, _: &Refusals) -> Result<(), RefusedMap> {
+    fn check(&self, _: &Refusals) -> anyhow::Result<()> {
         Ok(())
     }
 
