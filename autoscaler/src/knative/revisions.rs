@@ -24,9 +24,9 @@ use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::names;
 use common::scaling::BurstCapacity;
 use common::time::Timestamp;
-use common_api::condition::{Condition, FALSE, READY};
+use common_api::condition::{Condition, FALSE, READY, TRUE, UNKNOWN};
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{Inactive, NO_PRIVATE_SERVICE_NAME};
+use common_api::podautoscaler_status::{ACTIVE, Inactive, NO_PRIVATE_SERVICE_NAME};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::{Passed, Passes, Priority, Severity, Written};
 use kube::ResourceExt;
@@ -145,11 +145,11 @@ impl FrontEnd for Revisions {
 
     fn previous(&self, subject: &Subject, now: Timestamp) -> Previous {
         let status = &subject.status;
-        let active = match (status.active_for(now), status.inactive_for(now), status.activating_for(now)) {
-            (Some(active), _, _) => Active::True(active),
-            (_, Some(inactive), _) => Active::False(inactive),
-            (_, _, Some(activating)) => Active::Unknown(activating),
-            (None, None, None) => Active::Absent,
+        let active = match status.condition(ACTIVE).map(|active| (active.status.as_str(), active.unchanged_for(now))) {
+            Some((TRUE, age)) => Active::True(age),
+            Some((FALSE, age)) => Active::False(age),
+            Some((UNKNOWN, age)) => Active::Unknown(age),
+            _ => Active::Absent,
         };
         // -1 is written before any scale is known.
         Previous { active, given_up_for: None, has_scale: status.desired_scale.is_some_and(|scale| scale >= 0) }

@@ -2,11 +2,10 @@
 //!
 //! An absent `Active` condition means that the revision is activating, but it never counts as activating for too long.
 
-use crate::condition::{Condition, FALSE, TRUE, UNKNOWN};
+use crate::condition::Condition;
 use crate::condition_set::{HasConditions, has_conditions};
 use crate::{PodAutoscaler, PodAutoscalerStatus, Reachability};
 use common::time::Timestamp;
-use std::time::Duration;
 
 /// Condition: the revision takes traffic.
 pub const ACTIVE: &str = "Active";
@@ -67,21 +66,6 @@ impl PodAutoscalerStatus {
     /// Reports whether the initial scale was reached once.
     pub fn is_scale_target_initialized(&self) -> bool {
         self.condition(SCALE_TARGET_INITIALIZED).is_some_and(Condition::is_true)
-    }
-
-    /// Returns the time for which the revision has been active, or `None` if it is not.
-    pub fn active_for(&self, now: Timestamp) -> Option<Duration> {
-        self.status_for(ACTIVE, TRUE, now)
-    }
-
-    /// Returns the time for which the revision has been inactive, or `None` if it is not.
-    pub fn inactive_for(&self, now: Timestamp) -> Option<Duration> {
-        self.status_for(ACTIVE, FALSE, now)
-    }
-
-    /// Returns the time for which the revision has been activating, or `None` if it is not or the start is unknown.
-    pub fn activating_for(&self, now: Timestamp) -> Option<Duration> {
-        self.status_for(ACTIVE, UNKNOWN, now)
     }
 
     /// Records that the revision takes traffic.
@@ -148,7 +132,8 @@ impl PodAutoscalerStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::condition::READY;
+    use crate::condition::{FALSE, READY, TRUE, UNKNOWN};
+    use std::time::Duration;
 
     fn at(secs: i64) -> Timestamp {
         Timestamp::from_secs(1_700_000_000 + secs)
@@ -158,31 +143,34 @@ mod tests {
     fn activity_has_three_states_and_their_age() {
         let mut status = PodAutoscalerStatus::default();
         assert!(status.is_activating(), "absent is activating");
-        assert_eq!(status.activating_for(at(0)), None, "but never too long");
+        assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(0)), None, "but never too long");
         status.begin(1, at(0));
         status.mark_activating(at(1));
-        assert_eq!(status.activating_for(at(11)), Some(Duration::from_secs(10)));
-        assert_eq!((status.active_for(at(11)), status.inactive_for(at(11))), (None, None));
+        assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(11)), Some(Duration::from_secs(10)));
+        assert_eq!((status.status_for(ACTIVE, TRUE, at(11)), status.status_for(ACTIVE, FALSE, at(11))), (None, None));
         status.mark_active(at(20));
-        assert!(status.is_active() && status.active_for(at(25)) == Some(Duration::from_secs(5)));
+        assert!(status.is_active() && status.status_for(ACTIVE, TRUE, at(25)) == Some(Duration::from_secs(5)));
         status.mark_inactive(Inactive::TimedOut, at(30));
         assert!(status.is_inactive());
         status.mark_inactive(Inactive::NoTraffic, at(40));
-        assert_eq!(status.inactive_for(at(45)), Some(Duration::from_secs(5)), "another reason restarts the clock");
+        assert_eq!(
+            status.status_for(ACTIVE, FALSE, at(45)),
+            Some(Duration::from_secs(5)),
+            "another reason restarts the clock"
+        );
     }
 
     /// Goal: an Active condition without a transition time counts as unchanged since the beginning of time.
     #[test]
     fn a_condition_without_a_time_is_as_old_as_time() {
-        let parse = |status: &str| {
-            let conditions = serde_json::json!([{"type": "Active", "status": status}]);
-            let status = serde_json::from_value(serde_json::json!({"conditions": conditions}));
-            status.expect("a status")
-        };
-        let (inactive, active): (PodAutoscalerStatus, PodAutoscalerStatus) = (parse("False"), parse("True"));
         let century = Duration::from_secs(100 * 365 * 86_400);
-        assert!(inactive.inactive_for(at(0)).is_some_and(|age| age > century), "{:?}", inactive.inactive_for(at(0)));
-        assert!(active.active_for(at(0)).is_some_and(|age| age > century), "{:?}", active.active_for(at(0)));
+        for is in [TRUE, FALSE] {
+            let conditions = serde_json::json!([{"type": "Active", "status": is}]);
+            let status: PodAutoscalerStatus =
+                serde_json::from_value(serde_json::json!({"conditions": conditions})).expect("a status");
+            let age = status.status_for(ACTIVE, is, at(0));
+            assert!(age.is_some_and(|age| age > century), "{is}: {age:?}");
+        }
     }
 
     #[test]
