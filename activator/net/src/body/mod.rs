@@ -1,8 +1,8 @@
 //! Bodies of requests and responses. They copy and buffer nothing: frames pass one at a time, as the receiver polls.
 //!
 //! A request's body stays in the client's socket until a pod's connection polls its first frame. That keeps a held
-//! request small, and delays `100 Continue` until there is capacity. A [`Gate`] holds it longer: until the pod has
-//! asked for it.
+//! request small, and delays `100 Continue` until there is capacity. [`RequestBody::set_held`] holds it longer: until the
+//! pod has asked for it.
 
 mod from_client;
 pub(crate) mod reading;
@@ -13,7 +13,6 @@ use crate::limits::FIELDS_MAX;
 use crate::memory::HeldCharge;
 use bytes::Bytes;
 use from_client::FromClient;
-use futures::task::AtomicWaker;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -46,8 +45,8 @@ pub struct Streamed {
     body: ReplayBuffer<FromClient>,
     /// Progress of the upload.
     upload: Arc<Upload>,
-    /// Gate that must open before the body is read, if any.
-    gate: Option<Arc<Gate>>,
+    /// The body must not be read yet.
+    is_held: bool,
 }
 
 /// Marker of a response after which a client's HTTP/1 connection is closed. One of these happened: the response was
@@ -59,31 +58,6 @@ pub(crate) struct EndsConnection;
 /// Charge of a response with a large head, an extension of the response. The server keeps it as long as it keeps the
 /// head, in any form.
 pub type HeadCharge = Arc<HeldCharge>;
-
-/// A gate that prevents a body from being read until it is opened.
-#[derive(Default)]
-pub struct Gate {
-    open: AtomicBool,
-    waiting: AtomicWaker,
-}
-
-impl Gate {
-    /// Allows the body to be read.
-    pub fn open(&self) {
-        self.open.store(true, Ordering::Release);
-        self.waiting.wake();
-    }
-
-    fn poll_open(&self, cx: &Context<'_>) -> Poll<()> {
-        let is_open = || self.open.load(Ordering::Acquire);
-        if is_open() {
-            return Poll::Ready(());
-        }
-        self.waiting.register(cx.waker());
-        // The gate may have opened between the check and the registration.
-        if is_open() { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
 
 /// Progress of a streamed request body, for observers besides its reader.
 #[derive(Debug, Default)]
@@ -133,30 +107,34 @@ impl RequestBody {
     }
 
     fn streamed(body: ReplayBuffer<FromClient>, upload: Arc<Upload>) -> Self {
-        Self::Streamed(Box::new(Streamed { body, upload, gate: None }))
+        Self::Streamed(Box::new(Streamed { body, upload, is_held: false }))
     }
 
-    /// Puts a closed gate before a streamed body.
-    pub fn hold_back(&mut self) -> Option<Arc<Gate>> {
+    /// Sets whether a streamed body is held: it yields nothing, and its poller is not woken. Returns false for any other
+    /// body.
+    pub(crate) fn set_held(&mut self, is_held: bool) -> bool {
         match self {
-            Self::Empty | Self::Whole(_) => None,
-            Self::Streamed(streamed) => Some(streamed.gate.insert(Arc::default()).clone()),
+            Self::Empty | Self::Whole(_) => false,
+            Self::Streamed(streamed) => {
+                streamed.is_held = is_held;
+                true
+            }
         }
     }
 
-    /// Reports whether the body was not polled yet: it is empty, or its gate is closed.
+    /// Reports whether the body was not polled yet: it is empty, or held.
     pub(crate) fn is_untouched(&self) -> bool {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_some(),
-            Self::Streamed(streamed) => streamed.gate.as_ref().is_some_and(|gate| !gate.open.load(Ordering::Acquire)),
+            Self::Streamed(streamed) => streamed.is_held,
         }
     }
 
-    /// Removes the gate, and limits the replay buffer to the size for pods.
+    /// Ends the hold, and limits the replay buffer to the size for pods.
     pub(crate) fn set_free(&mut self) {
         if let Self::Streamed(streamed) = self {
-            streamed.gate = None;
+            streamed.is_held = false;
             streamed.body.keep_at_most(KEPT_MAX);
         }
     }
@@ -233,9 +211,9 @@ impl Body for RequestBody {
             Self::Empty => Poll::Ready(None),
             Self::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Streamed(streamed) => {
-                let Streamed { body, upload, gate } = &mut **streamed;
-                if let Some(gate) = gate {
-                    std::task::ready!(gate.poll_open(cx));
+                let Streamed { body, upload, is_held } = &mut **streamed;
+                if *is_held {
+                    return Poll::Pending;
                 }
                 let frame = match std::task::ready!(Pin::new(&mut *body).poll_frame(cx)) {
                     Some(Ok(frame)) if frame.trailers_ref().is_some_and(|trailers| trailers.len() > FIELDS_MAX) => {

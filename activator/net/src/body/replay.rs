@@ -24,7 +24,8 @@ pub(super) const KEPT_FOR_ACTIVATOR: usize = STREAM_WINDOW as usize + 2 * KEPT_M
 /// A body, with the sent bytes that may be replayed.
 pub(crate) struct ReplayBuffer<B> {
     body: B,
-    keeping: Keeping,
+    /// Sent bytes are kept for a replay.
+    keeps_sent: bool,
     /// Sent chunks, then chunks to replay before the body is read on. Mostly one, without an allocation.
     kept: SmallVec<[Bytes; 1]>,
     /// Number of chunks that were sent.
@@ -34,19 +35,10 @@ pub(crate) struct ReplayBuffer<B> {
     most: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Keeping {
-    /// Nothing is kept: there will be no replay.
-    Nothing,
-    Sent,
-    /// Nothing is kept any more: too much was sent.
-    Overflown,
-}
-
 impl<B> ReplayBuffer<B> {
     /// Wraps a body of which nothing was sent.
     pub(crate) fn new(body: B) -> Self {
-        Self { body, keeping: Keeping::Nothing, kept: SmallVec::new(), sent: 0, bytes: 0, most: KEPT_MAX }
+        Self { body, keeps_sent: false, kept: SmallVec::new(), sent: 0, bytes: 0, most: KEPT_MAX }
     }
 
     /// Sets the maximum number of bytes that are kept.
@@ -56,17 +48,17 @@ impl<B> ReplayBuffer<B> {
 
     /// Starts keeping sent bytes. Must be called before anything was sent.
     pub(crate) fn keep_sent(&mut self) {
-        self.keeping = Keeping::Sent;
+        self.keeps_sent = true;
     }
 
     /// Reports whether the whole body can be replayed.
     pub(crate) fn is_whole(&self) -> bool {
-        self.keeping == Keeping::Sent
+        self.keeps_sent
     }
 
     /// Stops keeping sent bytes, because the response has begun.
     pub(crate) fn release(&mut self) {
-        self.keeping = Keeping::Nothing;
+        self.keeps_sent = false;
         self.kept.drain(..self.sent);
         (self.sent, self.bytes) = (0, 0);
     }
@@ -83,7 +75,7 @@ impl<B> ReplayBuffer<B> {
         if self.sent == self.kept.len() {
             return None;
         }
-        if self.keeping != Keeping::Sent {
+        if !self.keeps_sent {
             return Some(self.kept.remove(self.sent));
         }
         let again = self.kept[self.sent].clone();
@@ -105,10 +97,7 @@ impl<B> ReplayBuffer<B> {
                 self.sent += 1;
                 self.bytes += data.len();
             }
-            _ => {
-                self.release(); // All kept chunks were sent before the body was read on.
-                self.keeping = Keeping::Overflown;
-            }
+            _ => self.release(), // All kept chunks were sent before the body was read on.
         }
     }
 }
@@ -122,7 +111,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReplayBuffer<B> {
             return Poll::Ready(Some(Ok(Frame::data(again))));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if self.keeping == Keeping::Sent {
+        if self.keeps_sent {
             self.keep(frame.as_ref());
         }
         Poll::Ready(frame)

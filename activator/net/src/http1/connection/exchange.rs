@@ -34,6 +34,7 @@ struct UnderWay<'a> {
     /// Reason why no more can be written.
     stopped: Option<io::Error>,
     is_to_activator: bool,
+    /// Set while the body is held.
     expected: Option<Expected>,
     /// Number of bytes received so far.
     received: usize,
@@ -108,8 +109,8 @@ impl UnderWay<'_> {
         if !self.sending.has_begun() && !was_idle && !self.connection.is_alive(false) {
             return Poll::Ready(Err(ExchangeError::Closed));
         }
-        if let Some(expected) = &mut self.expected {
-            expected.poll(cx);
+        if self.expected.as_mut().is_some_and(|expected| expected.is_over(cx)) {
+            self.open_body();
         }
         self.write(cx)?;
         loop {
@@ -120,7 +121,7 @@ impl UnderWay<'_> {
             match self.head()? {
                 Some(Head::Final(answer)) => return Poll::Ready(Ok(answer)),
                 Some(Head::Interim(interim)) => {
-                    self.interim(interim);
+                    self.interim(cx, interim)?;
                     continue;
                 }
                 None => {}
@@ -145,12 +146,21 @@ impl UnderWay<'_> {
 
     /// Handles an interim response. 100 answers our own `Expect`, and the client's own 100 follows from it. All others
     /// are for the client.
-    fn interim(&mut self, interim: Interim) {
+    fn interim(&mut self, cx: &mut Context<'_>, interim: Interim) -> Result<(), ExchangeError> {
         match (interim.status, self.client) {
-            (StatusCode::CONTINUE, _) => self.expected.iter_mut().for_each(Expected::open),
+            (StatusCode::CONTINUE, _) => {
+                self.open_body();
+                self.write(cx)?;
+            }
             (_, Some(client)) => self.passing = Some(client.interims().pass(interim.into_bytes())),
             (_, None) => {}
         }
+        Ok(())
+    }
+
+    fn open_body(&mut self) {
+        self.expected = None;
+        self.body.set_held(false);
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
@@ -187,7 +197,7 @@ impl UnderWay<'_> {
         connection.spent |= uploads || !keep_alive || head.status() == StatusCode::SWITCHING_PROTOCOLS;
         let whole = decoder.take_whole(&mut connection.input.bytes);
         // A body that still waits for a 100 is not sent, and its client is told that it will not be read.
-        let is_refused = uploads && expected.is_some_and(|expected| expected.is_waiting());
+        let is_refused = uploads && expected.is_some();
         if is_refused {
             head.extensions_mut().insert(EndsConnection);
         }
