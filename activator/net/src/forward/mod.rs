@@ -48,33 +48,39 @@ mod copy;
 mod failure;
 mod forwarding;
 mod headers;
-mod pod_body;
 mod protocol_guess;
 mod relayed;
 mod to_http1;
 mod to_http2;
 
-use crate::body::{RequestBody, Upload};
+use crate::body::{BodyError, Guarded, RequestBody, Upload};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::hop_by_hop::strip_response;
 use crate::http1::ExchangeError;
+use crate::http1::connection::Http1Body;
+use crate::http2::Received;
+use crate::http2::connection::Stream;
 use crate::liveness::UNREACHABLE;
 use crate::pool::Pool;
 use activator_core::contract::Contract;
+use bytes::Bytes;
 use common::backend::Protocol;
 pub use failure::{Evidence, Failure, evidence_of_connect};
 use failure::{broken, cause_of, is_reset, is_stale};
 use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRAILER, UPGRADE};
 use http::uri::Scheme;
 use http::{Method, Request, Response, Version, request};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Either;
 use hyper::upgrade::OnUpgrade;
-pub use pod_body::PodBody;
 pub use protocol_guess::DetectedProtocol;
 pub use relayed::TURNED_AWAY;
 use relayed::{MayHaveRun, Original};
 use std::io::ErrorKind;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 /// Field that tells a service mesh to send to the pod that the connection addresses.
 pub(crate) const PASSTHROUGH_LB: HeaderName = HeaderName::from_static("k-passthrough-lb");
@@ -181,7 +187,7 @@ impl Prepared {
             Protocol::Http1 => Version::HTTP_11,
             Protocol::H2c => Version::HTTP_2,
         };
-        (self.head.method.clone(), version, http_body::Body::size_hint(&self.body).exact())
+        (self.head.method.clone(), version, self.body.size_hint().exact())
     }
 
     /// Sends the request to the pod behind `pool` and waits for the response's head.
@@ -286,6 +292,26 @@ impl Prepared {
     /// Returns the failure for a pod that was found gone before its response.
     fn gone(self: Box<Self>, pool: &Pool) -> Failure {
         self.repeated(pool, UNREACHABLE.to_owned(), Evidence::Unavailable)
+    }
+}
+
+/// Body of a pod's response. Frames pass through. Its end returns the pod's connection, or its place on that.
+pub struct PodBody(Either<Http1Body, Guarded<Received, Stream>>);
+
+impl Body for PodBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.get_mut().0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
     }
 }
 

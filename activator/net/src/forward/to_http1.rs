@@ -1,7 +1,6 @@
 //! Sends requests to pods that speak HTTP/1.1, including upgrades.
 
 use super::failure::{broken, cause_of, evidence_of, is_stale};
-use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, finish, headers};
 use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
@@ -10,6 +9,7 @@ use crate::tunnel::{PodEnd, Tunnel};
 use activator_core::contract::Contract;
 use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
+use http_body_util::Either;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -103,7 +103,7 @@ impl Prepared {
         let (mut head, body) = response.into_parts();
         let pod = body.into_tunnel().map(|pod| Box::new(pod) as PodEnd);
         head.extensions.insert(Tunnel { client, pod: Arc::new(Mutex::new(pod)) });
-        Ok(Response::from_parts(head, PodBody(Source::Tunnel)))
+        Ok(Response::from_parts(head, PodBody(Either::Left(Http1Body::of_tunnel()))))
     }
 }
 
@@ -121,5 +121,5 @@ fn finish_http1(pool: &Pool, response: Response<Http1Body>) -> Result<Response<P
     if response.status() == StatusCode::SWITCHING_PROTOCOLS {
         return Err(unasked(pool, response.headers(), ""));
     }
-    Ok(finish(response.map(|body| PodBody(Source::Http1(body)))))
+    Ok(finish(response.map(|body| PodBody(Either::Left(body)))))
 }

@@ -2,12 +2,12 @@
 
 use super::copy::HeadCopy;
 use super::failure::{broken, evidence_of, from_http2, is_unprocessed};
-use super::pod_body::Source;
 use super::{CLOSED_AT_ONCE_MAX, Delivery, Evidence, Failure, PodBody, Prepared, finish};
-use crate::body::RequestBody;
+use crate::body::{Guarded, RequestBody};
 use crate::http2::Failed;
 use crate::pool::Pool;
 use http::{Request, Response, request};
+use http_body_util::Either;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -34,7 +34,7 @@ impl Prepared {
             match stream.exchange(Request::from_parts(head, body)).await {
                 Ok(response) => {
                     stream.answered();
-                    return Ok(finish(response.map(|body| PodBody(Source::Http2 { body, _stream: stream }))));
+                    return Ok(finish(response.map(|body| PodBody(Either::Right(Guarded::new(body, stream))))));
                 }
                 Err(Failed::Unsent(error, body)) => {
                     let error = from_http2(error);

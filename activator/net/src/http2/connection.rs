@@ -20,19 +20,19 @@
 //! No PINGs are sent. TCP tells whether the pod is alive ([`crate::liveness`]), and gRPC servers close connections with
 //! more than one PING every few minutes, together with their long responses.
 
-use crate::body::RequestBody;
-use crate::http2::Sending;
+use crate::body::{Guard, RequestBody};
 use crate::http2::exchange::{Exchange, Failed, Outgoing};
+use crate::http2::{Received, Sending};
 use crate::limits;
 use crate::pod::tls::{PodIo, tcp_of};
 use crate::worker;
 use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 use http::header::CONTENT_LENGTH;
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use http_body::Body;
 use parking_lot::Mutex;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,6 +94,8 @@ pub(crate) struct Stream {
     /// The connection was idle before this stream.
     pub(crate) was_idle: bool,
 }
+
+impl Guard for Stream {}
 
 impl Drop for Stream {
     fn drop(&mut self) {
@@ -199,7 +201,10 @@ impl Stream {
     }
 
     /// Sends `request`. The future completes with the response's head; dropping it resets the stream.
-    pub(crate) fn exchange(&self, request: Request<RequestBody>) -> Exchange {
+    pub(crate) fn exchange(
+        &self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Result<Response<Received>, Failed>> + use<> {
         let (head, mut body) = request.into_parts();
         let mut request = Request::from_parts(head, ());
         body.keep_sent();
@@ -207,14 +212,12 @@ impl Stream {
             request.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
         let ended = body.is_end_stream();
-        match self.shared.open(request, ended) {
-            Ok((answer, stream)) => {
-                let upload =
-                    if ended { Outgoing::Over(Some(body)) } else { Outgoing::Going(Sending::new(stream, body)) };
-                Exchange::Sent { answer, upload }
-            }
-            Err(error) => Exchange::Failed(Some(Failed::Unsent(error, body))),
-        }
+        let exchange = match self.shared.open(request, ended) {
+            Ok((answer, _)) if ended => Ok(Exchange { answer, upload: Outgoing::Over(Some(body)) }),
+            Ok((answer, stream)) => Ok(Exchange { answer, upload: Outgoing::Going(Sending::new(stream, body)) }),
+            Err(error) => Err(Failed::Unsent(error, body)),
+        };
+        async move { exchange?.await }
     }
 }
 

@@ -1,60 +1,48 @@
 //! Sends a body into a stream.
 
 use super::reason_of;
-use crate::body::BodyError;
+use crate::body::RequestBody;
 use bytes::Bytes;
 use h2::SendStream;
 use http_body::{Body, Frame};
-use pin_project_lite::pin_project;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-pin_project! {
-    /// A body that is sent as the receiver's window allows. The future ends when the body has ended, or the receiver
-    /// has reset the stream.
-    ///
-    /// The next part is polled only when the previous one was sent, so that the source holds back what does not fit.
-    /// The last part does not wait for the window here: `h2` buffers it and sends it when there is room.
-    pub(crate) struct Sending<B> {
-        stream: SendStream<Bytes>,
-        // A part that waits for the window.
-        waiting: Option<Bytes>,
-        #[pin]
-        body: B,
-    }
+/// A body that is sent as the receiver's window allows. The future ends when the body has ended, or the receiver has
+/// reset the stream.
+///
+/// The next part is polled only when the previous one was sent, so that the source holds back what does not fit. The
+/// last part does not wait for the window here: `h2` buffers it and sends it when there is room.
+pub(crate) struct Sending {
+    stream: SendStream<Bytes>,
+    /// A part that waits for the window.
+    waiting: Option<Bytes>,
+    /// The body, as far as it is still to be read.
+    pub(super) body: RequestBody,
 }
 
-impl<B> Sending<B> {
+impl Sending {
     /// Sends `body` into `stream`, whose head was sent.
-    pub(crate) fn new(stream: SendStream<Bytes>, body: B) -> Self {
+    pub(crate) fn new(stream: SendStream<Bytes>, body: RequestBody) -> Self {
         Self { stream, waiting: None, body }
     }
-
-    pub(crate) fn body_mut(&mut self) -> &mut B {
-        &mut self.body
-    }
-
-    /// Returns the body as far as it was read.
-    pub(crate) fn into_body(self) -> B {
-        self.body
-    }
 }
 
-impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
+impl Future for Sending {
     type Output = Result<(), h2::Error>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut this = self.project();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
         loop {
             if let Some(part) = this.waiting.take() {
-                if has_room(this.stream, cx)?.is_pending() {
-                    *this.waiting = Some(part);
+                if has_room(&mut this.stream, cx)?.is_pending() {
+                    this.waiting = Some(part);
                     return Poll::Pending;
                 }
                 this.stream.send_data(part, false)?;
             }
-            let Poll::Ready(frame) = this.body.as_mut().poll_frame(cx) else {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
                 // If the receiver has reset the stream, the body's sender must learn of it.
                 return Poll::Ready(Err(ready!(this.stream.poll_reset(cx))?.into()));
             };
@@ -67,7 +55,7 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
                         // Reserving one byte is enough to be woken when the window opens. More would keep other streams
                         // waiting.
                         this.stream.reserve_capacity(1);
-                        *this.waiting = Some(part);
+                        this.waiting = Some(part);
                     }
                 }
                 Some(Ok(Err(frame))) => {
@@ -76,7 +64,6 @@ impl<B: Body<Data = Bytes, Error: Into<BodyError>>> Future for Sending<B> {
                     }
                 }
                 Some(Err(error)) => {
-                    let error: BodyError = error.into();
                     let reason = reason_of(&*error);
                     tracing::debug!(%error, ?reason, "the body of an HTTP/2 stream failed");
                     this.stream.send_reset(reason);

@@ -30,6 +30,8 @@ pub(super) enum Source {
     },
     /// Read half of a connection whose request is not complete yet. The connection ends with the body.
     Half(Box<Half>),
+    /// The connection became a tunnel: no data, and no end before the tunnel's end.
+    Tunnel,
 }
 
 /// Read half of a connection.
@@ -45,6 +47,11 @@ impl Http1Body {
         Self { whole, decoder, source }
     }
 
+    /// Creates the body of a 101.
+    pub(crate) fn of_tunnel() -> Self {
+        Self::new(None, Decoder::UntilClose, Source::Tunnel)
+    }
+
     /// Returns the connection after a 101, or `None` if it is in use.
     pub(crate) fn into_tunnel(self) -> Option<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
         let Source::Own { connection, .. } = self.source else { return None };
@@ -58,6 +65,7 @@ impl Http1Body {
         loop {
             let input = match &mut self.source {
                 Source::None => return Poll::Ready(None),
+                Source::Tunnel => return Poll::Pending,
                 Source::Own { connection, .. } => &mut connection.input,
                 Source::Half(half) => &mut half.input,
             };
@@ -69,7 +77,7 @@ impl Http1Body {
                 return Poll::Ready(Some(Ok(frame)));
             }
             let read = match &mut self.source {
-                Source::None => return Poll::Ready(None),
+                Source::None | Source::Tunnel => return Poll::Ready(None),
                 Source::Own { connection, .. } => connection.input.poll_more(cx, &mut connection.io),
                 Source::Half(half) => half.input.poll_more(cx, &mut half.read),
             };
@@ -83,9 +91,8 @@ impl Http1Body {
     }
 
     fn finish(&mut self) {
-        match std::mem::replace(&mut self.source, Source::None) {
-            Source::None | Source::Half(_) => {}
-            Source::Own { connection, pool } => pool.return_idle(connection),
+        if let Source::Own { connection, pool } = std::mem::replace(&mut self.source, Source::None) {
+            pool.return_idle(connection);
         }
     }
 }
