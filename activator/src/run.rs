@@ -36,7 +36,7 @@ use crate::registry::stats::StatSink;
 use crate::registry::{self, Registry};
 use activator_core::breaker::Load;
 use activator_core::holders::sharing_mode::SharingMode;
-use activator_net::{ClientConnections, Disconnects, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
+use activator_net::{ClientConnections, HALF_CLOSE_MAX, Kind, Memory, Pools, PortListeners, Server};
 use anyhow::Context;
 use common::RevisionKey;
 use common::names;
@@ -388,13 +388,12 @@ impl Setup {
     fn server(&self, parts: &LayerParts) -> Server<ErrorResponder> {
         let front_end = self.front_end.clone();
         let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
-        let disconnects = Disconnects::start(self.infrastructure.clone(), half_close);
         let responder = ErrorResponder::new(front_end.clone(), parts.metrics.refused.clone());
         let ClientOptions { keepalive, bounds } = self.options.clients;
         let connections = ClientConnections::start(bounds, parts.memory.clone(), self.infrastructure.clone());
         clients::show(&self.registered, &connections);
         let trust = Arc::new(move |peer| front_end.trust(peer));
-        Server::new(responder, trust, disconnects, connections, keepalive, self.options.workers.clone())
+        Server::new(responder, trust, half_close, connections, keepalive, self.options.workers.clone())
     }
 }
 

@@ -38,7 +38,7 @@ pub use alarm::Alarm;
 pub use body::{BodyError, Guard, Guarded, HeadCharge, Reply, RequestBody, Upload};
 pub use client::Inbound;
 pub use client::connections::{ClientBounds, ClientConnections};
-pub use client::disconnects::{Disconnect, Disconnects, HALF_CLOSE_MAX};
+pub use client::disconnects::{Disconnect, HALF_CLOSE_MAX};
 pub use client::peer::{Peer, PortIdentity, Trust};
 pub use client::timers::SpareTimers;
 pub use duplex::{DialError, Duplex, accept, dial};

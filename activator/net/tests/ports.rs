@@ -1,8 +1,8 @@
 //! Workloads' ports on real sockets, bound and closed while connections come and go.
 
 use activator_net::{
-    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Disconnects, Ended, ErrorResponder,
-    Inbound, Memory, Place, PortListeners, ProxyError, Server, Trust,
+    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Ended, ErrorResponder, Inbound, Memory,
+    Place, PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
 use http::{Response, Version};
@@ -85,8 +85,7 @@ fn rig(address: IpAddr, most: usize) -> Rig {
     let until = CancellationToken::new();
     let bounds = ClientBounds { connections: most, descriptors: u64::MAX, idle: None };
     let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
-    let disconnects = Disconnects::start(until.clone(), Duration::ZERO);
-    let server = Server::new(Silent, Arc::new(|_| Trust::default()), disconnects, connections, None, None);
+    let server = Server::new(Silent, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None);
     let ports = PortListeners::new(address, None);
     let chain = tower::service_fn(|inbound: Inbound| async move {
         let port = inbound.peer.port::<&str>().copied().unwrap_or("shared");

@@ -36,7 +36,7 @@
 //! - Pods tried: [`ATTEMPTS_MAX`], because pods may pass their probes and still refuse every request. A pod without
 //!   room for a connect does not count: that connect has waited for a while, so only the time limits such attempts.
 //!
-//! A client disconnect drops the future and everything it holds. [`activator_net::Disconnects`] detects it even if the
+//! A client disconnect drops the future and everything it holds. [`activator_net::Disconnect`] detects it even if the
 //! body is unread. No body is read while its request waits.
 
 use super::LayerParts;

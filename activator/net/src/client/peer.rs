@@ -3,7 +3,7 @@
 use crate::body::RequestBody;
 use crate::body::unread_frames::UnreadFrames;
 use crate::client::connection_permit::ConnectionPermit;
-use crate::client::disconnects::{Disconnect, Disconnects};
+use crate::client::disconnects::Disconnect;
 use crate::client::interim::Interims;
 use crate::client::timers::SpareTimers;
 use crate::error::ProxyError;
@@ -13,6 +13,7 @@ use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::net::TcpStream;
 
 /// Client side of a connection, with the header values derived from it. They are built once, not per request.
@@ -30,8 +31,8 @@ pub struct Peer {
     pub trust: Trust,
     /// Socket of the connection. Set once an HTTP/1 request had a body or was followed by more bytes.
     socket: OnceLock<Arc<SharedSocket>>,
-    /// Detector of the client's disconnect.
-    pub(crate) disconnects: Option<Arc<Disconnects>>,
+    /// Maximum time between the client's last data and its FIN to count as a half-close.
+    pub(crate) half_close: Duration,
     /// Unread bytes, over HTTP/2.
     unread: OnceLock<Arc<UnreadFrames>>,
     /// Interim responses to be written before a response, once there were any.
@@ -92,7 +93,7 @@ impl Peer {
             trust,
             tls,
             socket: OnceLock::new(),
-            disconnects: None,
+            half_close: Duration::ZERO,
             unread: OnceLock::new(),
             interims: OnceLock::new(),
             port: None,
@@ -147,21 +148,18 @@ impl Peer {
 
     /// Watches the client of a request that waits while its body is unread.
     pub fn disconnect(&self, version: Version, body: &RequestBody) -> Option<Disconnect> {
-        let unread = version < Version::HTTP_2 && !body.is_empty();
-        let connected = self.connected();
-        let disconnects = connected.disconnects.as_ref().filter(|_| unread)?;
-        Some(disconnects.watch(connected.socket.get()?))
+        let is_unread = version < Version::HTTP_2 && !body.is_empty();
+        is_unread.then(|| self.connected().watch()).flatten()
     }
 
     /// Watches the client while its connection, whose socket is shared, is not read.
     pub(crate) fn watch(&self) -> Option<Disconnect> {
-        Some(self.disconnects.as_ref()?.watch(self.socket.get()?))
+        Some(Disconnect::new(self.socket.get()?.clone(), self.half_close))
     }
 
     /// Reports whether the client has gone. The caller has read a FIN from its shared socket.
     pub(crate) fn has_left(&self) -> bool {
-        let shared = self.disconnects.as_ref().zip(self.socket.get());
-        shared.is_none_or(|(disconnects, socket)| disconnects.has_left(socket))
+        self.socket.get().is_none_or(|socket| socket.has_left(self.half_close))
     }
 
     /// Shares the socket, so that it can be inspected while a body is unread.

@@ -52,7 +52,6 @@ pub use tcp::{Connected, Connector, Place};
 use crate::body::BodyError;
 use crate::client::connection_permit::{ConnectionPermit, Phase};
 use crate::client::connections::ClientConnections;
-use crate::client::disconnects::Disconnects;
 use crate::client::peer::{OwnPort, Peer, Trust};
 use crate::worker::WorkerRuntimes;
 use accept::acceptor::Acceptor;
@@ -78,7 +77,7 @@ pub struct Server<R> {
     closing: CancellationToken,
     responder: R,
     trust: TrustOf,
-    disconnects: Arc<Disconnects>,
+    half_close: Duration,
     workers: Option<WorkerRuntimes>,
     keepalive: Option<KeepAlive>,
     connections: ClientConnections,
@@ -86,20 +85,20 @@ pub struct Server<R> {
 
 impl<R: Clone> Server<R> {
     /// Creates a server without ports. `trust` is called with the address of each connection's peer; mapped IPv4
-    /// addresses are passed as IPv4.
+    /// addresses are passed as IPv4. A client's FIN within `half_close` of its last data does not count as a disconnect.
     ///
     /// Its connections are limited together with others in `connections`. Plain ones are served on `workers`, if there
     /// are any.
     pub fn new(
         responder: R,
         trust: TrustOf,
-        disconnects: Arc<Disconnects>,
+        half_close: Duration,
         connections: ClientConnections,
         keepalive: Option<KeepAlive>,
         workers: Option<WorkerRuntimes>,
     ) -> Self {
         let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
-        Self { tasks, closing, responder, trust, disconnects, workers, keepalive, connections }
+        Self { tasks, closing, responder, trust, half_close, workers, keepalive, connections }
     }
 
     /// Returns the connections of all ports.
@@ -204,7 +203,7 @@ impl<R: Clone> Server<R> {
         let trust = (self.trust)(address.ip().to_canonical());
         let mut peer = Peer::new(address, trust, tls);
         (peer.port, peer.permit) = (port, Some(permit.clone()));
-        peer.disconnects = Some(self.disconnects.clone());
+        peer.half_close = self.half_close;
         ConnectionService::new(chain, Arc::new(peer), permit, self.responder.clone(), self.tasks.clone())
     }
 

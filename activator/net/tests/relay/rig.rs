@@ -1,8 +1,8 @@
 //! A server with one port for any protocol, and a listener of the test as its pod.
 
 use activator_net::{
-    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Disconnects, Ended, ErrorResponder,
-    Inbound, Memory, Place, Pools, PortListeners, ProxyError, Server, Trust,
+    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Ended, ErrorResponder, Inbound, Memory,
+    Place, Pools, PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
 use http::{Response, Version};
@@ -133,8 +133,7 @@ impl Rig {
         };
         let bounds = ClientBounds { connections: 5_000, descriptors: u64::MAX, idle: None };
         let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
-        let disconnects = Disconnects::start(until.clone(), Duration::ZERO);
-        let server = Server::new(Silent, Arc::new(|_| Trust::default()), disconnects, connections, None, None);
+        let server = Server::new(Silent, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None);
         let (address, passing) = (own_address(), connector.clone());
         let ports = PortListeners::new(address.ip(), None);
         ports.bind(address.port(), Arc::new(()));

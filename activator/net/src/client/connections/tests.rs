@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::client::Inbound;
-use crate::client::disconnects::Disconnects;
 use crate::client::peer::Trust;
 use crate::memory::Kind;
 use crate::server::{ErrorResponder, Server};
@@ -48,9 +47,8 @@ async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) 
         }
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello")))
     });
-    let disconnects = Disconnects::start(until.clone(), Duration::ZERO);
     let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
-    let server = Server::new(Busy, Arc::new(|_| Trust::default()), disconnects, connections, None, None);
+    let server = Server::new(Busy, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     server.listen(listener, chain);

@@ -107,8 +107,8 @@ impl<S: ClientStream> ClientIo<S> {
     }
 
     /// Reports whether the client has gone while hyper does not read. A tunnel watches its client itself.
-    fn has_gone(&self, cx: &Context<'_>) -> bool {
-        let watched = self.disconnect.as_ref().filter(|_| !self.progress.permit.is_tunnel());
+    fn has_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        let watched = self.disconnect.as_mut().filter(|_| !self.progress.permit.is_tunnel());
         watched.is_some_and(|disconnect| disconnect.poll_gone(cx).is_ready())
     }
 
