@@ -105,6 +105,14 @@ impl Framing {
         self.state == FramingState::Head
     }
 
+    /// Reports whether a head may be unfinished: one has begun, the first one is missing, or the position is unknown.
+    pub(crate) fn is_head_unfinished(&self) -> bool {
+        match self.state {
+            FramingState::Head => self.heads == 0 || !self.head.is_empty(),
+            state => state == FramingState::Lost,
+        }
+    }
+
     /// Reads at most one line of a head. `replace` is called with the positions of bytes to encode.
     fn head(&mut self, bytes: &[u8], mut replace: impl FnMut(usize)) -> (FramingState, usize) {
         let end = bytes.iter().position(|byte| *byte == b'\n');
