@@ -37,10 +37,9 @@ impl Connection {
         S: Chain,
         R: ErrorResponder<S::Error>,
     {
-        match in_time(protocol::detect(&self.stream), &mut self.listener).await.transpose()? {
-            Some(protocol) => serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await,
-            None => Ok(()),
-        }
+        let detected = in_time(protocol::detect(&self.stream), &mut self.listener).await.transpose()?;
+        let protocol = detected.unwrap_or(Protocol::Closed);
+        serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await
     }
 
     /// Serves as [`Connection::serve`] does, on a port with any protocol: connections that are not HTTP are relayed by
@@ -56,24 +55,21 @@ impl Connection {
         R: ErrorResponder<S::Error>,
         C: Connector,
     {
-        let told = {
-            let mut told = pin!(protocol::detect_any(&self.stream));
-            match unless_finished(timeout(silent_after, told.as_mut()), &mut self.listener).await {
-                None => None,
-                Some(Ok(told)) => Some(told?),
+        let protocol = {
+            let mut detected = pin!(protocol::detect_any(&self.stream));
+            match unless_finished(timeout(silent_after, detected.as_mut()), &mut self.listener).await {
+                None => Protocol::Closed,
+                Some(Ok(detected)) => detected?,
                 // Boxed, because this is rare.
-                Some(Err(_)) => Box::pin(detect_late(told, &self.stream, &connector, &mut self.listener)).await?,
+                Some(Err(_)) => Box::pin(detect_late(detected, &self.stream, &connector, &mut self.listener)).await?,
             }
         };
-        match told {
-            Some(Some(protocol)) => serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await,
-            Some(None) => {
-                drop(service);
-                // Boxed, so that an HTTP connection does not carry the size of this future.
-                Box::pin(tcp::hold(self, connector, true)).await
-            }
-            None => Ok(()),
+        if protocol == Protocol::Other {
+            drop(service);
+            // Boxed, so that an HTTP connection does not carry the size of this future.
+            return Box::pin(tcp::hold(self, connector, true)).await;
         }
+        serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await
     }
 
     /// Serves as [`Connection::serve`] does, after a TLS handshake. Without ALPN the first bytes show the protocol.
@@ -106,30 +102,29 @@ impl Connection {
     }
 }
 
-/// Waits for the protocol of a connection that has been silent for a while. Returns `Some(None)` if it must be relayed
-/// to a pod, and `None` if it has ended or the server drains.
+/// Waits for the protocol of a connection that has been silent for a while: [`Protocol::Other`] also if it must be
+/// relayed to a pod, and [`Protocol::Closed`] also if the server drains.
 async fn detect_late<C: Connector>(
-    told: impl Future<Output = io::Result<Option<Protocol>>>,
+    detected: impl Future<Output = io::Result<Protocol>>,
     stream: &TcpStream,
     connector: &C,
     listener: &mut Listener,
-) -> io::Result<Option<Option<Protocol>>> {
+) -> io::Result<Protocol> {
     let first = async {
         tokio::select! {
             biased; // Bytes of the client have priority.
-            told = told => told,
-            () = connector.waits_for_pod(), if !has_unread(stream) => Ok(None),
+            detected = detected => detected,
+            () = connector.waits_for_pod(), if !has_unread(stream) => Ok(Protocol::Other),
         }
     };
-    let Some(told) = unless_finished(timeout(HEAD_TIMEOUT, first), listener).await else { return Ok(None) };
-    let is_over = matches!(told, Err(_) | Ok(Err(_) | Ok(Some(Protocol::Closed))));
-    if is_over && !has_unread(stream) {
+    let Some(detected) = unless_finished(timeout(HEAD_TIMEOUT, first), listener).await else {
+        return Ok(Protocol::Closed);
+    };
+    let detected = detected.unwrap_or(Ok(Protocol::Closed));
+    if matches!(detected, Ok(Protocol::Closed) | Err(_)) && !has_unread(stream) {
         connector.record_silent_disconnect();
     }
-    match told {
-        Ok(told) => told.map(Some),
-        Err(_) => Ok(None),
-    }
+    detected
 }
 
 /// Awaits the protocol. Returns `None` if that takes too long, or if the server drains before.

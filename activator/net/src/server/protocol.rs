@@ -39,6 +39,8 @@ const HTTP2_BEGINS: usize = 3;
 pub(super) enum Protocol {
     Http1,
     Http2,
+    /// Not HTTP.
+    Other,
     /// None: the client has closed the connection.
     Closed,
 }
@@ -56,14 +58,14 @@ pub(super) async fn detect(stream: &TcpStream) -> io::Result<Protocol> {
     Ok(looked_at::<{ PREFACE.len() }, _>(stream, protocol_of).await?.unwrap_or(Protocol::Closed))
 }
 
-/// Detects the protocol on a port with any protocol. Returns `None` if it is not HTTP.
-pub(super) async fn detect_any(stream: &TcpStream) -> io::Result<Option<Protocol>> {
-    looked_at::<LINE_MAX, _>(stream, protocol_of_any).await.map(Option::flatten)
+/// Detects the protocol on a port with any protocol.
+pub(super) async fn detect_any(stream: &TcpStream) -> io::Result<Protocol> {
+    Ok(looked_at::<LINE_MAX, _>(stream, protocol_of_any).await?.unwrap_or(Protocol::Other))
 }
 
 /// Returns the result of `tell` for at most the first `N` bytes, as soon as it has one; `None` if the connection ends
 /// before.
-async fn looked_at<const N: usize, T>(
+pub(super) async fn looked_at<const N: usize, T>(
     stream: &TcpStream,
     tell: impl Fn(&[u8]) -> io::Result<T>,
 ) -> io::Result<Option<T>> {
@@ -98,25 +100,28 @@ fn protocol_of(first: &[u8]) -> io::Result<Protocol> {
     }
 }
 
-/// Returns the protocol among all protocols; `None` if it is not HTTP.
+/// Returns the protocol among all protocols.
 ///
 /// # Errors
 /// `WouldBlock`: the next bytes decide.
-fn protocol_of_any(first: &[u8]) -> io::Result<Option<Protocol>> {
+fn protocol_of_any(first: &[u8]) -> io::Result<Protocol> {
     // A shortcut for the input of nearly all clients.
     let end = first.iter().position(|byte| *byte == b'\n').unwrap_or_default();
     if first[..end].ends_with(b" HTTP/1.1\r") && first[0].is_ascii_uppercase() {
-        return Ok(Some(Protocol::Http1));
+        return Ok(Protocol::Http1);
     }
     let mut line = RequestLine::default();
     match line.read(first) {
-        _ if first.is_empty() => Ok(Some(Protocol::Closed)),
+        _ if first.is_empty() => Ok(Protocol::Closed),
         _ if PREFACE.starts_with(first) && first.len() < PREFACE.len() => Err(ErrorKind::WouldBlock.into()),
-        _ if first.starts_with(mark::BEGINS) => Ok(None),
-        Some(true) if first.starts_with(PRI) => Ok(Some(Protocol::Http2)),
-        Some(true) => Ok(Some(Protocol::Http1)),
-        None if !line.has_line() && may_become_request(first) => protocol_of_unfinished(first),
-        Some(false) | None => Ok(None),
+        _ if first.starts_with(mark::BEGINS) => Ok(Protocol::Other),
+        Some(true) if first.starts_with(PRI) => Ok(Protocol::Http2),
+        Some(true) => Ok(Protocol::Http1),
+        None if !line.has_line() && may_become_request(first) => match first.len() {
+            0..LINE_MAX => Err(ErrorKind::WouldBlock.into()),
+            _ => Ok(Protocol::Http1),
+        },
+        Some(false) | None => Ok(Protocol::Other),
     }
 }
 
@@ -134,11 +139,6 @@ fn may_follow(method: &[u8], target: &[u8]) -> bool {
     let is_text = |byte: &u8| !byte.is_ascii_control() || is_blank(*byte);
     let is_path = target.starts_with(b"/") && !method.first().is_some_and(u8::is_ascii_digit);
     is_path || target.iter().all(is_text)
-}
-
-/// Returns the result for an unfinished line that may become a request line.
-fn protocol_of_unfinished(first: &[u8]) -> io::Result<Option<Protocol>> {
-    if first.len() < LINE_MAX { Err(ErrorKind::WouldBlock.into()) } else { Ok(Some(Protocol::Http1)) }
 }
 
 /// Reports whether a byte is allowed in a method (RFC 9110, 5.6.2).
@@ -199,43 +199,43 @@ mod tests {
     /// early as possible.
     #[test]
     fn http_is_told_among_all_protocols() {
-        use Protocol::{Closed, Http1, Http2};
+        use Protocol::{Closed, Http1, Http2, Other};
         let long_line = [b"GET /".as_slice(), &[b'a'; LINE_MAX]].concat();
         let long_word = [b'A'; LINE_MAX];
-        let rows: &[(&[u8], Option<Option<Protocol>>)] = &[
-            (b"", Some(Some(Closed))),
-            (b"GET / HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET http://a/ HTTP/1.0\n", Some(Some(Http1))),
-            (b"OPTIONS * HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"CONNECT a:1 HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"BREW-IT /pot HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"get / http/1.1\r\n", Some(Some(Http1))),
-            (b"\r\n\nGET / HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\t/\tHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\x0b/\x0bHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\x0c/\x0cHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\r/\rHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\x1c/\x1cHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\x1d/\x1dHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\x1e/\x1eHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\x1f/\x1fHTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\x85/\x85HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\xa0/\xa0HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET\xc2\x85/\xc2\xa0HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET ?\x01 HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"G@T / HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"G@T /\r\nHost: a\r\n", Some(Some(Http1))),
-            (b" GET / HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"\x0b\r\n\x1c\xa0GET / HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"\xc2\x85GET / HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET /\xff HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET /?\x00\x01\x7f HTTP/1.1\r\n", Some(Some(Http1))),
-            (b"GET /a\r\n\r\n", Some(Some(Http1))), // HTTP/0.9
-            (b"GET\x0b/a\nhost:", Some(Some(Http1))),
-            (&long_line, Some(Some(Http1))),
-            (&long_word, Some(Some(Http1))),
-            (PREFACE, Some(Some(Http2))),
-            (b"PRI * HTTP/2.0\r\n\r\nXX", Some(Some(Http2))),
+        let rows: &[(&[u8], Option<Protocol>)] = &[
+            (b"", Some(Closed)),
+            (b"GET / HTTP/1.1\r\n", Some(Http1)),
+            (b"GET http://a/ HTTP/1.0\n", Some(Http1)),
+            (b"OPTIONS * HTTP/1.1\r\n", Some(Http1)),
+            (b"CONNECT a:1 HTTP/1.1\r\n", Some(Http1)),
+            (b"BREW-IT /pot HTTP/1.1\r\n", Some(Http1)),
+            (b"get / http/1.1\r\n", Some(Http1)),
+            (b"\r\n\nGET / HTTP/1.1\r\n", Some(Http1)),
+            (b"GET\t/\tHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\x0b/\x0bHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\x0c/\x0cHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\r/\rHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\x1c/\x1cHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\x1d/\x1dHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\x1e/\x1eHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\x1f/\x1fHTTP/1.1\r\n", Some(Http1)),
+            (b"GET\x85/\x85HTTP/1.1\r\n", Some(Http1)),
+            (b"GET\xa0/\xa0HTTP/1.1\r\n", Some(Http1)),
+            (b"GET\xc2\x85/\xc2\xa0HTTP/1.1\r\n", Some(Http1)),
+            (b"GET ?\x01 HTTP/1.1\r\n", Some(Http1)),
+            (b"G@T / HTTP/1.1\r\n", Some(Http1)),
+            (b"G@T /\r\nHost: a\r\n", Some(Http1)),
+            (b" GET / HTTP/1.1\r\n", Some(Http1)),
+            (b"\x0b\r\n\x1c\xa0GET / HTTP/1.1\r\n", Some(Http1)),
+            (b"\xc2\x85GET / HTTP/1.1\r\n", Some(Http1)),
+            (b"GET /\xff HTTP/1.1\r\n", Some(Http1)),
+            (b"GET /?\x00\x01\x7f HTTP/1.1\r\n", Some(Http1)),
+            (b"GET /a\r\n\r\n", Some(Http1)), // HTTP/0.9
+            (b"GET\x0b/a\nhost:", Some(Http1)),
+            (&long_line, Some(Http1)),
+            (&long_word, Some(Http1)),
+            (PREFACE, Some(Http2)),
+            (b"PRI * HTTP/2.0\r\n\r\nXX", Some(Http2)),
             // These may become a request.
             (b"G", None),
             (b"GET / HTTP/1.1", None),
@@ -251,32 +251,32 @@ mod tests {
             (&PREFACE[..10], None),
             (&PREFACE[..18], None),
             // These are no requests, as far as that is known at once.
-            (b"G@T /", Some(None)),
-            (b"GET /a\r\n", Some(None)),
-            (b"\0zeroscale mark\na:", Some(None)),             // Another activator.
-            (b"\x16\x03\x01\x02\x00\x01", Some(None)),         // TLS
-            (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", Some(None)), // PostgreSQL's SSLRequest
-            (b"\x00\x00\x00\x1f\x00\x03\x00\x00user\x00", Some(None)),
-            (b"\x00\x00\x00\x20\x00\x12\x00\x03", Some(None)), // Kafka
-            (b"\x00\x1d\x20\xa0\x01\x00\x00\x01", Some(None)), // DNS
-            (b"\x20\x01\x00\x00", Some(None)),                 // MongoDB, with this length
-            (b"A\x0b\x00\x00", Some(None)),
-            (b"0 \x02\x01\x01", Some(None)), // LDAP, with a length that puts a space second
-            (b"0\x0c\x02\x01\x01\x60\x07", Some(None)), // LDAP, most common
-            (b"0032git-upload-pack /project.git\0host=a\0", Some(None)),
-            (b"\x0bMSH|^~\\&|A|B\r\x1c\r", Some(None)), // HL7
-            (b"\x05\x01\x00", Some(None)),              // SOCKS
-            (b"*1\r\n$4\r\nPING\r\n", Some(None)),      // Redis
-            (b"PING\r\n", Some(None)),
-            (b"SET key value\r\n", Some(None)),
-            (b"GET key\r\n", Some(None)), // Redis, by hand
-            (b"EHLO a\r\n", Some(None)),
-            (b"get /key\r\n", Some(None)), // memcached
-            (b"SSH-2.0-OpenSSH_9.2\r\n", Some(None)),
-            (b"PRINT all\r\n", Some(None)),
-            (b"AMQP\x00\x00\x09\x01", Some(None)),
-            (b"\x10\x0c\x00\x04MQTT", Some(None)),
-            (b"\r\n\r\n\0\r\nQUIT\n", Some(None)), // HAProxy's PROXY
+            (b"G@T /", Some(Other)),
+            (b"GET /a\r\n", Some(Other)),
+            (b"\0zeroscale mark\na:", Some(Other)),     // Another activator.
+            (b"\x16\x03\x01\x02\x00\x01", Some(Other)), // TLS
+            (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", Some(Other)), // PostgreSQL's SSLRequest
+            (b"\x00\x00\x00\x1f\x00\x03\x00\x00user\x00", Some(Other)),
+            (b"\x00\x00\x00\x20\x00\x12\x00\x03", Some(Other)), // Kafka
+            (b"\x00\x1d\x20\xa0\x01\x00\x00\x01", Some(Other)), // DNS
+            (b"\x20\x01\x00\x00", Some(Other)),                 // MongoDB, with this length
+            (b"A\x0b\x00\x00", Some(Other)),
+            (b"0 \x02\x01\x01", Some(Other)), // LDAP, with a length that puts a space second
+            (b"0\x0c\x02\x01\x01\x60\x07", Some(Other)), // LDAP, most common
+            (b"0032git-upload-pack /project.git\0host=a\0", Some(Other)),
+            (b"\x0bMSH|^~\\&|A|B\r\x1c\r", Some(Other)), // HL7
+            (b"\x05\x01\x00", Some(Other)),              // SOCKS
+            (b"*1\r\n$4\r\nPING\r\n", Some(Other)),      // Redis
+            (b"PING\r\n", Some(Other)),
+            (b"SET key value\r\n", Some(Other)),
+            (b"GET key\r\n", Some(Other)), // Redis, by hand
+            (b"EHLO a\r\n", Some(Other)),
+            (b"get /key\r\n", Some(Other)), // memcached
+            (b"SSH-2.0-OpenSSH_9.2\r\n", Some(Other)),
+            (b"PRINT all\r\n", Some(Other)),
+            (b"AMQP\x00\x00\x09\x01", Some(Other)),
+            (b"\x10\x0c\x00\x04MQTT", Some(Other)),
+            (b"\r\n\r\n\0\r\nQUIT\n", Some(Other)), // HAProxy's PROXY
         ];
         for (first, expected) in rows {
             let told = match protocol_of_any(first) {
@@ -292,7 +292,9 @@ mod tests {
     async fn what_ends_before_it_is_told_is_not_http() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        for (sent, expected) in [("hello", None), ("", Some(Protocol::Closed)), ("GET / HTTP/1.1", None)] {
+        for (sent, expected) in
+            [("hello", Protocol::Other), ("", Protocol::Closed), ("GET / HTTP/1.1", Protocol::Other)]
+        {
             let mut client = TcpStream::connect(address).await.expect("connected");
             let (server, _) = listener.accept().await.expect("accepted");
             client.write_all(sent.as_bytes()).await.expect("open");

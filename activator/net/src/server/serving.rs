@@ -63,7 +63,7 @@ where
 {
     let (io, client) = (BoundedWrites::new(stream, keepalive), service.peer.clone());
     match protocol {
-        Protocol::Closed => Ok(()),
+        Protocol::Closed | Protocol::Other => Ok(()),
         Protocol::Http1 => {
             let progress = service.progress().clone();
             let io = ClientIo::new(io, client, progress);

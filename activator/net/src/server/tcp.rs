@@ -20,7 +20,7 @@
 //! that long). A TLS client never closes only one side, so its FIN counts as a disconnect.
 
 use super::connection::Connection;
-use super::protocol::is_tls;
+use super::protocol::{is_tls, looked_at};
 use crate::body::BodyError;
 use crate::client::connection_permit::{Listener, Phase};
 use crate::relay::end::{TcpEnd, reset};
@@ -35,7 +35,7 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 /// Strategy that finds pods for relayed connections, and counts these.
 pub trait Connector: Clone + Send + Sync + 'static {
@@ -155,21 +155,11 @@ pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, listener
 
 /// Reports whether the client sends something, or stays for `wake_after` without. Returns as soon as that is known.
 async fn is_intended(stream: &TcpStream, wake_after: Duration) -> bool {
-    let until = Instant::now() + wake_after;
-    loop {
-        let waited = timeout_at(until, stream.readable()).await.is_err();
-        // The last check asks the kernel: the timer may be late, and the client may have gone meanwhile.
-        let looked = if waited {
-            first(stream).map(drop)
-        } else {
-            stream.try_io(Interest::READABLE, || first(stream).map(drop))
-        };
-        match looked {
-            Ok(()) => return true,
-            Err(error) if error.kind() == ErrorKind::WouldBlock && waited => return true,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(_) => return false,
-        }
+    let has_bytes = looked_at::<1, _>(stream, |first| Ok(!first.is_empty()));
+    match timeout(wake_after, has_bytes).await {
+        Ok(looked) => matches!(looked, Ok(Some(true))),
+        // The timer may be late, and the client may have gone meanwhile, so the kernel is asked.
+        Err(_) => first(stream).map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |_| true),
     }
 }
 
