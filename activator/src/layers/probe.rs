@@ -13,9 +13,8 @@
 //! | `Upgrade: zeroscale-holders` | a session between activators ([`crate::holders`]); 403. Traffic if limits are not shared, as in Knative |
 //! | `Zeroscale-Ports: …`, if workloads have ports of their own | bound ports ([`common::bound_ports`]); 400. `all` reveals the uids of all namespaces, so it needs a plane's token if tokens are required: 401, 403, 429, 503. Without tokens only loopback may ask for `all`: 403 |
 //!
-//! On a workload's own port all requests are traffic, except `K-Network-Probe: activator`: 200, body `activator`, and a
-//! header with the owner of the port and the process ([`common::ports::answer`]); 503 while the workload is not served
-//! there, and the connection ends.
+//! On a workload's own port all requests are traffic, except `K-Network-Probe: activator`: 200, body `activator`; 503
+//! while the workload is not served there, and the connection ends.
 //!
 //! Probes affect no revision, metric or stat. [`activator_net::Prepared`] removes the hash from all other requests.
 
@@ -30,7 +29,6 @@ use bytes::Bytes;
 use common::bound_ports::{self, Question};
 use common::golang;
 use common::headers::{self, Incoming};
-use common::ports::answer;
 use common_runtime::admission::bearer;
 use futures::TryFutureExt;
 use futures::future::{BoxFuture, Either, MapOk};
@@ -167,14 +165,11 @@ async fn may_ask(
 /// Returns the response on a workload's own port, if the request is an activator probe.
 fn on_port(parts: &LayerParts, fields: &HeaderMap, port: &WorkloadPort) -> Option<Response<Full<Bytes>>> {
     fields.get(NETWORK_PROBE).filter(|value| **value == headers::ACTIVATOR_VALUE)?;
-    let proof = parts.registry.proof(port).and_then(|proof| HeaderValue::try_from(proof).ok());
-    let Some(proof) = proof else {
-        let mut response = not_served();
-        response.extensions_mut().insert(PortGone);
-        return Some(response);
-    };
-    let mut response = plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false);
-    response.headers_mut().insert(answer::HEADER, proof);
+    if parts.registry.serves(port) {
+        return Some(plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false));
+    }
+    let mut response = not_served();
+    response.extensions_mut().insert(PortGone);
     Some(response)
 }
 

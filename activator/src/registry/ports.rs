@@ -32,7 +32,6 @@ use bytes::Bytes;
 use common::RevisionKey;
 use common::bound_ports::{BoundPort, BoundPorts, Question};
 use common::ports::PortId;
-use common::ports::answer;
 use common::ports::ledger::{Block, Entry, Ledger};
 use common::ports::listeners::{Action, Listeners};
 use common_runtime::clock::Clock;
@@ -241,16 +240,11 @@ impl Registry {
         self.get(&port.entry.key)
     }
 
-    /// Returns the proof that a workload's port is served here, as the value of the response header; `None` if it is
-    /// not or no longer served.
-    pub(crate) fn proof(&self, port: &WorkloadPort) -> Option<String> {
-        let ports = self.parts.ports.as_ref()?;
+    /// Reports whether a workload's port is still served here.
+    pub(crate) fn serves(&self, port: &WorkloadPort) -> bool {
         let state = self.state.lock();
-        let entry = state.numbers.listeners.entry(port.number).filter(|entry| entry.uid == port.entry.uid)?;
-        let (instance, uid) = (ports.instance.clone(), entry.uid.to_string());
-        let is_held = entry.state == common::ports::NumberState::Held;
-        self.spec_of(port)?;
-        Some(answer::Listening { instance, uid, is_held }.to_string())
+        let entry = state.numbers.listeners.entry(port.number);
+        entry.is_some_and(|entry| entry.uid == port.entry.uid) && self.spec_of(port).is_some()
     }
 
     /// Returns the bound numbers as JSON; `None` if workloads have no ports. Runs on a blocking thread: with tens of
