@@ -50,8 +50,8 @@ pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
 
 /// Returns the charge of a request that is being sent to a pod, from a client of this version.
 pub(super) fn charge_of(client: Version, prepared: &Prepared, again: bool) -> u64 {
-    let head = prepared.head();
-    of_parts(client, (&head.uri, &head.headers), prepared.body(), again)
+    let head = &prepared.head;
+    of_parts(client, (&head.uri, &head.headers), &prepared.body, again)
 }
 
 fn of_parts(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl Body, again: bool) -> u64 {

@@ -454,7 +454,7 @@ impl Client<'_> {
             since,
             bytes: self.keeps(prepared),
             client: self.peer.address.ip(),
-            disconnect: self.peer.disconnect(self.version, prepared.body()),
+            disconnect: self.peer.disconnect(self.version, &prepared.body),
             counts: self.counts,
         }
     }

@@ -52,7 +52,7 @@ impl<'a> Sending<'a> {
     ) -> Result<Result<Response<PodBody>, Failure>, Refusal> {
         self.client.release(Some(Instant::now()));
         if let (Some(trace), Some(at_pod)) = (&self.trace, &mut self.at_pod) {
-            trace.sending(at_pod, request.head_mut());
+            trace.sending(at_pod, &mut request.head);
         }
         // Pinned here: passed by value, the future would be stored and copied twice.
         let exchange = pin!(request.send(pool));
@@ -104,7 +104,7 @@ impl<'a> Sending<'a> {
             return Err(refusal);
         }
         if evidence == Evidence::None {
-            let watch = || self.client.peer.disconnect(self.client.version, request.body());
+            let watch = || self.client.peer.disconnect(self.client.version, &request.body);
             if self.watch.get_or_insert_with(watch).as_ref().is_some_and(Disconnect::has_gone) {
                 return Err(Refusal::ClientGone);
             }

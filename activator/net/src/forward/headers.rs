@@ -35,34 +35,39 @@ const PROXY_REQUEST: HeaderName = HeaderName::from_static("k-proxy-request");
 /// Field with the client's `Host`. A queue-proxy restores it.
 const ORIGINAL_HOST: HeaderName = HeaderName::from_static("k-original-host");
 
-/// Prepares a head for any pod of the revision. Returns the protocol that the client wants to upgrade to, if the
-/// connection can be upgraded; the fields for that are then set.
+/// Prepares a head for any pod of the revision; without a contract, for another activator, which does the preparation
+/// for a pod. Returns the protocol that the client wants to upgrade to, if the connection can be upgraded; the fields for
+/// that are then set.
 pub(crate) fn prepare(
     head: &mut request::Parts,
-    contract: Contract,
+    contract: Option<Contract>,
     peer: &Peer,
     protocol: Protocol,
     upgradable: bool,
 ) -> Result<Option<HeaderValue>, ProxyError> {
-    let host = if contract == Contract::Plain { plain_host(head, protocol)? } else { client_host(head)? };
+    let keeps_host = contract.is_none_or(|contract| contract == Contract::Plain);
+    let host = if keeps_host { plain_host(head, protocol)? } else { client_host(head)? };
     let upgrade = if upgradable { requested_upgrade(head) } else { None };
-    strip_request(&mut head.headers, Some(contract));
-    set_forwarding(&mut head.headers, contract, peer);
-    match contract {
-        Contract::Plain => set_or_remove(&mut head.headers, header::HOST, host),
-        Contract::QueueProxy | Contract::Knative => {
-            head.headers.insert(PROXY_REQUEST, HeaderValue::from_static("activator"));
-            if head.headers.get(ORIGINAL_HOST).is_none_or(HeaderValue::is_empty) {
-                head.headers.insert(ORIGINAL_HOST, host.unwrap_or(HeaderValue::from_static("")));
-            }
+    strip_request(&mut head.headers, contract);
+    if let Some(contract) = contract {
+        set_forwarding(&mut head.headers, contract, peer);
+        if head.version == Version::HTTP_2 {
+            join_cookies(&mut head.headers);
+            // An HTTP/2 client does not wait for a 100, and sends its body anyway.
+            head.headers.remove(header::EXPECT);
         }
     }
-    if head.version == Version::HTTP_2 {
-        join_cookies(&mut head.headers);
-        // An HTTP/2 client does not wait for a 100, and sends its body anyway.
-        head.headers.remove(header::EXPECT);
+    if keeps_host {
+        set_or_remove(&mut head.headers, header::HOST, host);
+    } else {
+        head.headers.insert(PROXY_REQUEST, HeaderValue::from_static("activator"));
+        if head.headers.get(ORIGINAL_HOST).is_none_or(HeaderValue::is_empty) {
+            head.headers.insert(ORIGINAL_HOST, host.unwrap_or(HeaderValue::from_static("")));
+        }
     }
-    ask_upgrade(&mut head.headers, upgrade.as_ref());
+    if let Some(protocol) = &upgrade {
+        set_upgrade(&mut head.headers, protocol.clone());
+    }
     Ok(upgrade)
 }
 
@@ -73,27 +78,10 @@ fn plain_host(head: &request::Parts, protocol: Protocol) -> Result<Option<Header
     if stays { Ok(None) } else { client_host(head) }
 }
 
-/// Adds the fields that ask for an upgrade.
-fn ask_upgrade(headers: &mut HeaderMap, protocol: Option<&HeaderValue>) {
-    if let Some(protocol) = protocol {
-        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-        headers.insert(header::UPGRADE, protocol.clone());
-    }
-}
-
-/// Prepares a head for another activator, which does the preparation for a pod. Only hop-by-hop fields are removed
-/// here. Returns the protocol that the client wants to upgrade to, as [`prepare`] does.
-pub(crate) fn prepare_relay(
-    head: &mut request::Parts,
-    protocol: Protocol,
-    upgradable: bool,
-) -> Result<Option<HeaderValue>, ProxyError> {
-    let host = plain_host(head, protocol)?;
-    let upgrade = if upgradable { requested_upgrade(head) } else { None };
-    strip_request(&mut head.headers, None);
-    set_or_remove(&mut head.headers, header::HOST, host);
-    ask_upgrade(&mut head.headers, upgrade.as_ref());
-    Ok(upgrade)
+/// Sets the fields of an upgrade.
+pub(crate) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, protocol);
 }
 
 /// Addresses a prepared head to one pod, in the protocol of the connection. May be repeated for another pod.
@@ -259,7 +247,7 @@ mod tests {
 
     fn upstream_from(peer: &Peer, contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut head = head("/", Version::HTTP_11, given);
-        prepare(&mut head, contract, peer, Protocol::Http1, false).expect("well-formed");
+        prepare(&mut head, Some(contract), peer, Protocol::Http1, false).expect("well-formed");
         address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1, Scheme::HTTP)
             .expect("addressable");
         fields(&head)
@@ -379,14 +367,14 @@ mod tests {
     fn heads_are_translated_between_protocols() {
         let pod = HeaderValue::from_static("10.0.0.1:80");
         let mut down = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("cookie", "a=1"), ("cookie", "b=2")]);
-        prepare(&mut down, Contract::Plain, &peer(), Protocol::Http1, false).expect("well-formed");
+        prepare(&mut down, Some(Contract::Plain), &peer(), Protocol::Http1, false).expect("well-formed");
         address(&mut down, Contract::Plain, &pod, Protocol::Http1, Scheme::HTTP).expect("addressable");
         assert_eq!(down.uri, "/p?q=1");
         assert_eq!(down.headers["host"], "a.example.com");
         assert_eq!(down.headers["cookie"], "a=1; b=2");
 
         let mut up = head("/p?q=1", Version::HTTP_11, &[("host", "a.example.com:8080")]);
-        prepare(&mut up, Contract::Plain, &peer(), Protocol::H2c, false).expect("well-formed");
+        prepare(&mut up, Some(Contract::Plain), &peer(), Protocol::H2c, false).expect("well-formed");
         address(&mut up, Contract::Plain, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
         assert_eq!(up.uri, "http://a.example.com:8080/p?q=1");
         assert!(!up.headers.contains_key("host"));
@@ -394,7 +382,7 @@ mod tests {
         address(&mut up, Contract::Plain, &other, Protocol::H2c, Scheme::HTTP).expect("addressable");
         assert_eq!(up.uri, "http://a.example.com:8080/p?q=1", "the next pod is told the same host");
         let mut queue_proxy = head("/", Version::HTTP_11, &[("host", "a.example.com")]);
-        prepare(&mut queue_proxy, Contract::QueueProxy, &peer(), Protocol::H2c, false).expect("well-formed");
+        prepare(&mut queue_proxy, Some(Contract::QueueProxy), &peer(), Protocol::H2c, false).expect("well-formed");
         for pod in [pod, other] {
             address(&mut queue_proxy, Contract::QueueProxy, &pod, Protocol::H2c, Scheme::HTTP).expect("addressable");
             assert_eq!(queue_proxy.uri.authority().map(Authority::as_str), pod.to_str().ok(), "each its own");
@@ -409,7 +397,7 @@ mod tests {
             [(Contract::Plain, "https://a.example.com/p?q=1"), (Contract::QueueProxy, "https://10.0.0.1:80/p?q=1")]
         {
             let mut through = head("http://a.example.com/p?q=1", Version::HTTP_2, &[("host", "b.example.com")]);
-            prepare(&mut through, contract, &peer(), Protocol::H2c, false).expect("well-formed");
+            prepare(&mut through, Some(contract), &peer(), Protocol::H2c, false).expect("well-formed");
             for _ in 0..2 {
                 address(&mut through, contract, &pod, Protocol::H2c, Scheme::HTTPS).expect("addressable");
                 assert_eq!((through.uri.to_string().as_str(), through.version), (expected, Version::HTTP_2));
@@ -424,7 +412,7 @@ mod tests {
     fn an_upgrade_is_kept_only_where_it_can_be_made() {
         let given = [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         let mut kept = head("/", Version::HTTP_11, &given);
-        let protocol = prepare(&mut kept, Contract::Plain, &peer(), Protocol::Http1, true)
+        let protocol = prepare(&mut kept, Some(Contract::Plain), &peer(), Protocol::Http1, true)
             .expect("well-formed")
             .expect("asked for");
         assert_eq!(
@@ -432,9 +420,15 @@ mod tests {
             (HeaderValue::from_static("websocket"), &HeaderValue::from_static("Upgrade"))
         );
         let mut refused = head("/", Version::HTTP_11, &given);
-        assert_eq!(prepare(&mut refused, Contract::Plain, &peer(), Protocol::Http1, false).expect("well-formed"), None);
+        assert_eq!(
+            prepare(&mut refused, Some(Contract::Plain), &peer(), Protocol::Http1, false).expect("well-formed"),
+            None
+        );
         assert!(!refused.headers.contains_key("upgrade"));
         let mut h2c = head("/", Version::HTTP_11, &[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")]);
-        assert_eq!(prepare(&mut h2c, Contract::Plain, &peer(), Protocol::Http1, true).expect("well-formed"), None);
+        assert_eq!(
+            prepare(&mut h2c, Some(Contract::Plain), &peer(), Protocol::Http1, true).expect("well-formed"),
+            None
+        );
     }
 }

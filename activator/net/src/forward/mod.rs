@@ -75,8 +75,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Either;
 use hyper::upgrade::OnUpgrade;
 pub use protocol_guess::DetectedProtocol;
+use relayed::MayHaveRun;
 pub use relayed::TURNED_AWAY;
-use relayed::{MayHaveRun, Original};
 use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -90,8 +90,10 @@ const CLOSED_AT_ONCE_MAX: usize = 2;
 
 /// A request that is ready for its revision's pods.
 pub struct Prepared {
-    head: request::Parts,
-    body: RequestBody,
+    /// Head for the next pod.
+    pub head: request::Parts,
+    /// Body, as far as it is still to be sent.
+    pub body: RequestBody,
     upgrade: Option<(HeaderValue, OnUpgrade)>,
     delivery: Delivery,
 }
@@ -111,14 +113,7 @@ struct Delivery {
     /// The request goes to another activator.
     is_relayed: bool,
     /// Head as received, if it may have to be prepared again for another destination.
-    original: Option<Box<Original>>,
-}
-
-impl Delivery {
-    fn new(contract: Contract, protocol: Protocol, client: Option<Arc<Peer>>, may_have_run: bool) -> Self {
-        let (passthrough, original, is_guess, is_relayed) = (None, None, false, false);
-        Self { contract, protocol, passthrough, client, is_guess, may_have_run, is_relayed, original }
-    }
+    original: Option<Box<request::Parts>>,
 }
 
 impl Prepared {
@@ -127,21 +122,15 @@ impl Prepared {
     /// # Errors
     /// The request cannot be expressed towards a pod.
     pub fn new(
-        mut request: Request<RequestBody>,
+        request: Request<RequestBody>,
         contract: Contract,
         protocol: Protocol,
         peer: Arc<Peer>,
         passthrough: Option<HeaderValue>,
     ) -> Result<Box<Self>, ProxyError> {
-        // HTTP/1.0 has no upgrades: a pod that accepts one would face a client whose connection ends.
-        let upgradable = protocol == Protocol::Http1 && request.version() == Version::HTTP_11;
-        let on_upgrade =
-            (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
-        let may_have_run = MayHaveRun::taken(&mut request);
-        let (mut head, body) = request.into_parts();
-        let has_interims = head.version == Version::HTTP_11;
-        let asked = headers::prepare(&mut head, contract, &peer, protocol, upgradable)?;
-        if body.is_empty() {
+        let mut prepared = Self::prepare(request, contract, protocol, peer, false)?;
+        let head = &mut prepared.head;
+        if prepared.body.is_empty() {
             head.headers.remove(TRAILER);
             if matches!(head.method, Method::POST | Method::PUT | Method::PATCH) {
                 // Pods may reject these without a length (411), and upstream always sends it.
@@ -151,19 +140,31 @@ impl Prepared {
         if passthrough.is_some() {
             head.headers.append(PASSTHROUGH_LB, HeaderValue::from_static("true"));
         }
-        let client = has_interims.then_some(peer);
-        let delivery = Delivery { passthrough, ..Delivery::new(contract, protocol, client, may_have_run) };
+        prepared.delivery.passthrough = passthrough;
+        Ok(prepared)
+    }
+
+    /// Prepares a request for pods, or for another activator if it `is_relayed`.
+    fn prepare(
+        mut request: Request<RequestBody>,
+        contract: Contract,
+        protocol: Protocol,
+        peer: Arc<Peer>,
+        is_relayed: bool,
+    ) -> Result<Box<Self>, ProxyError> {
+        // HTTP/1.0 has no upgrades: a pod that accepts one would face a client whose connection ends.
+        let is_http11 = request.version() == Version::HTTP_11;
+        let upgradable = protocol == Protocol::Http1 && is_http11;
+        let on_upgrade =
+            (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
+        let may_have_run = MayHaveRun::taken(&mut request);
+        let (mut head, body) = request.into_parts();
+        let for_pods = (!is_relayed).then_some(contract);
+        let asked = headers::prepare(&mut head, for_pods, &peer, protocol, upgradable)?;
+        let (client, passthrough, original, is_guess) = (is_http11.then_some(peer), None, None, false);
+        let delivery =
+            Delivery { contract, protocol, passthrough, client, is_guess, may_have_run, is_relayed, original };
         Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
-    }
-
-    /// Returns the head.
-    pub fn head(&self) -> &request::Parts {
-        &self.head
-    }
-
-    /// Returns the body, as far as it is still to be sent.
-    pub fn body(&self) -> &RequestBody {
-        &self.body
     }
 
     /// Marks the protocol as a guess: if a pod speaks another one, the request is sent in that.
@@ -174,11 +175,6 @@ impl Prepared {
     /// Reports whether a pod may have acted on the request.
     pub fn may_have_run(&self) -> bool {
         self.delivery.may_have_run
-    }
-
-    /// Returns the head that the next pod will get.
-    pub fn head_mut(&mut self) -> &mut request::Parts {
-        &mut self.head
     }
 
     /// Returns the method, the protocol of the pods, and the length of the body, if it is known.

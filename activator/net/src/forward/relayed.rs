@@ -6,7 +6,7 @@
 //! request is turned away by REFUSED_STREAM, and the part of the body that the other activator takes before it has a
 //! pod is kept ([`crate::body`]).
 
-use super::{Delivery, Failure, Prepared, headers};
+use super::{Delivery, Failure, Prepared};
 use crate::body::RequestBody;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
@@ -14,27 +14,12 @@ use crate::forward::Evidence;
 use crate::http1::connection::ToActivator;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
-use http::header::{EXPECT, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::header::EXPECT;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, request};
 use std::sync::Arc;
 
 /// Response field by which an activator turns a relayed request away, with status 421.
 pub const TURNED_AWAY: HeaderName = HeaderName::from_static("zeroscale-turned-away");
-
-/// Head of a request as received.
-pub struct Original {
-    method: Method,
-    uri: Uri,
-    version: Version,
-    fields: HeaderMap,
-}
-
-impl Original {
-    fn from_request<B>(request: &Request<B>) -> Box<Self> {
-        let (method, uri) = (request.method().clone(), request.uri().clone());
-        Box::new(Self { method, uri, version: request.version(), fields: request.headers().clone() })
-    }
-}
 
 impl Prepared {
     /// Prepares a request for another activator. `mark` returns the field that marks the request as relayed; its
@@ -43,46 +28,40 @@ impl Prepared {
     /// # Errors
     /// The request cannot be expressed.
     pub fn relayed(
-        mut request: Request<RequestBody>,
+        request: Request<RequestBody>,
         contract: Contract,
         peer: Arc<Peer>,
         mark: impl FnOnce(bool) -> (HeaderName, HeaderValue),
     ) -> Result<Box<Self>, ProxyError> {
-        let original = Some(Original::from_request(&request));
+        let original = Self::keep_original(&request);
         let protocol = if request.version() == Version::HTTP_2 { Protocol::H2c } else { Protocol::Http1 };
-        let upgradable = request.version() == Version::HTTP_11;
-        let on_upgrade =
-            (upgradable && request.headers().contains_key(UPGRADE)).then(|| hyper::upgrade::on(&mut request));
-        let may_have_run = MayHaveRun::taken(&mut request);
-        let (mut head, mut body) = request.into_parts();
-        let asked = headers::prepare_relay(&mut head, protocol, upgradable)?;
-        let expects = head.headers.contains_key(EXPECT);
+        let mut prepared = Self::prepare(request, contract, protocol, peer, true)?;
+        let Self { head, body, .. } = &mut *prepared;
+        let (name, value) = mark(head.headers.contains_key(EXPECT));
         if protocol == Protocol::H2c {
             body.keep_window();
         } else if !body.is_empty() {
             head.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
         head.extensions.insert(ToActivator);
-        let (name, value) = mark(expects);
         head.headers.insert(name, value);
-        let client = upgradable.then_some(peer);
-        let delivery =
-            Delivery { is_relayed: true, original, ..Delivery::new(contract, protocol, client, may_have_run) };
-        Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
+        prepared.with_original(original);
+        Ok(prepared)
     }
 
-    /// Keeps the head in `request`, so that the original request can be restored.
-    pub fn keep_original(request: &Request<RequestBody>) -> Box<Original> {
-        Original::from_request(request)
+    /// Copies the head of `request` without its extensions, so that the original request can be restored.
+    pub fn keep_original(request: &Request<RequestBody>) -> Box<request::Parts> {
+        let (mut head, ()) = Request::new(()).into_parts();
+        (head.method, head.uri) = (request.method().clone(), request.uri().clone());
+        (head.version, head.headers) = (request.version(), request.headers().clone());
+        Box::new(head)
     }
 
     /// Returns the request as received, if its head was kept.
     pub fn into_original(mut self: Box<Self>) -> Option<Request<RequestBody>> {
-        let Original { method, uri, version, fields } = *self.delivery.original.take()?;
+        let original = *self.delivery.original.take()?;
         self.body.set_free();
-        let mut request = Request::new(self.body);
-        (*request.method_mut(), *request.uri_mut(), *request.version_mut()) = (method, uri, version);
-        *request.headers_mut() = fields;
+        let mut request = Request::from_parts(original, self.body);
         if self.delivery.may_have_run {
             request.extensions_mut().insert(MayHaveRun);
         }
@@ -93,14 +72,14 @@ impl Prepared {
     }
 
     /// Sets the head that [`Prepared::into_original`] restores.
-    pub fn with_original(&mut self, kept: Box<Original>) {
+    pub fn with_original(&mut self, kept: Box<request::Parts>) {
         self.delivery.original = Some(kept);
     }
 
     /// Reports whether no part of a relayed request was given to a pod, because its body was not asked for. If the
     /// client itself waits for a 100, the pod sends it, so the pod already has the head.
     pub(super) fn is_unasked(&self) -> bool {
-        let asks = |original: &Original| original.fields.contains_key(EXPECT);
+        let asks = |original: &request::Parts| original.headers.contains_key(EXPECT);
         self.delivery.is_relayed
             && !self.delivery.original.as_deref().is_some_and(asks)
             && !self.body.is_empty()

@@ -7,7 +7,7 @@ use crate::http1::connection::{Failed, Http1Body};
 use crate::pool::Pool;
 use crate::tunnel::{PodEnd, Tunnel};
 use activator_core::contract::Contract;
-use http::header::{CONNECTION, HeaderValue, UPGRADE};
+use http::header::UPGRADE;
 use http::{Response, StatusCode};
 use http_body_util::Either;
 use parking_lot::Mutex;
@@ -98,8 +98,7 @@ impl Prepared {
             return Err(unasked(pool, response.headers(), &String::from_utf8_lossy(requested.as_bytes())));
         };
         strip_response(response.headers_mut());
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-        response.headers_mut().insert(UPGRADE, protocol);
+        headers::set_upgrade(response.headers_mut(), protocol);
         let (mut head, body) = response.into_parts();
         let pod = body.into_tunnel().map(|pod| Box::new(pod) as PodEnd);
         head.extensions.insert(Tunnel { client, pod: Arc::new(Mutex::new(pod)) });
