@@ -43,8 +43,8 @@ pub(crate) struct RequestLine {
     line: Line,
     /// Set if the line before may be a request without a version. If the current line begins like a field, it is one.
     field: Option<Field>,
-    /// The current line is not the first.
-    is_second: bool,
+    /// A complete line was read that has more than blanks.
+    pub(crate) is_second: bool,
     length: usize,
 }
 
@@ -137,11 +137,6 @@ impl RequestLine {
             self.length += usize::from(self.line.has_text || self.is_second);
         }
         (self.length > LENGTH_MAX).then_some(false)
-    }
-
-    /// Reports whether a complete line was read that has more than blanks.
-    pub(crate) fn has_line(&self) -> bool {
-        self.is_second
     }
 }
 

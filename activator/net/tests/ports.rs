@@ -284,9 +284,9 @@ async fn the_bounds_and_the_end_of_a_server_hold_for_its_ports() {
     let mut second = connect(here(), number).await;
     assert_eq!(ask(&mut second).await, "a");
     assert_eq!(patient(first.read(&mut [0; 1])).await.unwrap_or(0), 0, "it was idle, and gave way");
-    assert_eq!(rig.server.connections().ended_for_room(), 1);
+    assert_eq!(rig.server.connections.ended_for_room(), 1);
     drop((first, second));
-    until(|| rig.server.connections().open() == 0).await;
+    until(|| rig.server.connections.open() == 0).await;
 
     let mut last = connect(here(), number).await;
     assert_eq!(ask(&mut last).await, "a");

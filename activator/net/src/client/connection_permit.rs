@@ -47,9 +47,9 @@ pub(crate) struct ConnectionState {
     /// Number of running exchanges.
     pub(super) running: AtomicU32,
     /// Maximum number of concurrent exchanges so far.
-    most: AtomicU32,
-    /// The connection became a tunnel.
-    tunnel: AtomicBool,
+    pub(crate) most: AtomicU32,
+    /// The connection became a tunnel, whose bytes are not checked.
+    pub(crate) tunnel: AtomicBool,
     /// Second of the accept.
     pub(crate) since: u32,
     /// Second in which the last exchange ended, or of the accept.
@@ -232,16 +232,6 @@ impl ConnectionPermit {
     /// Returns the second since when no exchange has run, if none is running.
     pub(crate) fn idle_since(&self) -> Option<u32> {
         self.state.idle_since()
-    }
-
-    /// Returns the maximum number of concurrent exchanges so far.
-    pub(crate) fn most_at_once(&self) -> u32 {
-        self.state.most.load(Ordering::Relaxed)
-    }
-
-    /// Records that the connection became a tunnel, whose bytes are not checked.
-    pub(crate) fn becomes_tunnel(&self) {
-        self.state.tunnel.store(true, Ordering::Relaxed);
     }
 
     /// Reports whether the connection became a tunnel.

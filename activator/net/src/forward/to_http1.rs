@@ -4,6 +4,7 @@ use super::failure::{broken, cause_of, evidence_of, is_stale};
 use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, finish, headers};
 use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
+use crate::http1::{ExchangeError, Malformed};
 use crate::pool::Pool;
 use crate::tunnel::{PodEnd, Tunnel};
 use activator_core::contract::Contract;
@@ -50,7 +51,7 @@ impl Prepared {
             };
             let unsent = unsent || !begun && self.is_unasked();
             let evidence = evidence_of(&error, reused);
-            if self.delivery.is_guess && error.is_http2() {
+            if self.delivery.is_guess && matches!(error, ExchangeError::Malformed(Malformed::HTTP2)) {
                 return Err(self.answered_in_http2(pool, cause_of(&error)));
             }
             if unsent {

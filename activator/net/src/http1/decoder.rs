@@ -79,11 +79,6 @@ impl Decoder {
         *self == Self::Done
     }
 
-    /// Reports whether the body ends with the connection.
-    pub(crate) fn ends_with_connection(&self) -> bool {
-        *self == Self::UntilClose
-    }
-
     /// Takes the complete body if its length is known, it is not empty, and `input` begins with all of it.
     pub(crate) fn take_whole(&mut self, input: &mut BytesMut) -> Option<Bytes> {
         match self {

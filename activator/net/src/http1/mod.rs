@@ -54,17 +54,5 @@ pub(crate) enum ExchangeError {
     Length,
 }
 
-impl ExchangeError {
-    /// Reports whether the pod answered in HTTP/2.
-    pub(crate) fn is_http2(&self) -> bool {
-        matches!(self, Self::Malformed(problem) if *problem == Malformed::HTTP2)
-    }
-
-    /// Reports whether the connection failed, rather than the messages on it.
-    pub(crate) fn is_of_connection(&self) -> bool {
-        matches!(self, Self::Closed | Self::Io(_))
-    }
-}
-
 #[cfg(test)]
 mod tests;

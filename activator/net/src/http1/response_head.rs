@@ -91,7 +91,7 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
         return Ok(Some(Head::Interim(Interim { status, headers })));
     }
     let (body, is_faulty) = Decoder::for_response(status, version, method, &mut headers)?;
-    let keep_alive = is_kept_alive(version, &headers) && !body.ends_with_connection() && !is_faulty;
+    let keep_alive = is_kept_alive(version, &headers) && body != Decoder::UntilClose && !is_faulty;
     let mut head = Response::new(());
     (*head.status_mut(), *head.version_mut(), *head.headers_mut()) = (status, version, headers);
     if let Some(reason) = reason {

@@ -45,9 +45,9 @@ pub(crate) struct Sending {
     /// The whole request is in `coalesced`, `data` and `line_end`.
     ended: bool,
     /// Some bytes were written, or the body was read.
-    begun: bool,
+    pub(crate) has_begun: bool,
     /// The whole request is written and flushed.
-    over: bool,
+    pub(crate) is_over: bool,
 }
 
 impl Sending {
@@ -65,19 +65,9 @@ impl Sending {
             coding,
             trailers,
             ended: body.is_end_stream(),
-            begun: false,
-            over: false,
+            has_begun: false,
+            is_over: false,
         }
-    }
-
-    /// Reports whether the whole request is written and flushed.
-    pub(crate) fn is_over(&self) -> bool {
-        self.over
-    }
-
-    /// Reports whether bytes were written to the pod, or the body was read.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.begun
     }
 
     /// Writes as much as is available and `io` accepts. Ready when everything is written.
@@ -112,8 +102,8 @@ impl Sending {
             if self.ended || !more {
                 // TLS may buffer bytes.
                 std::task::ready!(Pin::new(&mut *io).poll_flush(cx)).map_err(ExchangeError::Io)?;
-                self.over = self.ended;
-                return if self.over { Poll::Ready(Ok(())) } else { Poll::Pending };
+                self.is_over = self.ended;
+                return if self.is_over { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
         }
     }
@@ -131,7 +121,7 @@ impl Sending {
             match Pin::new(&mut *body).poll_frame(cx) {
                 Poll::Pending => return Ok(false),
                 Poll::Ready(Some(Ok(frame))) => {
-                    self.begun = true;
+                    self.has_begun = true;
                     self.add(frame)?;
                     // HTTP/2 may send the end in its own frame. If the length is known, there is no need to wait for
                     // it.
@@ -192,7 +182,7 @@ impl Sending {
     }
 
     fn advance(&mut self, bytes: usize) {
-        self.begun = true;
+        self.has_begun = true;
         let of_coalesced = bytes.min(self.coalesced.len() - self.written);
         let of_data = (bytes - of_coalesced).min(self.data.len());
         self.written += of_coalesced;
@@ -291,7 +281,7 @@ mod tests {
     {
         let mut io = Narrow { pauses: true, ..Narrow::new(at_once) };
         let mut sending = Sending::new(&post(fields), &body);
-        assert!(!sending.has_begun() && !sending.is_over());
+        assert!(!sending.has_begun && !sending.is_over);
         let mut turn = tokio_test::task::spawn(());
         loop {
             match turn.enter(|cx, _| sending.poll(cx, &mut body, &mut io)) {
@@ -299,7 +289,7 @@ mod tests {
                 Poll::Ready(result) => break result?,
             }
         }
-        assert!(sending.has_begun() && sending.is_over());
+        assert!(sending.has_begun && sending.is_over);
         Ok(String::from_utf8(io.taken).expect("text"))
     }
 
@@ -372,7 +362,7 @@ mod tests {
         let mut io = Narrow::new(usize::MAX);
         let mut sending = Sending::new(&post(&[]), &body);
         tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));
-        assert!(sending.has_begun() && !sending.is_over());
+        assert!(sending.has_begun && !sending.is_over);
         assert!(io.taken.ends_with(b"chunked\r\n\r\n"));
         let mut body = frames(vec![]);
         tokio_test::task::spawn(()).enter(|cx, _| assert_ready_ok!(sending.poll(cx, &mut body, &mut io)));
@@ -386,8 +376,8 @@ mod tests {
         let (mut body, head) = (Empty::<Bytes>::new(), post(&[]));
         let mut sending = Sending::new(&head, &body);
         tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));
-        assert!(sending.has_begun() && !sending.is_over());
+        assert!(sending.has_begun && !sending.is_over);
         tokio_test::task::spawn(()).enter(|cx, _| assert_ready_ok!(sending.poll(cx, &mut body, &mut io)));
-        assert!(sending.is_over());
+        assert!(sending.is_over);
     }
 }

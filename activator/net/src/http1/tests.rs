@@ -125,7 +125,7 @@ fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
         match parts.next() {
             _ if decoder.is_done() => break,
             Some(part) => input.extend_from_slice(part),
-            None if decoder.ends_with_connection() => break,
+            None if decoder == Decoder::UntilClose => break,
             None => return Err(CLOSED),
         }
     }

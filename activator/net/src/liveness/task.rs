@@ -26,7 +26,7 @@ const ENTRIES_KEPT: usize = 64;
 
 /// Monitors all connections until `shutdown`.
 pub(crate) async fn run(liveness: Arc<Liveness>, shutdown: CancellationToken) {
-    Task::new(liveness).run(shutdown).await;
+    Task { liveness, entries: Vec::new(), asked: JoinSet::new() }.run(shutdown).await;
 }
 
 struct Entry {
@@ -61,10 +61,6 @@ struct Task {
 }
 
 impl Task {
-    fn new(liveness: Arc<Liveness>) -> Self {
-        Self { liveness, entries: Vec::new(), asked: JoinSet::new() }
-    }
-
     async fn run(mut self, shutdown: CancellationToken) {
         let mut next = Instant::now();
         loop {

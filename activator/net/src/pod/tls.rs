@@ -24,7 +24,7 @@ use tokio_util::either::Either;
 pub(crate) struct PodTls {
     roots: Roots,
     /// Second name that their certificates must contain.
-    user_name: String,
+    pub(crate) user_name: String,
 }
 
 /// A connection to a pod, plain or encrypted.
@@ -49,11 +49,6 @@ impl PodTls {
             _ => HTTPS_SERVICE_PORT,
         };
         SocketAddr::new(plain.ip(), port)
-    }
-
-    /// Returns the second name that certificates must contain.
-    pub(crate) fn user_name(&self) -> &str {
-        &self.user_name
     }
 
     /// Performs the handshake over a connection.

@@ -340,7 +340,8 @@ impl Pools {
     }
 
     fn pool(&self, address: SocketAddr, tls: Option<PodTls>) -> Arc<Pool> {
-        let is_it = |pool: &Pool| pool.tls.as_ref().map(PodTls::user_name) == tls.as_ref().map(PodTls::user_name);
+        let user_name = tls.as_ref().map(|tls| &tls.user_name);
+        let is_it = |pool: &Pool| pool.tls.as_ref().map(|tls| &tls.user_name) == user_name;
         if let Some(pool) = self.by_address.get(&address).filter(|pool| is_it(pool)) {
             return pool.clone();
         }

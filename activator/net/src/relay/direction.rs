@@ -41,25 +41,16 @@ pub(crate) struct Direction {
     pipe: Option<Pipe>,
     /// Set while it is unknown whether a request begins.
     watched: Option<Box<RequestLine>>,
-    /// FIN was forwarded.
-    ended: bool,
-    passed: u64,
+    /// Everything was forwarded, including FIN.
+    pub(super) ended: bool,
+    /// Number of forwarded bytes.
+    pub(super) passed: u64,
 }
 
 impl Direction {
     /// Forwards anything but HTTP requests.
     pub(crate) fn without_requests() -> Self {
         Self { watched: Some(Box::default()), ..Self::default() }
-    }
-
-    /// Returns the number of forwarded bytes.
-    pub(crate) fn passed(&self) -> u64 {
-        self.passed
-    }
-
-    /// Reports whether everything was forwarded, including the end.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended
     }
 
     /// Forwards available bytes. Ready when the end was forwarded.
@@ -105,12 +96,12 @@ impl Direction {
             self.unsent = Vec::new();
         }
         let Some(pipe) = &mut self.pipe else { return Poll::Ready(Ok(())) };
-        while pipe.filled() > 0 {
-            let left = pipe.filled();
+        while pipe.filled > 0 {
+            let left = pipe.filled;
             let written = ready!(sink.poll_write_with(cx, left, |socket| pipe.drain(socket)));
             self.passed += written.map_err(|_| FailedSide::Sink)? as u64;
         }
-        if (1..STREAM_MIN).contains(&pipe.last_read()) {
+        if (1..STREAM_MIN).contains(&pipe.last_read) {
             self.stop_streaming();
         }
         Poll::Ready(Ok(()))

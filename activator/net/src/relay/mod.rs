@@ -115,7 +115,7 @@ impl Relay {
 
     /// Returns the number of bytes forwarded to the pod and from it.
     pub(crate) fn passed(&self) -> [u64; 2] {
-        [self.up.passed(), self.down.passed()]
+        [self.up.passed, self.down.passed]
     }
 
     /// Closes both connections: in order, or with a reset.
@@ -124,7 +124,7 @@ impl Relay {
             return;
         }
         self.pod.reset();
-        if how != Ended::Pod || !self.down.has_ended() {
+        if how != Ended::Pod || !self.down.ended {
             self.client.reset();
         }
     }
@@ -147,7 +147,10 @@ impl Relay {
             (client_ended, _) => {
                 let client_ended = client_ended.is_ready();
                 let ended = if client_ended { &self.client } else { &self.pod };
-                let half_closed = self.half_closed.get_or_insert_with(HalfClosed::begin);
+                let half_closed = self.half_closed.get_or_insert_with(|| HalfClosed {
+                    pause: WATCHED_AFTER,
+                    next_look: Box::pin(sleep(WATCHED_AFTER)),
+                });
                 if half_closed.poll(cx, ended).is_ready() {
                     return Poll::Ready(if client_ended { Ended::Client } else { Ended::Pod });
                 }
@@ -162,10 +165,6 @@ impl Relay {
 }
 
 impl HalfClosed {
-    fn begin() -> Self {
-        Self { pause: WATCHED_AFTER, next_look: Box::pin(sleep(WATCHED_AFTER)) }
-    }
-
     /// Becomes ready when the side that has `ended` its direction is reset.
     fn poll(&mut self, cx: &mut Context<'_>, ended: &TcpEnd) -> Poll<()> {
         loop {

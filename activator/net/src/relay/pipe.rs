@@ -33,9 +33,10 @@ thread_local! {
 pub(super) struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
-    filled: usize,
-    /// Number of bytes that were moved in last.
-    last_read: usize,
+    /// Number of bytes in the pipe.
+    pub(super) filled: usize,
+    /// Number of bytes that were moved in last; zero if the pipe is new to its direction.
+    pub(super) last_read: usize,
     _permit: SemaphorePermit<'static>,
 }
 
@@ -59,16 +60,6 @@ impl Pipe {
                 }
             });
         }
-    }
-
-    /// Returns the number of bytes in the pipe.
-    pub(super) fn filled(&self) -> usize {
-        self.filled
-    }
-
-    /// Returns the number of bytes that were moved in last; zero if the pipe is new to its direction.
-    pub(super) fn last_read(&self) -> usize {
-        self.last_read
     }
 
     /// Moves received bytes into the pipe. The pipe is empty, so `WouldBlock` means that the socket has no input.

@@ -80,7 +80,8 @@ pub struct Server<R> {
     half_close: Duration,
     workers: Option<WorkerRuntimes>,
     keepalive: Option<KeepAlive>,
-    connections: ClientConnections,
+    /// Connections of all ports.
+    pub connections: ClientConnections,
 }
 
 impl<R: Clone> Server<R> {
@@ -99,11 +100,6 @@ impl<R: Clone> Server<R> {
     ) -> Self {
         let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
         Self { tasks, closing, responder, trust, half_close, workers, keepalive, connections }
-    }
-
-    /// Returns the connections of all ports.
-    pub fn connections(&self) -> ClientConnections {
-        self.connections.clone()
     }
 
     /// Serves `listener` with `chain` until [`Server::drain`].

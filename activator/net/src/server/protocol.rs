@@ -117,7 +117,7 @@ fn protocol_of_any(first: &[u8]) -> io::Result<Protocol> {
         _ if first.starts_with(mark::BEGINS) => Ok(Protocol::Other),
         Some(true) if first.starts_with(PRI) => Ok(Protocol::Http2),
         Some(true) => Ok(Protocol::Http1),
-        None if !line.has_line() && may_become_request(first) => match first.len() {
+        None if !line.is_second && may_become_request(first) => match first.len() {
             0..LINE_MAX => Err(ErrorKind::WouldBlock.into()),
             _ => Ok(Protocol::Http1),
         },

@@ -216,7 +216,7 @@ where
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 let (mut head, body) = response.into_parts();
                 if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
-                    own.progress.permit.becomes_tunnel();
+                    own.progress.permit.state.tunnel.store(true, Ordering::Relaxed);
                     let mut listener = own.progress.permit.listener();
                     own.tunnels.spawn(async move { tunnel.run(body, listener.cut()).await });
                 }

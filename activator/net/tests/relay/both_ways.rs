@@ -182,7 +182,7 @@ async fn a_drain_cuts_what_is_left() {
     let (mut client, mut pod) = joined(&rig).await;
     let (mut done, mut done_pod) = joined(&rig).await;
     let mut silent = rig.client().await;
-    until(|| rig.server.connections().open() == 3).await;
+    until(|| rig.server.connections.open() == 3).await;
     let server = rig.server.clone();
     let draining = tokio::spawn(async move { server.drain(Duration::from_secs(3)).await });
     ends(&mut silent).await;

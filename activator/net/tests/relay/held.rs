@@ -47,7 +47,7 @@ async fn silent_connects_wake_nobody() {
                 socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("open");
             }
         }
-        until(|| rig.server.connections().open() == 0).await;
+        until(|| rig.server.connections.open() == 0).await;
         assert_eq!(rig.woken(), 0, "{wake_after:?}");
     }
 }

@@ -128,7 +128,7 @@ async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
     assert!((9..=14).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     assert!(is_answered(&mut slow).await);
     assert!(start.elapsed() >= SLOW);
-    let connections = server.connections();
+    let connections = server.connections.clone();
     assert_eq!((connections.ended_idle(), connections.ended_for_room(), connections.refused()), (2, 0, 0));
     until.cancel();
 }
@@ -140,7 +140,7 @@ async fn idle_connections_make_room() {
     let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 16, ..BOUNDS };
     let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
-    let connections = server.connections();
+    let connections = server.connections.clone();
     let mut idle = ask(address, "/2").await;
     assert!(is_answered(&mut idle).await);
     tokio::time::sleep(Duration::from_secs(u64::from(STALE) + 2)).await;
@@ -235,7 +235,7 @@ async fn who_holds_most_gives_way_to_others() {
         let until = CancellationToken::new();
         let bounds = ClientBounds { connections: 12, ..BOUNDS };
         let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
-        let connections = server.connections();
+        let connections = server.connections.clone();
         let mut attack = Vec::new();
         for _ in 0..12 {
             attack.push(match held {
@@ -266,7 +266,7 @@ async fn without_room_probes_alone_are_answered() {
     let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 1, ..BOUNDS };
     let (server, address) = serve(bounds, Duration::from_secs(3600), &until).await;
-    let connections = server.connections();
+    let connections = server.connections.clone();
     let _client = ask(address, "/1/slow").await;
     until_running(&connections, 1).await;
     let probe = "GET /probe HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -316,7 +316,7 @@ async fn who_shares_a_connection_loses_no_request() {
     };
     let slow: Vec<_> = (0..8).map(|_| ask_over("/1/slow")).collect();
     let other = ask_over("/2/second");
-    let connections = server.connections();
+    let connections = server.connections.clone();
     let running = || connections.admitted().each().map(|one| one.running.load(Ordering::Relaxed)).sum::<u32>();
     while running() < 9 {
         tokio::task::yield_now().await;
@@ -346,7 +346,7 @@ async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
     let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 1, ..BOUNDS };
     let (server, address) = serve(bounds, Duration::from_secs(3600), &until).await;
-    let connections = server.connections();
+    let connections = server.connections.clone();
     let _client = ask(address, "/1/slow").await;
     until_running(&connections, 1).await;
     let mut addresses = (2..=250).flat_map(|high| (1..=250).map(move |low| [127, 1, high, low]));
@@ -389,7 +389,7 @@ async fn streams_count() {
     let served = answers.iter().filter(|status| **status == StatusCode::OK).count();
     assert!((30..=40).contains(&served), "{served} at once");
     assert_eq!(answers.len(), 60);
-    let connections = server.connections();
+    let connections = server.connections.clone();
     while connections.admitted().held() > COST {
         tokio::task::yield_now().await;
     }

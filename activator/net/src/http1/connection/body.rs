@@ -16,9 +16,9 @@ use tokio_util::task::AbortOnDropHandle;
 /// Body of a pod's response.
 pub(crate) struct Http1Body {
     /// Complete body, if it arrived with the head.
-    whole: Option<Bytes>,
-    decoder: Decoder,
-    source: Source,
+    pub(super) whole: Option<Bytes>,
+    pub(super) decoder: Decoder,
+    pub(super) source: Source,
 }
 
 /// Source of the rest of a body.
@@ -43,13 +43,9 @@ pub(super) struct Half {
 }
 
 impl Http1Body {
-    pub(super) fn new(whole: Option<Bytes>, decoder: Decoder, source: Source) -> Self {
-        Self { whole, decoder, source }
-    }
-
     /// Creates the body of a 101.
     pub(crate) fn of_tunnel() -> Self {
-        Self::new(None, Decoder::UntilClose, Source::Tunnel)
+        Self { whole: None, decoder: Decoder::UntilClose, source: Source::Tunnel }
     }
 
     /// Returns the connection after a 101, or `None` if it is in use.
@@ -82,7 +78,7 @@ impl Http1Body {
                 Source::Half(half) => half.input.poll_more(cx, &mut half.read),
             };
             match ready!(read) {
-                Ok(0) if self.decoder.ends_with_connection() => self.decoder = Decoder::Done,
+                Ok(0) if self.decoder == Decoder::UntilClose => self.decoder = Decoder::Done,
                 Ok(0) => return Poll::Ready(Some(Err(ExchangeError::Closed))),
                 Ok(_) => {}
                 Err(error) => return Poll::Ready(Some(Err(ExchangeError::Io(error)))),

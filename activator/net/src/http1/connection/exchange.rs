@@ -95,7 +95,8 @@ impl Future for Exchange<'_> {
         Poll::Ready(match answered {
             Ok(answer) => Ok(under_way.answered(answer)),
             Err(error) => {
-                let unsent = !under_way.sending.has_begun() && error.is_of_connection();
+                let unsent =
+                    !under_way.sending.has_begun && matches!(error, ExchangeError::Closed | ExchangeError::Io(_));
                 Err(Failed { unsent, begun: under_way.received > 0, error })
             }
         })
@@ -106,7 +107,7 @@ impl UnderWay<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ResponseHead, ExchangeError>> {
         // Bytes that arrive before the request are not its response. A connection that was idle has just been checked.
         let was_idle = self.connection.was_idle && !std::mem::replace(&mut self.polled, true);
-        if !self.sending.has_begun() && !was_idle && !self.connection.is_alive(false) {
+        if !self.sending.has_begun && !was_idle && !self.connection.is_alive(false) {
             return Poll::Ready(Err(ExchangeError::Closed));
         }
         if self.expected.as_mut().is_some_and(|expected| expected.is_over(cx)) {
@@ -164,12 +165,12 @@ impl UnderWay<'_> {
     }
 
     fn write(&mut self, cx: &mut Context<'_>) -> Result<(), ExchangeError> {
-        if self.stopped.is_some() || self.sending.is_over() {
+        if self.stopped.is_some() || self.sending.is_over {
             return Ok(());
         }
         match self.sending.poll(cx, self.body, &mut self.connection.io) {
             Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
-            Poll::Ready(Err(ExchangeError::Io(error))) if self.sending.has_begun() && is_of_peer(&error) => {
+            Poll::Ready(Err(ExchangeError::Io(error))) if self.sending.has_begun && is_of_peer(&error) => {
                 // The response may have arrived, and reading will end in any case.
                 self.stopped = Some(error);
                 Ok(())
@@ -193,7 +194,7 @@ impl UnderWay<'_> {
     fn answered(self, answer: ResponseHead) -> Response<Http1Body> {
         let Self { mut connection, body, sending, stopped, expected, pool, .. } = self;
         let ResponseHead { mut head, body: mut decoder, keep_alive } = answer;
-        let uploads = !sending.is_over();
+        let uploads = !sending.is_over;
         connection.spent |= uploads || !keep_alive || head.status() == StatusCode::SWITCHING_PROTOCOLS;
         let whole = decoder.take_whole(&mut connection.input.bytes);
         // A body that still waits for a 100 is not sent, and its client is told that it will not be read.
@@ -219,7 +220,7 @@ impl UnderWay<'_> {
         } else {
             Source::Own { connection, pool: pool.clone() }
         };
-        head.map(|()| Http1Body::new(whole, decoder, source))
+        head.map(|()| Http1Body { whole, decoder, source })
     }
 }
 

@@ -32,8 +32,8 @@ pub(crate) struct Frames {
     block: u64,
     /// Number of bytes since the last DATA frame with data.
     since: u64,
-    /// Frames since the last call of `came`.
-    came: Came,
+    /// Frames since the last call.
+    pub(super) came: Came,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +101,6 @@ impl Frames {
             DATA if flags & END_STREAM != 0 => {}
             _ => self.came.control += 1,
         }
-    }
-
-    /// Returns the frames that arrived since the last call.
-    pub(crate) fn came(&mut self) -> Came {
-        std::mem::take(&mut self.came)
     }
 
     /// Returns the length of a header block that continues in the next frame, or 0.

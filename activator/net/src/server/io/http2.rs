@@ -15,6 +15,7 @@ use crate::server::progress::Progress;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -60,10 +61,11 @@ impl<S: ClientStream> AsyncRead for Http2Io<S> {
         let read = Pin::new(&mut self.io.stream).poll_read(cx, buffer);
         let this = &mut *self;
         this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.count_received(since, length));
-        if !this.credit.takes(this.frames.came(), this.progress.output.frames_sent() * control_frame_limit::DATA_OUT) {
+        let came = std::mem::take(&mut this.frames.came);
+        if !this.credit.takes(came, this.progress.output.frames_sent() * control_frame_limit::DATA_OUT) {
             return Poll::Ready(Err(this.calm_down(cx)));
         }
-        let streams = connection_memory::streams(this.progress.permit.most_at_once());
+        let streams = connection_memory::streams(this.progress.permit.state.most.load(Ordering::Relaxed));
         let block = this.frames.unfinished_block();
         this.memory.set(connection_memory::block(block) + this.unread.cost() + streams)?;
         this.block_deadline.check(cx, block > 0)?;
