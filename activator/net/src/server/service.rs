@@ -14,7 +14,7 @@ use crate::client::connection_permit::{ConnectionPermit, Phase};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::forward::TURNED_AWAY;
-use crate::server::heads::head_check::{self, Checked};
+use crate::server::heads::head_check;
 use crate::server::memory::output::{self, Metered};
 use crate::tunnel::Tunnel;
 use bytes::Bytes;
@@ -94,24 +94,23 @@ where
         let head_only = version == Version::HTTP_2 && *request.method() == Method::HEAD;
         let has_room = self.own.progress.permit.begin_exchange();
         let running = Some(Running(self.own.clone()));
-        let serving = |exchange, checked| Exchange { exchange, checked, grpc, head_only, version, running };
-        if version < Version::HTTP_2 && !self.is_in_order() {
-            let error = ProxyError::Malformed("the end of the request is ambiguous");
-            return serving(None, Checked::Refused(error));
-        }
-        if !has_room {
-            return serving(None, Checked::Refused(self.own.progress.permit.no_room_error()));
-        }
-        match head_check::check(&request) {
-            Checked::Pass => {}
-            checked => return serving(None, checked),
+        let serving = |exchange, refused| Exchange { exchange, refused, grpc, head_only, version, running };
+        let checked = if version < Version::HTTP_2 && !self.is_in_order() {
+            Err(ProxyError::Malformed("the end of the request is ambiguous"))
+        } else if !has_room {
+            Err(self.own.progress.permit.no_room_error())
+        } else {
+            head_check::check(&request)
+        };
+        if checked.is_err() || head_check::is_for_server(&request) {
+            return serving(None, checked.err());
         }
         let unread = (version == Version::HTTP_2).then(|| self.peer.unread_frames());
         let request = request.map(|body| RequestBody::new(body, unread));
         let again = self.requests.get() > 1;
         let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now(), again };
         // Readiness is not polled: every layer of the chain is always ready, and waits inside its future.
-        serving(Some(self.chain.borrow_mut().call(inbound)), Checked::Pass)
+        serving(Some(self.chain.borrow_mut().call(inbound)), None)
     }
 }
 
@@ -129,9 +128,10 @@ impl<R> Drop for Running<R> {
 pin_project! {
     /// One exchange, whose errors become responses.
     pub(super) struct Exchange<F, R> {
+        // None if the server responds itself.
         #[pin]
         exchange: Option<F>,
-        checked: Checked,
+        refused: Option<ProxyError>,
         grpc: bool,
         head_only: bool,
         version: Version,
@@ -204,12 +204,12 @@ where
             return Poll::Ready(None); // It already had a response.
         };
         let Some(exchange) = this.exchange.as_pin_mut() else {
-            return Poll::Ready(match std::mem::replace(this.checked, Checked::Pass) {
-                Checked::Refused(error) => {
+            return Poll::Ready(match this.refused.take() {
+                Some(error) => {
                     let refused = own.responder.respond(&error.into(), *this.grpc, *this.version);
                     refused.map(|response| response.map(Reply::Left))
                 }
-                Checked::Pass | Checked::ForServer => Some(Response::new(nothing())),
+                None => Some(Response::new(nothing())),
             });
         };
         Poll::Ready(match std::task::ready!(exchange.poll(cx)) {
