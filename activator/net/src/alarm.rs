@@ -26,13 +26,7 @@ use tokio::time::Instant;
 /// A timer that is set to one instant at a time.
 #[derive(Debug, Default)]
 pub struct Alarm {
-    timer: Option<Timer>,
-}
-
-#[derive(Debug)]
-struct Timer {
-    fd: AsyncFd<OwnedFd>,
-    set: Option<Instant>,
+    timer: Option<AsyncFd<OwnedFd>>,
 }
 
 impl Alarm {
@@ -59,39 +53,22 @@ impl Alarm {
             Some(timer) => timer,
             None => {
                 let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-                self.timer.insert(Timer::on(timerfd_create(TimerfdClockId::Monotonic, flags)?)?)
+                self.timer.insert(registered(timerfd_create(TimerfdClockId::Monotonic, flags)?, Interest::READABLE)?)
             }
         };
-        timer.set(due)?;
-        loop {
-            // The readiness may stem from an earlier setting. Only a successful read counts.
-            let mut seen = timer.fd.readable().await?;
-            if let Ok(read) = seen.try_io(|fd| Ok(rustix::io::read(fd, &mut [0; 8])?)) {
-                return read.map(|_| ());
-            }
-        }
-    }
-}
-
-impl Timer {
-    /// Creates a timer that is not set.
-    fn on(fd: OwnedFd) -> io::Result<Self> {
-        let fd = registered(fd, Interest::READABLE)?;
-        Ok(Self { fd, set: None })
-    }
-
-    /// Sets the timer to fire once at `due`. This discards an earlier expiration that was not read.
-    fn set(&mut self, due: Instant) -> io::Result<()> {
-        if self.set == Some(due) {
-            return Ok(());
-        }
         // Zero would disarm the timer.
         let left = due.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
         let it_value = Timespec::try_from(left).map_err(io::Error::other)?;
         let once = Itimerspec { it_interval: Timespec::default(), it_value };
-        timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
-        self.set = Some(due);
-        Ok(())
+        // This discards an earlier expiration that was not read.
+        timerfd_settime(&*timer, TimerfdTimerFlags::empty(), &once)?;
+        loop {
+            // The readiness may stem from an earlier setting. Only a successful read counts.
+            let mut seen = timer.readable().await?;
+            if let Ok(read) = seen.try_io(|fd| Ok(rustix::io::read(fd, &mut [0; 8])?)) {
+                return read.map(|_| ());
+            }
+        }
     }
 }
 
@@ -148,7 +125,7 @@ mod tests {
     #[tokio::test]
     async fn the_runtimes_timer_stands_in() {
         let (no_timer, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
-        let mut alarm = Alarm { timer: Some(Timer::on(no_timer.into()).expect("registered")) };
+        let mut alarm = Alarm { timer: Some(registered(no_timer.into(), Interest::READABLE).expect("registered")) };
         // If the instant passes before the wait begins, no timer is set.
         while alarm.timer.is_some() {
             rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
