@@ -135,21 +135,21 @@ impl RequestBody {
     pub(crate) fn set_free(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.is_held = false;
-            streamed.body.keep_at_most(KEPT_MAX);
+            streamed.body.most = KEPT_MAX;
         }
     }
 
     /// Extends the replay buffer to the amount that another activator accepts before it has a pod.
     pub(crate) fn keep_window(&mut self) {
         if let Self::Streamed(streamed) = self {
-            streamed.body.keep_at_most(KEPT_FOR_ACTIVATOR);
+            streamed.body.most = KEPT_FOR_ACTIVATOR;
         }
     }
 
     /// Starts keeping sent bytes for a replay.
     pub(crate) fn keep_sent(&mut self) {
         if let Self::Streamed(streamed) = self {
-            streamed.body.keep_sent();
+            streamed.body.keeps_sent = true;
         }
     }
 
@@ -170,7 +170,7 @@ impl RequestBody {
         match self {
             Self::Empty => true,
             Self::Whole(bytes) => bytes.is_some(),
-            Self::Streamed(streamed) => streamed.body.is_whole(),
+            Self::Streamed(streamed) => streamed.body.keeps_sent,
         }
     }
 

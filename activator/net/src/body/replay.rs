@@ -24,36 +24,21 @@ pub(super) const KEPT_FOR_ACTIVATOR: usize = STREAM_WINDOW as usize + 2 * KEPT_M
 /// A body, with the sent bytes that may be replayed.
 pub(crate) struct ReplayBuffer<B> {
     body: B,
-    /// Sent bytes are kept for a replay.
-    keeps_sent: bool,
+    /// Sent bytes are kept, so that the whole body can be replayed. Must be set before anything was sent.
+    pub(super) keeps_sent: bool,
     /// Sent chunks, then chunks to replay before the body is read on. Mostly one, without an allocation.
     kept: SmallVec<[Bytes; 1]>,
     /// Number of chunks that were sent.
     sent: usize,
     bytes: usize,
     /// Maximum number of bytes that are kept.
-    most: usize,
+    pub(super) most: usize,
 }
 
 impl<B> ReplayBuffer<B> {
     /// Wraps a body of which nothing was sent.
     pub(crate) fn new(body: B) -> Self {
         Self { body, keeps_sent: false, kept: SmallVec::new(), sent: 0, bytes: 0, most: KEPT_MAX }
-    }
-
-    /// Sets the maximum number of bytes that are kept.
-    pub(crate) fn keep_at_most(&mut self, bytes: usize) {
-        self.most = bytes;
-    }
-
-    /// Starts keeping sent bytes. Must be called before anything was sent.
-    pub(crate) fn keep_sent(&mut self) {
-        self.keeps_sent = true;
-    }
-
-    /// Reports whether the whole body can be replayed.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.keeps_sent
     }
 
     /// Stops keeping sent bytes, because the response has begun.
@@ -67,7 +52,7 @@ impl<B> ReplayBuffer<B> {
     pub(crate) fn rewind(mut self) -> Option<(Self, usize)> {
         let bytes = std::mem::take(&mut self.bytes);
         self.sent = 0;
-        self.is_whole().then_some((self, bytes))
+        self.keeps_sent.then_some((self, bytes))
     }
 
     /// Returns the next chunk to replay.
@@ -162,7 +147,7 @@ mod tests {
         for taken in 0..=4 {
             let mut body = three();
             for attempt in 0..3 {
-                body.keep_sent();
+                body.keeps_sent = true;
                 for _ in 0..taken {
                     body.frame().await;
                 }
@@ -178,21 +163,21 @@ mod tests {
     async fn what_was_too_much_or_had_its_answer_does_not_come_back() {
         static LARGE: [u8; KEPT_MAX] = [b'x'; KEPT_MAX];
         let mut large = parts(&[Frame::data(LARGE.as_slice()), Frame::data(b"!".as_slice())]);
-        large.keep_sent();
+        large.keeps_sent = true;
         large.frame().await;
-        assert!(large.is_whole());
+        assert!(large.keeps_sent);
         large.frame().await;
-        assert!(!large.is_whole());
+        assert!(!large.keeps_sent);
         assert!(large.rewind().is_none());
 
         let mut trailed = parts(&[Frame::data(b"one".as_slice()), Frame::trailers(http::HeaderMap::new())]);
-        trailed.keep_sent();
+        trailed.keeps_sent = true;
         trailed.frame().await;
         trailed.frame().await;
         assert!(trailed.rewind().is_none());
 
         let mut answered = three();
-        answered.keep_sent();
+        answered.keeps_sent = true;
         answered.frame().await;
         answered.release();
         assert!(answered.rewind().is_none());
@@ -203,11 +188,11 @@ mod tests {
     async fn an_answer_amid_the_replay_loses_nothing() {
         for again in 0..=2 {
             let mut body = three();
-            body.keep_sent();
+            body.keeps_sent = true;
             body.frame().await;
             body.frame().await;
             let (mut body, _) = body.rewind().expect("little was sent");
-            body.keep_sent();
+            body.keeps_sent = true;
             let mut received = Vec::new();
             for _ in 0..again {
                 received.extend(body.frame().await.expect("more").expect("no error").into_data().expect("data"));
