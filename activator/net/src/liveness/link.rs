@@ -57,7 +57,8 @@ impl Link {
         Lost { link: self, losses: self.losses.load(Ordering::Acquire) }
     }
 
-    pub(super) fn lose(&self) {
+    /// Records that the pod was found gone.
+    pub(crate) fn lose(&self) {
         self.losses.fetch_add(1, Ordering::Release);
         self.news.notify_waiters();
     }

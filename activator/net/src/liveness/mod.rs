@@ -35,7 +35,7 @@ mod tracked;
 pub(crate) use link::{Link, Lost, is_silence};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub(crate) struct Liveness {
 struct Inbox {
     opened: Vec<Arc<Tracked>>,
     doubted: Vec<Arc<Link>>,
-    to_cut: Vec<Arc<Link>>,
+    to_cut: Vec<IpAddr>,
     /// The task waits for a first connection.
     sleeping: bool,
 }
@@ -111,8 +111,8 @@ impl Liveness {
     }
 
     /// Ends every connection to the pod at this address, on any of its ports, without a check.
-    pub(crate) fn cut(&self, link: &Arc<Link>) {
-        self.inbox.lock().to_cut.push(link.clone());
+    pub(crate) fn cut(&self, pod: IpAddr) {
+        self.inbox.lock().to_cut.push(pod);
         self.news.notify_one();
     }
 

@@ -2,7 +2,7 @@
 
 use super::link::{Link, is_silence};
 use super::silence::{Judgement, SilenceDetector};
-use super::tracked::{CloseReason, Tracked};
+use super::tracked::{LOST, SILENT, Tracked};
 use super::{KEEPALIVE, Liveness, UNREACHABLE};
 use std::io;
 use std::sync::Arc;
@@ -92,10 +92,10 @@ impl Task {
         let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
         doubted.into_iter().for_each(|link| self.ask(link));
         let to_cut = std::mem::take(&mut self.liveness.inbox.lock().to_cut);
-        for link in to_cut {
+        for pod in to_cut {
             // Each port has its own link. If pods share their node's address, all pods of the node lose their
             // connections.
-            self.cut(&link, |other| other.address.ip() == link.address.ip());
+            self.cut(|link| link.address.ip() == pod);
         }
         self.entries.is_empty()
     }
@@ -127,7 +127,7 @@ impl Task {
                     tracing::debug!(pod = %link.address, "the pod does not acknowledge the bytes of a connection");
                     link.given_up.store(true, Ordering::Relaxed);
                     doubted.push(link.clone());
-                    entry.tracked.cut(CloseReason::Silent);
+                    entry.tracked.cut(SILENT);
                 }
             }
         }
@@ -178,16 +178,16 @@ impl Task {
         link.answered();
         tracing::warn!(pod = %link.address, cause = UNREACHABLE, "the pod is gone; its connections are closed");
         self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, UNREACHABLE));
-        self.cut(link, |other| other.address == link.address);
+        link.lose();
+        self.cut(|other| other.address == link.address);
     }
 
-    /// Fails the requests that wait for an answer over `link`, and ends all connections whose link `is_of_it`.
-    fn cut(&mut self, link: &Link, is_of_it: impl Fn(&Link) -> bool) {
-        link.lose();
+    /// Ends all connections whose link `is_of_it`.
+    fn cut(&mut self, is_of_it: impl Fn(&Link) -> bool) {
         // This includes recent connections, and those of an earlier pool.
         self.take_opened();
         for entry in self.entries.iter().filter(|entry| is_of_it(&entry.tracked.link)) {
-            entry.tracked.cut(CloseReason::Lost);
+            entry.tracked.cut(LOST);
         }
     }
 }

@@ -22,14 +22,14 @@ pub(crate) struct Tracked {
     broken: OnceLock<CloseReason>,
 }
 
-/// Reason why a connection was closed by this side.
-#[derive(Debug)]
-pub(super) enum CloseReason {
-    /// Sent bytes are not acknowledged.
-    Silent,
-    /// The pod is gone.
-    Lost,
-}
+/// Reason why this side has closed a connection, as an error.
+type CloseReason = (ErrorKind, &'static str);
+
+/// Sent bytes are not acknowledged.
+pub(super) const SILENT: CloseReason = (ErrorKind::TimedOut, "the sent bytes are not acknowledged");
+
+/// The pod is gone.
+pub(super) const LOST: CloseReason = (ErrorKind::HostUnreachable, UNREACHABLE);
 
 impl Tracked {
     /// Wraps a new connection to this address.
@@ -75,10 +75,7 @@ impl Tracked {
 
     /// Returns the reason why this side closed the connection, if it did.
     pub(crate) fn why_broken(&self) -> Option<io::Error> {
-        Some(match self.broken.get()? {
-            CloseReason::Silent => io::Error::new(ErrorKind::TimedOut, "the sent bytes are not acknowledged"),
-            CloseReason::Lost => io::Error::new(ErrorKind::HostUnreachable, UNREACHABLE),
-        })
+        self.broken.get().map(|(kind, cause)| io::Error::new(*kind, *cause))
     }
 
     /// Closes the connection. Unsent bytes are lost once the owner has closed it: otherwise the kernel would retransmit
@@ -112,7 +109,7 @@ mod tests {
         let (theirs, _) = listener.accept().await.expect("dialled");
         // SAFETY: it is closed below, before `ours` is.
         let tracked = unsafe { Tracked::new(&ours, &Link::new(address)) };
-        tracked.cut(CloseReason::Lost);
+        tracked.cut(LOST);
         tracked.socket.close();
         drop(ours);
         let reset = async {

@@ -135,12 +135,6 @@ impl Pool {
         self.liveness.doubt(&self.link);
     }
 
-    /// Ends every connection to the pod, idle or not.
-    fn cut(&self) {
-        self.close();
-        self.liveness.cut(&self.link);
-    }
-
     /// Returns an HTTP/1.1 connection, idle or new. `must_not_repeat` is set for a request that must not run twice.
     ///
     /// # Errors
@@ -365,9 +359,13 @@ impl Pools {
     pub fn cut(&self, pod: IpAddr) {
         let of_pod = self.by_address.iter().filter(|entry| entry.key().ip() == pod);
         let of_pod: Vec<Arc<Pool>> = of_pod.map(|entry| entry.value().clone()).collect();
-        of_pod.iter().for_each(|pool| pool.cut()); // The table's locks are not held here.
+        for pool in of_pod {
+            // The table's locks are not held here.
+            pool.close();
+            pool.link.lose();
+        }
         // Some connections may have no pool any more: the sweep removes a pool whose last connection is a tunnel.
-        self.liveness.cut(&Link::new(SocketAddr::new(pod, 0)));
+        self.liveness.cut(pod);
     }
 
     /// Notifies `observer` of evidence from connections to an address.
