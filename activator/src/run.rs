@@ -215,16 +215,16 @@ impl Setup {
         };
         let observed = plane.observe(&self.options.process, self.infrastructure.clone()).await?;
         let https = sockets.https.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
-        server.listen(sockets.http1, chain.clone());
-        server.listen(sockets.h2c, chain.clone());
+        server.listen(sockets.http1, None, chain.clone());
+        server.listen(sockets.h2c, None, chain.clone());
         if let Some(entry) = &self.options.entry {
-            server.listen(TcpListener::from_std(entry.try_clone()?)?, chain.clone());
+            server.listen(TcpListener::from_std(entry.try_clone()?)?, None, chain.clone());
         }
         if let Some(listeners) = &listeners {
             ports::listen(&server, listeners, chain.clone(), parts.clone());
         }
         if let Some((listener, config)) = sockets.https {
-            server.listen_tls(listener, config, chain);
+            server.listen(listener, Some(config), chain);
         }
         let (options, infrastructure) = (self.options, self.infrastructure);
         let tls = https.map(tracing::field::display);

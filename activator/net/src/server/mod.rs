@@ -1,7 +1,7 @@
 //! Data ports: accept connections, detect the protocol, serve, drain.
 //!
 //! Every port supports HTTP/1.1 and HTTP/2 by prior knowledge. The protocol is detected by peeking at the first bytes,
-//! so a silent connection costs a socket but no buffers. A TLS port ([`Server::listen_tls`]) negotiates the protocol in
+//! so a silent connection costs a socket but no buffers. A TLS port negotiates the protocol in
 //! the handshake, and serves the same chain.
 //!
 //! In addition, each port of a workload has its own listener ([`accept::ports`]), and its connections belong to that
@@ -102,23 +102,8 @@ impl<R: Clone> Server<R> {
         Self { tasks, closing, responder, trust, half_close, workers, keepalive, connections }
     }
 
-    /// Serves `listener` with `chain` until [`Server::drain`].
-    pub fn listen<S: Chain>(&self, listener: TcpListener, chain: S)
-    where
-        R: ErrorResponder<S::Error>,
-    {
-        self.accept(listener, None, chain);
-    }
-
-    /// Serves `listener` over TLS, like [`Server::listen`].
-    pub fn listen_tls<S: Chain>(&self, listener: TcpListener, config: Arc<ServerConfig>, chain: S)
-    where
-        R: ErrorResponder<S::Error>,
-    {
-        self.accept(listener, Some(config), chain);
-    }
-
-    fn accept<S: Chain>(&self, listener: TcpListener, tls: Option<Arc<ServerConfig>>, chain: S)
+    /// Serves `listener` with `chain` until [`Server::drain`], over TLS if there is a configuration for it.
+    pub fn listen<S: Chain>(&self, listener: TcpListener, tls: Option<Arc<ServerConfig>>, chain: S)
     where
         R: ErrorResponder<S::Error>,
     {

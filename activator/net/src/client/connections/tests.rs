@@ -51,7 +51,7 @@ async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) 
     let server = Server::new(Busy, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
-    server.listen(listener, chain);
+    server.listen(listener, None, chain);
     (server, address)
 }
 
