@@ -41,10 +41,11 @@ pub(crate) type PodEnd = Box<dyn BothWays>;
 impl Tunnel {
     /// Copies until both directions have ended, one side fails, `body` reports a timeout (it never yields data), or
     /// `cut` completes.
-    pub(crate) async fn run<B>(self, body: B, cut: impl Future<Output = ()>)
-    where
-        B: Body<Data = Bytes, Error: Into<BodyError>>,
-    {
+    pub(crate) async fn run(
+        self,
+        body: impl Body<Data = Bytes, Error: Into<BodyError>>,
+        cut: impl Future<Output = ()>,
+    ) {
         let mut body = pin!(body);
         tokio::select! {
             copied = copy(self.client, self.pod) => {

@@ -74,16 +74,12 @@ impl Sending {
     ///
     /// # Errors
     /// No more can be written.
-    pub(crate) fn poll<B, W>(
+    pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        body: &mut B,
-        io: &mut W,
-    ) -> Poll<Result<(), ExchangeError>>
-    where
-        B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
-        W: AsyncWrite + Unpin,
-    {
+        body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
+        io: &mut (impl AsyncWrite + Unpin),
+    ) -> Poll<Result<(), ExchangeError>> {
         loop {
             let more = self.coalesce(cx, body)?;
             while !self.is_written() {
@@ -109,10 +105,11 @@ impl Sending {
     }
 
     /// Takes what the body has. Returns whether it may have more at once.
-    fn coalesce<B>(&mut self, cx: &mut Context<'_>, body: &mut B) -> Result<bool, ExchangeError>
-    where
-        B: Body<Data = Bytes, Error: Into<BodyError>> + Unpin,
-    {
+    fn coalesce(
+        &mut self,
+        cx: &mut Context<'_>,
+        body: &mut (impl Body<Data = Bytes, Error: Into<BodyError>> + Unpin),
+    ) -> Result<bool, ExchangeError> {
         while !self.ended {
             // Bytes added to `coalesced` would precede the other two.
             if !self.data.is_empty() || !self.line_end.is_empty() || self.coalesced.len() >= COALESCED_MAX {

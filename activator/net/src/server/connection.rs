@@ -32,11 +32,10 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Serves the connection until it ends, or has finished after the order to do so.
-    pub(super) async fn serve<S, R>(mut self, service: ConnectionService<S, R>) -> Result<(), BodyError>
-    where
-        S: Chain,
-        R: ErrorResponder<S::Error>,
-    {
+    pub(super) async fn serve<S: Chain, R: ErrorResponder<S::Error>>(
+        mut self,
+        service: ConnectionService<S, R>,
+    ) -> Result<(), BodyError> {
         let detected = in_time(protocol::detect(&self.stream), &mut self.listener).await.transpose()?;
         let protocol = detected.unwrap_or(Protocol::Closed);
         serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await
@@ -44,17 +43,12 @@ impl Connection {
 
     /// Serves as [`Connection::serve`] does, on a port with any protocol: connections that are not HTTP are relayed by
     /// `connector`. A silent connection is neither, unless pods are found to speak first.
-    pub(super) async fn serve_any<S, R, C>(
+    pub(super) async fn serve_any<S: Chain, R: ErrorResponder<S::Error>, C: Connector>(
         mut self,
         service: ConnectionService<S, R>,
         connector: C,
         silent_after: Duration,
-    ) -> Result<(), BodyError>
-    where
-        S: Chain,
-        R: ErrorResponder<S::Error>,
-        C: Connector,
-    {
+    ) -> Result<(), BodyError> {
         let protocol = {
             let mut detected = pin!(protocol::detect_any(&self.stream));
             match unless_finished(timeout(silent_after, detected.as_mut()), &mut self.listener).await {
@@ -73,15 +67,11 @@ impl Connection {
     }
 
     /// Serves as [`Connection::serve`] does, after a TLS handshake. Without ALPN the first bytes show the protocol.
-    pub(super) async fn serve_tls<S, R>(
+    pub(super) async fn serve_tls<S: Chain, R: ErrorResponder<S::Error>>(
         self,
         config: Arc<ServerConfig>,
         service: ConnectionService<S, R>,
-    ) -> Result<(), BodyError>
-    where
-        S: Chain,
-        R: ErrorResponder<S::Error>,
-    {
+    ) -> Result<(), BodyError> {
         let Self { stream, keepalive, mut listener, .. } = self;
         let shaken = async {
             let mut stream = tls::accept(stream, config).await?;

@@ -149,10 +149,22 @@ where
 {
     type Output = Result<Answer<B, R>, BodyError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // Without a response the client is gone, and the connection ends.
-        let answer = std::task::ready!(self.as_mut().poll_answer(cx));
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
+        let Some(Running(own)) = this.running else {
+            return Poll::Ready(Err("the exchange already had a response".into()));
+        };
+        let served = match this.exchange.as_pin_mut() {
+            Some(exchange) => std::task::ready!(exchange.poll(cx)).map(|response| own.begin_tunnel(response)),
+            None => this.refused.take().map_or_else(|| Ok(Response::new(nothing())), |error| Err(error.into())),
+        };
+        let answer = match served {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                own.responder.respond(&error, *this.grpc, *this.version).map(|failed| failed.map(Reply::Left))
+            }
+        };
+        // Without a response the client is gone, and the connection ends.
         let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has disconnected")?;
         if *this.version == Version::HTTP_2 && answer.headers().contains_key(TURNED_AWAY) {
             // HTTP/2 has a code for this: the relaying activator still has the complete request.
@@ -191,51 +203,28 @@ where
     }
 }
 
-impl<F, B, E, R> Exchange<F, R>
-where
-    F: Future<Output = Result<Response<B>, E>>,
-    E: From<ProxyError>,
-    R: ErrorResponder<E>,
-    B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
-{
-    fn poll_answer(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Response<Reply<B>>>> {
-        let this = self.project();
-        let Some(Running(own)) = this.running else {
-            return Poll::Ready(None); // It already had a response.
-        };
-        let Some(exchange) = this.exchange.as_pin_mut() else {
-            return Poll::Ready(match this.refused.take() {
-                Some(error) => {
-                    let refused = own.responder.respond(&error.into(), *this.grpc, *this.version);
-                    refused.map(|response| response.map(Reply::Left))
-                }
-                None => Some(Response::new(nothing())),
-            });
-        };
-        Poll::Ready(match std::task::ready!(exchange.poll(cx)) {
-            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                let (mut head, body) = response.into_parts();
-                if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
-                    own.progress.permit.state.tunnel.store(true, Ordering::Relaxed);
-                    let mut listener = own.progress.permit.listener();
-                    own.tunnels.spawn(async move { tunnel.run(body, listener.cut()).await });
-                }
-                Some(Response::from_parts(head, nothing()))
-            }
-            Ok(response) => Some(response.map(Reply::Right)),
-            Err(error) => {
-                let failed = own.responder.respond(&error, *this.grpc, *this.version);
-                failed.map(|response| response.map(Reply::Left))
-            }
-        })
+impl<R> Own<R> {
+    /// Begins the tunnel of a 101. Returns the response for the client.
+    fn begin_tunnel<B>(&self, response: Response<B>) -> Response<Reply<B>>
+    where
+        B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
+    {
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return response.map(Reply::Right);
+        }
+        let (mut head, body) = response.into_parts();
+        if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
+            let permit = &self.progress.permit;
+            permit.state.tunnel.store(true, Ordering::Relaxed);
+            let mut listener = permit.listener();
+            self.tunnels.spawn(async move { tunnel.run(body, listener.cut()).await });
+        }
+        Response::from_parts(head, nothing())
     }
 }
 
 /// Returns the response to HEAD over HTTP/2, with the length only. hyper would send the body.
-fn without_body<B>(response: Response<Reply<B>>) -> Response<Reply<B>>
-where
-    B: Body<Data = Bytes, Error: Into<BodyError>>,
-{
+fn without_body<B: Body<Data = Bytes, Error: Into<BodyError>>>(response: Response<Reply<B>>) -> Response<Reply<B>> {
     let (mut head, body) = response.into_parts();
     if let Some(length) = body.size_hint().exact().filter(|_| !body.is_end_stream()) {
         head.headers.entry(CONTENT_LENGTH).or_insert(length.into());
@@ -244,10 +233,7 @@ where
 }
 
 /// Reports whether a response to a client without chunked encoding ends with its connection.
-fn has_no_length<B>(response: &Response<Reply<B>>) -> bool
-where
-    B: Body<Data = Bytes, Error: Into<BodyError>>,
-{
+fn has_no_length<B: Body<Data = Bytes, Error: Into<BodyError>>>(response: &Response<Reply<B>>) -> bool {
     let body = response.body();
     !body.is_end_stream() && body.size_hint().exact().is_none() && !response.headers().contains_key(CONTENT_LENGTH)
 }

@@ -49,18 +49,13 @@ impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxe
 }
 
 /// Serves a connection until it ends, or has finished after the order to do so.
-pub(super) async fn serve<Io, S, R>(
+pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorResponder<S::Error>>(
     protocol: Protocol,
     stream: Io,
     keepalive: Option<KeepAlive>,
     service: ConnectionService<S, R>,
     drain: Listener,
-) -> Result<(), BodyError>
-where
-    Io: ClientStream + Send + 'static,
-    S: Chain,
-    R: ErrorResponder<S::Error>,
-{
+) -> Result<(), BodyError> {
     let (io, client) = (BoundedWrites::new(stream, keepalive), service.peer.clone());
     match protocol {
         Protocol::Closed | Protocol::Other => Ok(()),
@@ -93,15 +88,12 @@ where
 }
 
 /// Polls a connection, and makes it finish once: for a drain, or because it is worn. An overdue connection ends.
-async fn drive<C>(
+async fn drive<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
     mut drain: Listener,
     is_worn: impl Fn() -> bool,
     finish: impl Fn(Pin<&mut C>),
-) -> Result<(), BodyError>
-where
-    C: Future<Output = hyper::Result<()>>,
-{
+) -> Result<(), BodyError> {
     let (mut told, mut overdue) = (false, ExchangeDeadline::default());
     poll_fn(|cx| {
         let phase = drain.phase(cx.waker());

@@ -48,18 +48,21 @@ struct UnderWay<'a> {
     pool: &'a Arc<Http1Pool>,
 }
 
-impl<'a> Exchange<'a> {
-    pub(super) fn new(
-        connection: Box<Http1>,
+impl Http1 {
+    /// Sends a request. The future completes with the response's head; dropping it closes the connection. After
+    /// [`Failed::unsent`], `body` is unchanged. Interim responses go to `client`, which uses HTTP/1.1; without a client
+    /// they are discarded.
+    pub(crate) fn exchange<'a>(
+        self: Box<Self>,
         head: &'a request::Parts,
         body: &'a mut RequestBody,
         client: Option<&'a Peer>,
         pool: &'a Arc<Http1Pool>,
-    ) -> Self {
+    ) -> Exchange<'a> {
         let expected = Expected::from_head(head, body);
         let sending = Sending::new(head, body);
         let under_way = UnderWay {
-            connection,
+            connection: self,
             method: &head.method,
             body,
             sending,
@@ -73,7 +76,7 @@ impl<'a> Exchange<'a> {
             passing: None,
             pool,
         };
-        Self { under_way: Some(under_way) }
+        Exchange { under_way: Some(under_way) }
     }
 }
 

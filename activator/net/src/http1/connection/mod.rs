@@ -27,17 +27,12 @@ mod expected;
 pub(crate) mod idle;
 mod input;
 
-use crate::body::RequestBody;
-use crate::client::peer::Peer;
 use crate::http1::ExchangeError;
 use crate::liveness::Tracked;
 use crate::pod::tls::{PodIo, tcp_of};
 use crate::worker;
 pub(crate) use body::Http1Body;
-use exchange::Exchange;
 pub(crate) use expected::ToActivator;
-use http::request;
-use idle::Http1Pool;
 use input::Input;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -107,18 +102,5 @@ impl Http1 {
         let mut byte = [0];
         let is_quiet = Pin::new(&mut self.io).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending();
         is_quiet && (!surely && self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.socket.is_quiet()))
-    }
-
-    /// Sends a request. The future completes with the response's head; dropping it closes the connection. After
-    /// [`Failed::unsent`], `body` is unchanged. Interim responses go to `client`, which uses HTTP/1.1; without a client
-    /// they are discarded.
-    pub(crate) fn exchange<'a>(
-        self: Box<Self>,
-        head: &'a request::Parts,
-        body: &'a mut RequestBody,
-        client: Option<&'a Peer>,
-        pool: &'a Arc<Http1Pool>,
-    ) -> Exchange<'a> {
-        Exchange::new(self, head, body, client, pool)
     }
 }

@@ -38,15 +38,12 @@ struct Left {
 
 impl Linger {
     /// Closes our side of `stream`, and reads on if the client `may_send`. Ready when the socket can be closed.
-    pub(crate) fn poll_shutdown<S>(
+    pub(crate) fn poll_shutdown(
         &mut self,
-        stream: &mut S,
+        stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
         cx: &mut Context<'_>,
         may_send: bool,
-    ) -> Poll<io::Result<()>>
-    where
-        S: AsyncRead + AsyncWrite + Unpin,
-    {
+    ) -> Poll<io::Result<()>> {
         if self.left.is_none() {
             ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
         }
