@@ -61,7 +61,7 @@ pub(crate) struct ConnectionState {
     /// Workload of its latest request; 0: unknown.
     pub(crate) workload: AtomicU64,
     /// The connection is in the reserve until its first request.
-    is_reserved: AtomicBool,
+    pub(super) is_reserved: AtomicBool,
     /// Workload's port that the connection came to.
     pub(crate) port: Option<Arc<OwnPort>>,
 }
@@ -101,7 +101,7 @@ impl ConnectionState {
 
     /// Reports whether the clients of its port must reconnect.
     pub(crate) fn must_reconnect(&self) -> bool {
-        self.port.as_ref().is_some_and(|port| port.must_reconnect())
+        self.port.as_ref().is_some_and(|port| port.must_reconnect.load(Ordering::Acquire))
     }
 }
 
@@ -121,28 +121,16 @@ impl GivesWay for ConnectionState {
 /// A connection's place among all. Dropping it returns the place, so it moves with the socket.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
-    all: ClientConnections,
+    pub(super) all: ClientConnections,
     pub(crate) state: Arc<ConnectionState>,
-    address: IpAddr,
+    pub(super) address: IpAddr,
     /// Key in the ledger of the reserve or of the other connections.
-    key: Mutex<usize>,
-    /// Number of concurrent requests that are counted.
-    counted: AtomicU32,
+    pub(super) key: Mutex<usize>,
+    /// Number of concurrent requests that are counted, at least one.
+    pub(super) counted: AtomicU32,
 }
 
 impl ConnectionPermit {
-    /// Creates a permit with this key.
-    pub(crate) fn new(
-        all: ClientConnections,
-        state: Arc<ConnectionState>,
-        address: IpAddr,
-        key: usize,
-        reserved: bool,
-    ) -> Self {
-        state.is_reserved.store(reserved, Ordering::Release);
-        Self { all, state, address, key: Mutex::new(key), counted: AtomicU32::new(1) }
-    }
-
     /// Reports whether the connection is in the reserve.
     pub(crate) fn is_reserved(&self) -> bool {
         self.state.is_reserved.load(Ordering::Acquire)

@@ -210,7 +210,9 @@ impl ClientConnections {
         if key.is_none() {
             self.refuse();
         }
-        Some(ConnectionPermit::new(self.clone(), state, address, key?, is_reserved))
+        state.is_reserved.store(is_reserved, Ordering::Release);
+        let (all, key) = (self.clone(), Mutex::new(key?));
+        Some(ConnectionPermit { all, state, address, key, counted: AtomicU32::new(1) })
     }
 
     /// Adds a connection to the ledger. With `of_idle`, only idle connections may give way for it.

@@ -53,23 +53,13 @@ pub type PortIdentity = Arc<dyn Any + Send + Sync>;
 pub(crate) struct OwnPort {
     pub(crate) identity: PortIdentity,
     /// Clients must reconnect, because new connections are routed elsewhere.
-    must_reconnect: AtomicBool,
+    pub(crate) must_reconnect: AtomicBool,
 }
 
 impl OwnPort {
     /// Creates a port with this identity.
     pub(crate) fn new(identity: PortIdentity) -> Arc<Self> {
         Arc::new(Self { identity, must_reconnect: AtomicBool::new(false) })
-    }
-
-    /// Makes the clients of the port reconnect.
-    pub(crate) fn require_reconnect(&self) {
-        self.must_reconnect.store(true, Ordering::Release);
-    }
-
-    /// Reports whether the clients of the port must reconnect.
-    pub(crate) fn must_reconnect(&self) -> bool {
-        self.must_reconnect.load(Ordering::Acquire)
     }
 }
 

@@ -38,6 +38,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{SetOnce, watch};
@@ -162,7 +163,8 @@ impl PortListeners {
     pub fn leave(&self, is_left: impl Fn(&PortIdentity) -> bool) {
         let table = self.0.table.lock();
         let ports = table.rows.values().map(|row| row.port.borrow());
-        ports.filter(|port| is_left(&port.identity)).for_each(|port| port.require_reconnect());
+        let left = ports.filter(|port| is_left(&port.identity));
+        left.for_each(|port| port.must_reconnect.store(true, Ordering::Release));
     }
 
     /// Returns a version that changes whenever the output of [`PortListeners::each`] may change.
