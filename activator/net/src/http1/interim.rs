@@ -3,38 +3,30 @@
 use super::request::write_field;
 use crate::hop_by_hop::strip_response;
 use bytes::Bytes;
-use http::StatusCode;
-use http::header::{CONTENT_LENGTH, HeaderMap, TRAILER};
+use http::Response;
+use http::header::{CONTENT_LENGTH, TRAILER};
 
-/// Status and fields. An interim response has no body.
-#[derive(Debug)]
-pub(crate) struct Interim {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-}
-
-impl Interim {
-    /// Returns its bytes on a client's connection, without hop-by-hop fields, and without a length, which an interim
-    /// response must not have (RFC 9110, 8.6).
-    pub(crate) fn into_bytes(self) -> Bytes {
-        let Self { status, mut headers } = self;
-        strip_response(&mut headers);
-        let mut bytes = Vec::with_capacity(128);
-        bytes.extend_from_slice(b"HTTP/1.1 ");
-        bytes.extend_from_slice(status.as_str().as_bytes());
-        bytes.push(b' ');
-        bytes.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
-        bytes.extend_from_slice(b"\r\n");
-        for (name, value) in headers.iter().filter(|(name, _)| **name != CONTENT_LENGTH && **name != TRAILER) {
-            write_field(name, value.as_bytes(), &mut bytes);
-        }
-        bytes.extend_from_slice(b"\r\n");
-        bytes.into()
+/// Returns the bytes of an interim response on a client's connection, without hop-by-hop fields, and without a length,
+/// which an interim response must not have (RFC 9110, 8.6).
+pub(crate) fn interim_bytes(mut interim: Response<()>) -> Bytes {
+    strip_response(interim.headers_mut());
+    let status = interim.status();
+    let mut bytes = Vec::with_capacity(128);
+    bytes.extend_from_slice(b"HTTP/1.1 ");
+    bytes.extend_from_slice(status.as_str().as_bytes());
+    bytes.push(b' ');
+    bytes.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+    bytes.extend_from_slice(b"\r\n");
+    for (name, value) in interim.headers().iter().filter(|(name, _)| **name != CONTENT_LENGTH && **name != TRAILER) {
+        write_field(name, value.as_bytes(), &mut bytes);
     }
+    bytes.extend_from_slice(b"\r\n");
+    bytes.into()
 }
 
 #[cfg(test)]
 mod tests {
+    use super::interim_bytes;
     use crate::http1::{Head, read_head};
     use bytes::BytesMut;
     use http::Method;
@@ -60,7 +52,7 @@ mod tests {
             let Ok(Some(Head::Interim(interim))) = read_head(&mut BytesMut::from(said), &Method::GET) else {
                 panic!("{}", String::from_utf8_lossy(said));
             };
-            assert_eq!(interim.into_bytes(), passed, "{}", String::from_utf8_lossy(said));
+            assert_eq!(interim_bytes(interim), passed, "{}", String::from_utf8_lossy(said));
         }
     }
 }

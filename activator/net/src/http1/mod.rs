@@ -15,7 +15,7 @@ mod response_head;
 mod sending;
 
 pub(crate) use decoder::Decoder;
-pub(crate) use interim::Interim;
+pub(crate) use interim::interim_bytes;
 pub(crate) use response_head::{HEAD_MAX, Head, ResponseHead, read_head};
 pub(crate) use sending::Sending;
 

@@ -2,7 +2,6 @@
 
 use super::Malformed;
 use super::decoder::Decoder;
-use super::interim::Interim;
 use crate::body::EndsConnection;
 use crate::hop_by_hop::elements;
 use crate::limits::{self, FIELDS_MAX};
@@ -37,7 +36,7 @@ pub(crate) struct ResponseHead {
 pub(crate) enum Head {
     Final(ResponseHead),
     /// Interim response: 1xx, except 101.
-    Interim(Interim),
+    Interim(Response<()>),
 }
 
 /// Takes a head from the front of `input`. Returns `None` and leaves `input` as it is if the head is incomplete.
@@ -87,13 +86,13 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
         let value = HeaderValue::from_maybe_shared(bytes.slice(value));
         headers.append(name, value.map_err(|_| Malformed("invalid field value in the response"))?);
     }
-    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(Some(Head::Interim(Interim { status, headers })));
-    }
-    let (body, is_faulty) = Decoder::for_response(status, version, method, &mut headers)?;
-    let keep_alive = is_kept_alive(version, &headers) && body != Decoder::UntilClose && !is_faulty;
     let mut head = Response::new(());
     (*head.status_mut(), *head.version_mut(), *head.headers_mut()) = (status, version, headers);
+    if status.is_informational() && status != StatusCode::SWITCHING_PROTOCOLS {
+        return Ok(Some(Head::Interim(head)));
+    }
+    let (body, is_faulty) = Decoder::for_response(status, version, method, head.headers_mut())?;
+    let keep_alive = is_kept_alive(version, head.headers()) && body != Decoder::UntilClose && !is_faulty;
     if let Some(reason) = reason {
         head.extensions_mut().insert(reason);
     }

@@ -7,7 +7,7 @@ use super::{Failed, Http1};
 use crate::body::{EndsConnection, RequestBody};
 use crate::client::interim::Passing;
 use crate::client::peer::Peer;
-use crate::http1::{ExchangeError, HEAD_MAX, Head, Interim, Malformed, ResponseHead, Sending, read_head};
+use crate::http1::{ExchangeError, HEAD_MAX, Head, Malformed, ResponseHead, Sending, interim_bytes, read_head};
 use http::{Method, Response, StatusCode, request};
 use std::future::{Future, poll_fn};
 use std::io::{self, ErrorKind};
@@ -150,13 +150,13 @@ impl UnderWay<'_> {
 
     /// Handles an interim response. 100 answers our own `Expect`, and the client's own 100 follows from it. All others
     /// are for the client.
-    fn interim(&mut self, cx: &mut Context<'_>, interim: Interim) -> Result<(), ExchangeError> {
-        match (interim.status, self.client) {
+    fn interim(&mut self, cx: &mut Context<'_>, interim: Response<()>) -> Result<(), ExchangeError> {
+        match (interim.status(), self.client) {
             (StatusCode::CONTINUE, _) => {
                 self.open_body();
                 self.write(cx)?;
             }
-            (_, Some(client)) => self.passing = Some(client.interims().pass(interim.into_bytes())),
+            (_, Some(client)) => self.passing = Some(client.interims().pass(interim_bytes(interim))),
             (_, None) => {}
         }
         Ok(())
