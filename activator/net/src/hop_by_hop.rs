@@ -20,7 +20,11 @@ pub(crate) fn names(headers: &HeaderMap, unwanted: impl Fn(&HeaderName) -> bool)
 /// Removes the fields `unwanted`. If `Connection` is one of them, also removes the fields that it lists.
 pub(crate) fn strip(headers: &mut HeaderMap, unwanted: Names) {
     if unwanted.contains(&header::CONNECTION) {
-        strip_named(headers);
+        let named = elements(headers, header::CONNECTION).filter_map(|element| HeaderName::from_bytes(element).ok());
+        let named: Names = named.filter(|name| *name != header::CONNECTION).collect();
+        for name in named {
+            headers.remove(name);
+        }
     }
     for name in unwanted {
         headers.remove(name);
@@ -31,14 +35,6 @@ pub(crate) fn strip(headers: &mut HeaderMap, unwanted: Names) {
 pub(crate) fn elements(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let values = headers.get_all(name).iter();
     values.flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
-}
-
-fn strip_named(headers: &mut HeaderMap) {
-    let named = elements(headers, header::CONNECTION).filter_map(|element| HeaderName::from_bytes(element).ok());
-    let named: Names = named.filter(|name| *name != header::CONNECTION).collect();
-    for name in named {
-        headers.remove(name);
-    }
 }
 
 /// Reports whether a field concerns the connection rather than the message. `Trailer` is one of them, but callers keep

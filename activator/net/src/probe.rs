@@ -59,9 +59,9 @@ async fn send(
     timeouts: Timeouts,
 ) -> ProbeOutcome {
     let address = SocketAddr::new(pool.address.ip(), probe.port.unwrap_or(pool.address.port()));
-    match probe.kind {
-        ProbeKind::Kubernetes => ProbeOutcome::Unanswered,
-        ProbeKind::Tcp => outcome(tcp(pool, address, protocol, timeouts).await),
+    let probed = match probe.kind {
+        ProbeKind::Kubernetes => Ok(ProbeOutcome::Unanswered),
+        ProbeKind::Tcp => tcp(pool, address, protocol, timeouts).await,
         ProbeKind::QueueProxy => {
             let fields = [
                 (HeaderName::from_static(headers::NETWORK_PROBE), HeaderValue::from_static(headers::QUEUE_VALUE)),
@@ -71,21 +71,17 @@ async fn send(
             let host = (HOST, passthrough.unwrap_or_else(|| pool.host.clone()));
             let fields = fields.into_iter().chain(through).chain([host]);
             let passes = |status, body: &[u8]| status == StatusCode::OK && body == headers::QUEUE_VALUE.as_bytes();
-            outcome(http(pool, pool.address, headers::PROBE_PATH, false, fields, timeouts, passes).await)
+            http(pool, pool.address, headers::PROBE_PATH, false, fields, timeouts, passes).await
         }
         ProbeKind::Http | ProbeKind::Https => {
             let fields = fields_of(&probe.headers, pool.host.clone());
             let secure = probe.kind == ProbeKind::Https;
             let passes = |status: StatusCode, _: &[u8]| (200..400).contains(&status.as_u16());
-            outcome(http(pool, address, &probe.path, secure, fields, timeouts, passes).await)
+            http(pool, address, &probe.path, secure, fields, timeouts, passes).await
         }
-        ProbeKind::Grpc => outcome(grpc(pool, address, &probe.service, timeouts).await),
-    }
-}
-
-/// Joins the outcome of a probe with that of its connect.
-fn outcome(probed: Result<ProbeOutcome, ProbeOutcome>) -> ProbeOutcome {
-    probed.unwrap_or_else(|missed| missed)
+        ProbeKind::Grpc => grpc(pool, address, &probe.service, timeouts).await,
+    };
+    probed.unwrap_or_else(|missed| missed) // The connect failed.
 }
 
 /// Combines the outcomes of several probes: the first failure, or the outcome of the first probe if all passed.
@@ -147,12 +143,12 @@ async fn tcp(
 }
 
 /// Wraps a connection in TLS if `secure` is set.
-async fn secured(stream: PodStream, secure: bool) -> io::Result<PodIo> {
+async fn secured(stream: PodStream, address: SocketAddr, secure: bool) -> io::Result<PodIo> {
     if !secure {
         return Ok(stream.into());
     }
     let config = tls::unverified().map_err(io::Error::other)?;
-    let name = ServerName::from(stream.peer_address()?.ip());
+    let name = ServerName::from(address.ip());
     Ok(PodIo::Right(Box::new(TlsConnector::from(config).connect(name, stream).await?)))
 }
 
@@ -176,7 +172,7 @@ async fn http(
         None => {
             let stream = connect(pool, address, beside, timeouts.connect).await?;
             let took = stream.round_trip;
-            let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, secure));
+            let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, address, secure));
             let Ok(Ok(stream)) = secured.await else { return Ok(ProbeOutcome::Unanswered) };
             (Http1::new(stream), Some(took))
         }

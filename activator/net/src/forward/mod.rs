@@ -269,8 +269,8 @@ impl Prepared {
             return self.repeated(pool, cause_of(error), evidence);
         }
         self.delivery.may_have_run = true;
-        match pool.lost().connected(Box::pin(pool.check())).await {
-            Ok(()) => broken(pool, error, None, Evidence::None),
+        match pool.lost().connected(Box::pin(pool.new_http1())).await {
+            Ok(_) => broken(pool, error, None, Evidence::None),
             // The pod has read some of the body, or all of it.
             Err(error) if !self.rewind() => Failure::of_pod(pool, format!("connect: {error}"), Evidence::None),
             Err(error) => self.unreachable(pool, &error),

@@ -31,7 +31,7 @@ pub(crate) struct Link {
     connects: AtomicU32,
     /// Time of an unanswered connect, unless one was answered since.
     unanswered: Mutex<Option<Instant>>,
-    /// A connect is checking whether the pod is alive.
+    /// A connect is checking whether the pod is alive. Reset when the check is over.
     pub(super) asking: AtomicBool,
     /// The kernel has given up on a connection to the pod.
     pub(super) given_up: AtomicBool,
@@ -98,11 +98,6 @@ impl Link {
 
     pub(super) fn is_unanswered(&self, now: Instant) -> bool {
         self.unanswered.lock().is_some_and(|at| now.saturating_duration_since(at) < UNANSWERED)
-    }
-
-    /// Records that the check is over.
-    pub(super) fn answered(&self) {
-        self.asking.store(false, Ordering::Relaxed);
     }
 
     /// Returns the number of connects that the pod has answered.

@@ -132,12 +132,6 @@ impl Liveness {
         }
     }
 
-    /// Restores the trust in a pod that was checked.
-    fn trust(&self, link: &Link) {
-        link.answered();
-        self.notify(link.address, |observer, pod| observer.pod_trusted(pod));
-    }
-
     fn notify(&self, address: SocketAddr, what: impl Fn(&dyn PodObserver, SocketAddr)) {
         let observers: Vec<Arc<dyn PodObserver>> =
             self.observers.lock().get(&address).into_iter().flatten().filter_map(Weak::upgrade).collect();

@@ -153,15 +153,15 @@ impl Task {
 
     fn answered(&mut self, link: &Arc<Link>, answer: &io::Result<()>) {
         let given_up = link.given_up.swap(false, Ordering::Relaxed);
+        link.asking.store(false, Ordering::Relaxed);
         match answer {
             Err(error) if !is_silence(error) => {
-                link.answered();
                 let cause = error.to_string();
                 self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, &cause));
             }
             Err(_) if given_up || self.is_silent(link) => self.lose(link),
             // A connection may still prove that the pod is gone, as long as the connect counts as unanswered.
-            Ok(()) | Err(_) => self.liveness.trust(link),
+            Ok(()) | Err(_) => self.liveness.notify(link.address, |observer, pod| observer.pod_trusted(pod)),
         }
     }
 
@@ -175,7 +175,7 @@ impl Task {
 
     /// Declares the pod gone.
     fn lose(&mut self, link: &Arc<Link>) {
-        link.answered();
+        link.asking.store(false, Ordering::Relaxed);
         tracing::warn!(pod = %link.address, cause = UNREACHABLE, "the pod is gone; its connections are closed");
         self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, UNREACHABLE));
         link.lose();

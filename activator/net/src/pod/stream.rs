@@ -26,7 +26,6 @@ use crate::tcp::user_timeout::UserTimeout;
 use crate::worker;
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -86,14 +85,6 @@ impl PodStream {
     pub(crate) fn into_end(mut self) -> io::Result<TcpEnd> {
         let stream = self.stream.take().ok_or(ErrorKind::NotConnected)?;
         Ok(TcpEnd::new(stream, UserTimeout::new(None), self.tracked.take()))
-    }
-
-    /// Returns the pod's address.
-    ///
-    /// # Errors
-    /// The socket is no longer connected.
-    pub(crate) fn peer_address(&self) -> io::Result<SocketAddr> {
-        self.stream.as_ref().ok_or(ErrorKind::NotConnected)?.peer_addr()
     }
 
     fn socket(&mut self) -> io::Result<Pin<&mut TcpStream>> {

@@ -162,15 +162,6 @@ impl Pool {
         self.dial_http1().await
     }
 
-    /// Checks by a new connection whether the pod is alive.
-    ///
-    /// # Errors
-    /// The pod could not be connected to.
-    pub(crate) async fn check(&self) -> io::Result<()> {
-        let _permit = self.permit().await?;
-        self.dial().await.map(drop)
-    }
-
     /// Dials an HTTP/1.1 connection for an upgrade, which does not return it and must not get a stale one.
     ///
     /// # Errors

@@ -32,7 +32,6 @@ use crate::server::io::bounded_writes::KeepAlive;
 use common_runtime::listen;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -221,16 +220,21 @@ impl ListenersShared {
             }
             pause = (pause * 2).min(RETRY_MAX);
         };
-        tokio::select! {
-            biased; // A closed port accepts only the connections below.
-            () = closed => {}
-            never = self.accept(&acceptor, &port) => match never {},
+        let served = tokio::select! {
+            biased;
+            () = &mut closed => return,
+            served = self.served.wait() => served,
+        };
+        let serve = |(stream, address)| (served.serve)(Accepted { stream, address, port: port.borrow().clone() });
+        loop {
+            tokio::select! {
+                biased; // A closed port accepts only the connections below.
+                () = &mut closed => break,
+                accepted = acceptor.accept(&served.connections) => serve(accepted),
+            }
         }
-        if let Some(served) = self.served.get().filter(|_| !self.table.lock().is_closed) {
-            let port = port.borrow().clone();
-            acceptor.queued().for_each(|(stream, address)| {
-                (served.serve)(Accepted { stream, address, port: port.clone() });
-            });
+        if !self.table.lock().is_closed {
+            acceptor.queued().for_each(serve);
         }
     }
 
@@ -246,16 +250,6 @@ impl ListenersShared {
         let (acceptor, error) = listening.map_or_else(|error| (None, Some(error)), |acceptor| (Some(acceptor), None));
         row.error = error;
         acceptor
-    }
-
-    /// Accepts connections once they are served.
-    async fn accept(&self, acceptor: &Acceptor, port: &watch::Receiver<Arc<OwnPort>>) -> Infallible {
-        let served = self.served.wait().await;
-        loop {
-            let (stream, address) = acceptor.accept(&served.connections).await;
-            let port = port.borrow().clone();
-            (served.serve)(Accepted { stream, address, port });
-        }
     }
 }
 
