@@ -1,7 +1,6 @@
 //! Parser for the lines of a head, as far as they determine the end of its body and the position of its target.
 
 use super::target::Target;
-use smallvec::SmallVec;
 
 /// Field names in lower case, with their colons.
 const LENGTH: &[u8] = b"content-length:";
@@ -11,18 +10,11 @@ const UPGRADE: &[u8] = b"upgrade:";
 /// Number of bytes that no `Content-Length` has, with the blanks around it and its CR. A longer one is refused.
 const VALUE_MAX: usize = 32;
 
-/// Number of bytes of a line that are kept until its end. They suffice to recognize the names, and for a length.
-const START_MAX: usize = LENGTH.len() + VALUE_MAX;
-
 /// State of a head between two reads.
 #[derive(Debug, Default)]
 pub(super) struct Head {
-    /// First bytes of the line.
-    start: SmallVec<[u8; 64]>,
-    /// The last byte of the line so far.
-    last: u8,
     /// A line that is not empty has been read.
-    begun: bool,
+    pub(super) begun: bool,
     /// Value of `Content-Length`.
     length: Option<u64>,
     has_coding: bool,
@@ -48,13 +40,8 @@ pub(super) enum Body {
 }
 
 impl Head {
-    /// Reports whether nothing of the head was read.
-    pub(super) fn is_empty(&self) -> bool {
-        !self.begun && self.start.is_empty()
-    }
-
     /// Calls `replace` with the position of each byte in a part of a line that belongs to the target but not to a URI.
-    /// Must be called before [`Head::line`].
+    /// The line must not have ended yet.
     pub(super) fn target(&mut self, part: &[u8], mut replace: impl FnMut(usize)) {
         if self.begun {
             return;
@@ -68,30 +55,20 @@ impl Head {
         }
     }
 
-    /// Reads a line or a part of one, without its LF.
-    pub(super) fn line(&mut self, part: &[u8]) {
-        let kept = part.len().min(START_MAX - self.start.len());
-        self.start.extend_from_slice(&part[..kept]);
-        self.last = part.last().copied().unwrap_or(self.last);
-    }
-
-    /// Ends a line at its LF.
-    pub(super) fn line_end(&mut self) -> AfterLine {
-        let (line, last) = (std::mem::take(&mut self.start), std::mem::take(&mut self.last));
-        if last != b'\r' {
-            return AfterLine::Refused;
-        }
-        if has_name(&line, LENGTH) {
+    /// Reads a line, which ends with CR.
+    pub(super) fn line(&mut self, line: &[u8]) -> AfterLine {
+        if has_name(line, LENGTH) {
             // hyper rejects an invalid length too. One that may be cut off counts as invalid.
-            let length = length(&line[LENGTH.len()..]).filter(|_| line.len() < START_MAX);
+            let value = &line[LENGTH.len()..];
+            let length = length(value).filter(|_| value.len() < VALUE_MAX);
             if length.is_none() || self.length.is_some() && self.length != length {
                 return AfterLine::Refused;
             }
             self.length = length;
         }
-        self.has_coding |= has_name(&line, CODING);
-        self.has_upgrade |= has_name(&line, UPGRADE);
-        let is_empty = line.as_slice() == b"\r";
+        self.has_coding |= has_name(line, CODING);
+        self.has_upgrade |= has_name(line, UPGRADE);
+        let is_empty = line == b"\r";
         if self.length.is_some() && self.has_coding {
             return AfterLine::Refused;
         }

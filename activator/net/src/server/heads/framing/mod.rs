@@ -26,16 +26,20 @@
 mod chunk;
 mod escaped_bytes;
 mod head;
+mod line;
 mod target;
 
-use chunk::{After, Chunk};
+use chunk::Chunk;
 use escaped_bytes::Escaped;
 use head::{AfterLine, Body, Head};
+use line::Line;
 
 /// Position in a connection's bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
     state: FramingState,
+    /// Current line of a head, or around a chunk's data.
+    line: Line,
     head: Head,
     /// Number of complete and valid heads.
     pub(crate) heads: u64,
@@ -70,21 +74,12 @@ impl Framing {
         let mut escaped = Escaped::new(bytes);
         let mut at = 0;
         self.is_ahead = false;
-        while let rest @ [first, ..] = &bytes[at..] {
+        while let rest @ [_, ..] = &bytes[at..] {
             let (was_in_head, heads) = (self.is_in_head(), self.heads);
             let (state, taken) = match self.state {
-                FramingState::Head => self.head(rest, |byte| escaped.replace(at + byte)),
+                FramingState::Head | FramingState::Chunk(_) => self.line(rest, |byte| escaped.replace(at + byte)),
                 FramingState::Body(left) => skip(left, rest, FramingState::Body, FramingState::Head),
-                FramingState::Data(left) => skip(left, rest, FramingState::Data, FramingState::Chunk(Chunk::DataCr)),
-                FramingState::Chunk(chunk) => {
-                    let next = match chunk.next(*first) {
-                        After::Chunk(next) => FramingState::Chunk(next),
-                        After::Data(length) => FramingState::Data(length),
-                        After::Message => FramingState::Head,
-                        After::Lost => FramingState::Lost,
-                    };
-                    (next, 1)
-                }
+                FramingState::Data(left) => skip(left, rest, FramingState::Data, FramingState::Chunk(Chunk::DataEnd)),
                 FramingState::Lost => break,
             };
             self.state = state;
@@ -97,7 +92,7 @@ impl Framing {
 
     /// Reports whether only complete requests have arrived.
     pub(crate) fn is_between(&self) -> bool {
-        self.state == FramingState::Head && self.head.is_empty()
+        self.is_in_head() && !self.head.begun && self.line.is_empty()
     }
 
     /// Reports whether the next byte belongs to a head.
@@ -108,26 +103,38 @@ impl Framing {
     /// Reports whether a head may be unfinished: one has begun, the first one is missing, or the position is unknown.
     pub(crate) fn is_head_unfinished(&self) -> bool {
         match self.state {
-            FramingState::Head => self.heads == 0 || !self.head.is_empty(),
+            FramingState::Head => self.heads == 0 || !self.is_between(),
             state => state == FramingState::Lost,
         }
     }
 
-    /// Reads at most one line of a head. `replace` is called with the positions of bytes to encode.
-    fn head(&mut self, bytes: &[u8], mut replace: impl FnMut(usize)) -> (FramingState, usize) {
+    /// Reads at most one line. `replace` is called with the positions of bytes to encode.
+    fn line(&mut self, bytes: &[u8], mut replace: impl FnMut(usize)) -> (FramingState, usize) {
         let end = bytes.iter().position(|byte| *byte == b'\n');
-        let line = &bytes[..end.unwrap_or(bytes.len())];
-        self.unfinished += line.len() + usize::from(end.is_some());
-        if !self.may_be_tunnel {
-            let more = &mut self.unfinished;
-            self.head.target(line, |at| {
-                *more += 2;
-                replace(at);
-            });
+        let part = &bytes[..end.unwrap_or(bytes.len())];
+        if self.is_in_head() {
+            self.unfinished += part.len() + usize::from(end.is_some());
+            if !self.may_be_tunnel {
+                let more = &mut self.unfinished;
+                self.head.target(part, |at| {
+                    *more += 2;
+                    replace(at);
+                });
+            }
         }
-        self.head.line(line);
-        let Some(end) = end else { return (FramingState::Head, bytes.len()) };
-        let state = match self.head.line_end() {
+        self.line.push(part);
+        let Some(end) = end else { return (self.state, bytes.len()) };
+        let state = match (self.line.end(), self.state) {
+            (None, _) => FramingState::Lost,
+            (Some(line), FramingState::Chunk(chunk)) => chunk.next(&line),
+            (Some(line), _) => self.head_line(&line),
+        };
+        (state, end + 1)
+    }
+
+    /// Returns the state after a line of a head.
+    fn head_line(&mut self, line: &[u8]) -> FramingState {
+        match self.head.line(line) {
             AfterLine::More => FramingState::Head,
             AfterLine::Refused => FramingState::Lost,
             AfterLine::Last => {
@@ -137,13 +144,12 @@ impl Framing {
                 let next = match std::mem::take(&mut self.head).body() {
                     Body::None => FramingState::Head,
                     Body::Length(length) => FramingState::Body(length),
-                    Body::Chunked => FramingState::Chunk(Chunk::Start),
+                    Body::Chunked => FramingState::Chunk(Chunk::Size),
                 };
                 self.had_body |= next != FramingState::Head;
                 next
             }
-        };
-        (state, end + 1)
+        }
     }
 }
 
