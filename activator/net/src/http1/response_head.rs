@@ -72,16 +72,16 @@ pub(crate) fn read_head(input: &mut BytesMut, method: &Method) -> Result<Option<
     let unusual = parsed.reason.filter(|reason| status.canonical_reason() != Some(reason));
     let reason = unusual.and_then(|reason| ReasonPhrase::try_from(reason.as_bytes()).ok());
     // The values share these bytes, so they are split off afterwards.
-    let places: SmallVec<[FieldRange; 24]> =
-        parsed.headers.iter().map(|field| FieldRange::from_field(field, input)).collect();
+    let range = |part: &[u8]| range_in(input, part);
+    let fields = parsed.headers.iter().map(|field| (range(field.name.as_bytes()), range(field.value)));
+    let fields: SmallVec<[(Range<usize>, Range<usize>); 24]> = fields.collect();
     let mut bytes = input.split_to(length);
     if is_unusual {
-        let values = places.iter().map(|field| field.value.clone());
-        values.for_each(|value| unfold(&mut bytes[value]));
+        fields.iter().for_each(|(_, value)| unfold(&mut bytes[value.clone()]));
     }
     let bytes = bytes.freeze();
-    let mut headers = HeaderMap::with_capacity(places.len());
-    for FieldRange { name, value } in places {
+    let mut headers = HeaderMap::with_capacity(fields.len());
+    for (name, value) in fields {
         let name = HeaderName::from_bytes(&bytes[name]).map_err(|_| Malformed("invalid field name in the response"))?;
         let value = HeaderValue::from_maybe_shared(bytes.slice(value));
         headers.append(name, value.map_err(|_| Malformed("invalid field value in the response"))?);
@@ -107,21 +107,10 @@ fn unfold(value: &mut [u8]) {
     value.iter_mut().filter(|byte| matches!(byte, b'\r' | b'\n')).for_each(|byte| *byte = b' ');
 }
 
-/// Position of a field in a head.
-struct FieldRange {
-    name: Range<usize>,
-    value: Range<usize>,
-}
-
-impl FieldRange {
-    fn from_field(field: &httparse::Header<'_>, head: &[u8]) -> Self {
-        let place = |part: &[u8]| {
-            let start = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
-            // An empty part may point outside the head.
-            if part.is_empty() { 0..0 } else { start..start + part.len() }
-        };
-        Self { name: place(field.name.as_bytes()), value: place(field.value) }
-    }
+/// Returns the position of a part of a head. An empty part may point outside the head.
+fn range_in(head: &[u8], part: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr().wrapping_sub(head.as_ptr().addr());
+    if part.is_empty() { 0..0 } else { start..start + part.len() }
 }
 
 /// Reports whether the connection persists (RFC 9112, 9.3): the version's default, unless `Connection` overrides it.

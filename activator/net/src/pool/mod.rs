@@ -135,14 +135,12 @@ impl Pool {
         self.liveness.doubt(&self.link);
     }
 
-    /// Returns an HTTP/1.1 connection, idle or new. `must_not_repeat` is set for a request that must not run twice.
+    /// Returns a new HTTP/1.1 connection, or one that became idle before that may be dialled. `must_not_repeat` is set for
+    /// a request that must not run twice.
     ///
     /// # Errors
     /// The pod could not be connected to.
     pub(crate) async fn http1(&self, must_not_repeat: bool) -> io::Result<Box<Http1>> {
-        if let Some(connection) = self.http1.take(must_not_repeat) {
-            return Ok(connection);
-        }
         let _permit = self.permit().await?;
         if let Some(connection) = self.http1.take(must_not_repeat) {
             return Ok(connection);

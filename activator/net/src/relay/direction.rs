@@ -5,12 +5,12 @@
 //! [pipe](super::pipe) moves the bytes without a copy, until a read fills less than half of the buffer's size. For many
 //! bytes that costs a fraction of copying, for few it costs more.
 //!
-//! A client's bytes may be checked for a request line ([`Direction::without_requests`]). They are copied until it is
+//! A client's bytes may be checked for a request line ([`Direction::watched`]). They are copied until it is
 //! known that there is none. The end of a request's line, and anything after it, never reaches the pod.
 //!
 //! A busy direction yields to other tasks of its thread after [`TURN`] bytes.
 
-use super::FailedSide;
+use super::Ended;
 use super::end::TcpEnd;
 use super::pipe::Pipe;
 use crate::request_line::RequestLine;
@@ -33,14 +33,17 @@ thread_local! {
 }
 
 /// Flow of bytes from one end to the other.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Direction {
+    /// Result if the side that is read from fails, and the side that is written to.
+    source_fails: Ended,
+    sink_fails: Ended,
     /// Bytes that were read, but not accepted by the other side yet.
     unsent: Vec<u8>,
     /// Pipe, while bytes stream.
     pipe: Option<Pipe>,
-    /// Set while it is unknown whether a request begins.
-    watched: Option<Box<RequestLine>>,
+    /// Set while it is unknown whether a request begins, which is not forwarded.
+    pub(super) watched: Option<Box<RequestLine>>,
     /// Everything was forwarded, including FIN.
     pub(super) ended: bool,
     /// Number of forwarded bytes.
@@ -48,9 +51,10 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    /// Forwards anything but HTTP requests.
-    pub(crate) fn without_requests() -> Self {
-        Self { watched: Some(Box::default()), ..Self::default() }
+    /// Creates a direction between two sides, with the results of a relay if they fail.
+    pub(super) fn new(source_fails: Ended, sink_fails: Ended) -> Self {
+        let (unsent, pipe, watched, ended, passed) = Default::default();
+        Self { source_fails, sink_fails, unsent, pipe, watched, ended, passed }
     }
 
     /// Forwards available bytes. Ready when the end was forwarded.
@@ -59,7 +63,7 @@ impl Direction {
         cx: &mut Context<'_>,
         source: &mut TcpEnd,
         sink: &mut TcpEnd,
-    ) -> Poll<Result<(), FailedSide>> {
+    ) -> Poll<Result<(), Ended>> {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
@@ -74,11 +78,11 @@ impl Direction {
                 Ok(0) => {
                     self.ended = true;
                     self.stop_streaming();
-                    return Poll::Ready(sink.finish().map_err(|_| FailedSide::Sink));
+                    return Poll::Ready(sink.finish().map_err(|_| self.sink_fails));
                 }
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::InvalidData => return Poll::Ready(Err(FailedSide::Request)),
-                Err(_) => return Poll::Ready(Err(FailedSide::Source)),
+                Err(error) if error.kind() == ErrorKind::InvalidData => return Poll::Ready(Err(Ended::Request)),
+                Err(_) => return Poll::Ready(Err(self.source_fails)),
             }
         }
         cx.waker().wake_by_ref();
@@ -86,9 +90,9 @@ impl Direction {
     }
 
     /// Forwards bytes that were read before.
-    fn poll_unsent(&mut self, cx: &mut Context<'_>, sink: &mut TcpEnd) -> Poll<Result<(), FailedSide>> {
+    fn poll_unsent(&mut self, cx: &mut Context<'_>, sink: &mut TcpEnd) -> Poll<Result<(), Ended>> {
         while !self.unsent.is_empty() {
-            let written = ready!(sink.poll_write(cx, &self.unsent)).map_err(|_| FailedSide::Sink)?;
+            let written = ready!(sink.poll_write(cx, &self.unsent)).map_err(|_| self.sink_fails)?;
             self.passed += written as u64;
             self.unsent.drain(..written);
         }
@@ -99,7 +103,7 @@ impl Direction {
         while pipe.filled > 0 {
             let left = pipe.filled;
             let written = ready!(sink.poll_write_with(cx, left, |socket| pipe.drain(socket)));
-            self.passed += written.map_err(|_| FailedSide::Sink)? as u64;
+            self.passed += written.map_err(|_| self.sink_fails)? as u64;
         }
         if (1..STREAM_MIN).contains(&pipe.last_read) {
             self.stop_streaming();

@@ -54,16 +54,6 @@ pub enum Ended {
     Cut,
 }
 
-/// Side that failed.
-pub(crate) enum FailedSide {
-    /// The side that is read from.
-    Source,
-    /// The side that is written to.
-    Sink,
-    /// Neither: an HTTP request has begun, which is not forwarded.
-    Request,
-}
-
 /// Both ends and the flow between them.
 pub(crate) struct Relay {
     client: TcpEnd,
@@ -97,12 +87,15 @@ impl Relay {
             let moved = Instant::now();
             Idle { bound, moved, passed: 0, timer: Box::pin(sleep_until(moved + bound)) }
         });
-        Self { client, pod, up: Direction::default(), down: Direction::default(), idle, half_closed: None }
+        let up = Direction::new(Ended::Client, Ended::Pod);
+        let down = Direction::new(Ended::Pod, Ended::Client);
+        Self { client, pod, up, down, idle, half_closed: None }
     }
 
     /// Ends the relay if the client sends bytes that a pod could read as an HTTP request.
-    pub(crate) fn without_requests(self) -> Self {
-        Self { up: Direction::without_requests(), ..self }
+    pub(crate) fn without_requests(mut self) -> Self {
+        self.up.watched = Some(Box::default());
+        self
     }
 
     /// Forwards until the end. Call [`Relay::close`] afterwards.
@@ -133,15 +126,7 @@ impl Relay {
         let up = self.up.poll(cx, &mut self.client, &mut self.pod);
         let down = self.down.poll(cx, &mut self.pod, &mut self.client);
         match (&up, &down) {
-            (Poll::Ready(Err(FailedSide::Request)), _) | (_, Poll::Ready(Err(FailedSide::Request))) => {
-                return Poll::Ready(Ended::Request);
-            }
-            (Poll::Ready(Err(FailedSide::Source)), _) | (_, Poll::Ready(Err(FailedSide::Sink))) => {
-                return Poll::Ready(Ended::Client);
-            }
-            (Poll::Ready(Err(FailedSide::Sink)), _) | (_, Poll::Ready(Err(FailedSide::Source))) => {
-                return Poll::Ready(Ended::Pod);
-            }
+            (Poll::Ready(Err(how)), _) | (_, Poll::Ready(Err(how))) => return Poll::Ready(*how),
             (Poll::Ready(Ok(())), Poll::Ready(Ok(()))) => return Poll::Ready(Ended::Closed),
             (Poll::Pending, Poll::Pending) => {}
             (client_ended, _) => {

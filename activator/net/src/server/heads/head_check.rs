@@ -35,13 +35,13 @@ fn is_http1<B>(request: &Request<B>) -> bool {
 
 /// Checks a request's head.
 pub(crate) fn check<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
+    let unsupported = |status, rule| Err(ProxyError::Unsupported { status, rule });
     if request.headers().len() > FIELDS_MAX {
         let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
-        return Err(ProxyError::Unsupported { status, rule: "the request has more than 1024 header fields" });
+        return unsupported(status, "the request has more than 1024 header fields");
     }
     if *request.method() == Method::CONNECT {
-        let rule = "the method CONNECT is not supported";
-        return Err(ProxyError::Unsupported { status: StatusCode::BAD_REQUEST, rule });
+        return unsupported(StatusCode::BAD_REQUEST, "the method CONNECT is not supported");
     }
     let authority = request.uri().authority().map_or("", |authority| authority.as_str());
     if authority.contains('@') {
@@ -64,8 +64,8 @@ pub(crate) fn check<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         _ => {}
     }
     if !is_http1(request) && field_repetition::exceeds_repetition(fields) {
-        let rule = "the header fields repeat the same values too often";
-        return Err(ProxyError::Unsupported { status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, rule });
+        let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return unsupported(status, "the header fields repeat the same values too often");
     }
     if !is_http1(request) || request.body().is_end_stream() {
         return Ok(());
@@ -76,15 +76,14 @@ pub(crate) fn check<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
         (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {}
         _ => {
             let rule = "the only supported transfer coding is chunked, applied once";
-            return Err(ProxyError::Unsupported { status: StatusCode::NOT_IMPLEMENTED, rule });
+            return unsupported(StatusCode::NOT_IMPLEMENTED, rule);
         }
     }
     let expected = fields.get_all(EXPECT).iter().all(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    if !expected {
-        let rule = "the only supported expectation is 100-continue";
-        return Err(ProxyError::Unsupported { status: StatusCode::EXPECTATION_FAILED, rule });
+    match expected {
+        true => Ok(()),
+        false => unsupported(StatusCode::EXPECTATION_FAILED, "the only supported expectation is 100-continue"),
     }
-    Ok(())
 }
 
 /// Reports whether all bytes are allowed in a host and port of RFC 3986, except the comma: servers that join fields
