@@ -43,15 +43,13 @@ pub async fn dial(to: SocketAddr, own: IpAddr, protocol: &'static str, marks: He
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(connection.with_upgrades());
-    let mut request = Request::new(Empty::<bytes::Bytes>::new());
-    *request.headers_mut() = marks;
-    let host = HeaderValue::try_from(to.to_string()).map_err(io::Error::other)?;
-    let fields = [
-        (HOST, host),
-        (CONNECTION, HeaderValue::from_static("upgrade")),
-        (UPGRADE, HeaderValue::from_static(protocol)),
-    ];
-    request.headers_mut().extend(fields.map(|(name, value)| (Some(name), value)));
+    let request = Request::get("/")
+        .header(HOST, to.to_string())
+        .header(CONNECTION, "upgrade")
+        .header(UPGRADE, protocol)
+        .body(Empty::<bytes::Bytes>::new());
+    let mut request = request.map_err(io::Error::other)?;
+    request.headers_mut().extend(marks);
     let response = timeout(PATIENCE, sender.send_request(request)).await.map_err(late)?.map_err(io::Error::other)?;
     if !agrees(response.status(), response.headers(), protocol) {
         return Err(DialError::Refused(response.status(), Box::new(response.headers().clone())));

@@ -206,9 +206,8 @@ impl Prepared {
         headers::address(&mut self.head, contract, host, protocol, scheme)
             .map_err(|error| Failure::Final { error, evidence: Evidence::None })?;
         match protocol {
-            // Rare or large futures are boxed. Otherwise nearly every request would carry their size, and move it.
-            _ if self.upgrade.is_some() => Box::pin(self.send_upgrade(pool)).await,
             Protocol::Http1 => self.send_http1(pool).await,
+            // Boxed, because it is larger. Otherwise nearly every request would carry its size, and move it.
             Protocol::H2c => Box::pin(self.send_http2(pool)).await,
         }
     }

@@ -1,6 +1,6 @@
 //! Sends requests to pods that speak HTTP/1.1, including upgrades.
 
-use super::failure::{broken, cause_of, evidence_of, is_stale};
+use super::failure::{broken, cause_of, evidence_of};
 use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, finish, headers};
 use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
@@ -17,6 +17,7 @@ use std::sync::Arc;
 impl Prepared {
     pub(super) async fn send_http1(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
         let mut closed_at_once = 0;
+        let upgrades = self.upgrade.is_some();
         let upload = self.body.upload();
         let is_plain = self.delivery.contract == Contract::Plain;
         if is_plain && self.is_put_or_delete() {
@@ -25,7 +26,8 @@ impl Prepared {
         let must_not_repeat = is_plain && !(self.is_repeatable() && self.body.fits_replay());
         loop {
             let lost = pool.lost();
-            let connection = if self.delivery.may_have_run {
+            // An upgrade does not return its connection, and must not get a stale one.
+            let connection = if self.delivery.may_have_run || upgrades {
                 pool.lost().connected(Box::pin(pool.new_http1())).await
             } else {
                 match pool.http1.take(must_not_repeat) {
@@ -44,14 +46,14 @@ impl Prepared {
                 Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
                     return Err(self.turned_away());
                 }
-                Some(Ok(response)) => return finish_http1(pool, response),
+                Some(Ok(response)) => return self.finish_http1(pool, response),
                 Some(Err(failed)) => failed,
                 None if self.is_unasked() => return Err(self.turned_away()),
                 None => return Err(self.gone(pool)),
             };
             let unsent = unsent || !begun && self.is_unasked();
             let evidence = evidence_of(&error, reused);
-            if self.delivery.is_guess && matches!(error, ExchangeError::Malformed(Malformed::HTTP2)) {
+            if self.delivery.is_guess && !upgrades && matches!(error, ExchangeError::Malformed(Malformed::HTTP2)) {
                 return Err(self.answered_in_http2(pool, cause_of(&error)));
             }
             if unsent {
@@ -59,7 +61,8 @@ impl Prepared {
                 if closed_at_once == CLOSED_AT_ONCE_MAX {
                     return Err(self.unsent(&error));
                 }
-            } else if begun {
+            } else if begun || upgrades && evidence == Evidence::None {
+                // An upgrade is repeated only if the pod is gone. A pod that closes may not support it.
                 return Err(broken(pool, &error, upload.as_deref(), evidence));
             } else {
                 return Err(Box::pin(self.broken_off(pool, &error, upload.as_deref(), evidence, was_idle)).await);
@@ -67,32 +70,17 @@ impl Prepared {
         }
     }
 
-    pub(super) async fn send_upgrade(mut self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        let lost = pool.lost();
-        let connection = match pool.lost().connected(Box::pin(pool.dial_http1())).await {
-            Ok(connection) => connection,
-            Err(error) => return Err(self.unreachable(pool, &error)),
-        };
-        let upload = self.body.upload();
-        let exchange = connection.exchange(&self.head, &mut self.body, self.delivery.client.as_deref(), &pool.http1);
-        let mut response = match lost.unless(exchange).await {
-            Some(Ok(response)) if self.delivery.is_turned_away(&response) && self.body.is_untouched() => {
-                return Err(self.turned_away());
-            }
-            Some(Ok(response)) => response,
-            Some(Err(Failed { error, unsent: true, .. })) => return Err(self.unsent(&error)),
-            Some(Err(Failed { error, begun, .. })) => {
-                let evidence = evidence_of(&error, false);
-                // Repeat only if the pod is gone. A pod that closes may not support the upgrade.
-                if evidence != Evidence::None && !begun && is_stale(&error) {
-                    return Err(self.repeated(pool, cause_of(&error), evidence));
-                }
-                return Err(broken(pool, &error, upload.as_deref(), evidence));
-            }
-            None => return Err(self.gone(pool)),
-        };
+    /// Prepares an HTTP/1.1 pod's response for the client. A 101 begins a tunnel.
+    ///
+    /// # Errors
+    /// The response is a 101 that was not requested.
+    fn finish_http1(
+        mut self: Box<Self>,
+        pool: &Pool,
+        mut response: Response<Http1Body>,
+    ) -> Result<Response<PodBody>, Failure> {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return finish_http1(pool, response);
+            return Ok(finish(response.map(|body| PodBody(Either::Left(body)))));
         }
         let Some((requested, client)) = self.upgrade.take() else { return Err(unasked(pool, response.headers(), "")) };
         let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
@@ -111,15 +99,4 @@ fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
     let protocol = headers.get(UPGRADE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).unwrap_or_default();
     let cause = format!("backend tried to switch protocol {protocol:?} when {requested:?} was requested");
     Failure::of_pod(pool, cause, Evidence::None)
-}
-
-/// Prepares an HTTP/1.1 pod's response for the client.
-///
-/// # Errors
-/// The response is a 101 that was not requested.
-fn finish_http1(pool: &Pool, response: Response<Http1Body>) -> Result<Response<PodBody>, Failure> {
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-        return Err(unasked(pool, response.headers(), ""));
-    }
-    Ok(finish(response.map(|body| PodBody(Either::Left(body)))))
 }

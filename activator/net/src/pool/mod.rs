@@ -148,7 +148,7 @@ impl Pool {
         if must_not_repeat {
             self.http1.close_one();
         }
-        self.dial_http1().await
+        Ok(Http1::new(self.dial().await?))
     }
 
     /// Returns a new HTTP/1.1 connection, even if others are idle: that the pod accepts one proves that it is alive.
@@ -157,14 +157,6 @@ impl Pool {
     /// The pod could not be connected to.
     pub(crate) async fn new_http1(&self) -> io::Result<Box<Http1>> {
         let _permit = self.permit().await?;
-        self.dial_http1().await
-    }
-
-    /// Dials an HTTP/1.1 connection for an upgrade, which does not return it and must not get a stale one.
-    ///
-    /// # Errors
-    /// The pod could not be connected to.
-    pub(crate) async fn dial_http1(&self) -> io::Result<Box<Http1>> {
         Ok(Http1::new(self.dial().await?))
     }
 
