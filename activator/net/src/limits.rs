@@ -11,7 +11,7 @@ pub(crate) const FIELDS_MAX: usize = 1024;
 /// MiB). hyper's buffers grow up to this size for bodies too, so it bounds a connection's memory. In HTTP/2 the decoded
 /// size counts, plus 32 bytes for each field (RFC 9113, 6.5.2), because a reference to the header table takes a single
 /// byte.
-pub(crate) const HEAD_MAX: u32 = 400 * 1024;
+pub(crate) const HEAD_MAX: usize = 400 * 1024;
 
 /// Maximum trailers of a pod's response, in bytes of names and values. They are not charged to any workload.
 pub(crate) const TRAILERS_MAX: usize = 16 * 1024;

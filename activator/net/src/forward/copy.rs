@@ -3,6 +3,7 @@
 //! Nearly every request is copied and nearly none is retried, so the copy must be cheap: one allocation for all fields,
 //! and no reference counts.
 
+use bytes::{Buf, BufMut};
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Uri, Version, request};
 
@@ -24,8 +25,8 @@ impl HeadCopy {
         let length = |(name, value): (&HeaderName, &HeaderValue)| LENGTHS + name.as_str().len() + value.len();
         let mut fields = Vec::with_capacity(head.headers.iter().map(length).sum());
         for (name, value) in &head.headers {
-            fields.extend_from_slice(&u32::try_from(name.as_str().len()).ok()?.to_ne_bytes());
-            fields.extend_from_slice(&u32::try_from(value.len()).ok()?.to_ne_bytes());
+            fields.put_u32_ne(u32::try_from(name.as_str().len()).ok()?);
+            fields.put_u32_ne(u32::try_from(value.len()).ok()?);
             fields.extend_from_slice(name.as_str().as_bytes());
             fields.extend_from_slice(value.as_bytes());
         }
@@ -37,24 +38,17 @@ impl HeadCopy {
         let (mut head, ()) = Request::new(()).into_parts();
         (head.method, head.uri, head.version) = (self.method, self.uri, self.version);
         let mut rest = self.fields.as_slice();
-        while let Some((name, value, others)) = split_field(rest) {
+        while !rest.is_empty() {
+            let (name_length, value_length) = (rest.get_u32_ne() as usize, rest.get_u32_ne() as usize);
+            let (name, value) = rest[..name_length + value_length].split_at(name_length);
             // Both were valid when they were copied.
             if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
                 head.headers.append(name, value);
             }
-            rest = others;
+            rest.advance(name_length + value_length);
         }
         head
     }
-}
-
-/// Splits off the first field: its name, its value, and the rest.
-fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let (name, rest) = bytes.split_first_chunk()?;
-    let (value, rest) = rest.split_first_chunk()?;
-    let (name, rest) = rest.split_at_checked(u32::from_ne_bytes(*name) as usize)?;
-    let (value, rest) = rest.split_at_checked(u32::from_ne_bytes(*value) as usize)?;
-    Some((name, value, rest))
 }
 
 #[cfg(test)]

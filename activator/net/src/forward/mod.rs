@@ -61,7 +61,6 @@ use crate::http1::ExchangeError;
 use crate::http1::connection::Http1Body;
 use crate::http2::Received;
 use crate::http2::connection::Stream;
-use crate::liveness::UNREACHABLE;
 use crate::pool::Pool;
 use activator_core::contract::Contract;
 use bytes::Bytes;
@@ -282,11 +281,6 @@ impl Prepared {
         let is_whole = body.is_some();
         self.body = body.unwrap_or(RequestBody::Empty);
         is_whole
-    }
-
-    /// Returns the failure for a pod that was found gone before its response.
-    fn gone(self: Box<Self>, pool: &Pool) -> Failure {
-        self.repeated(pool, UNREACHABLE.to_owned(), Evidence::Unavailable)
     }
 }
 

@@ -5,6 +5,7 @@ use super::{CLOSED_AT_ONCE_MAX, Evidence, Failure, PodBody, Prepared, finish, he
 use crate::hop_by_hop::strip_response;
 use crate::http1::connection::{Failed, Http1Body};
 use crate::http1::{ExchangeError, Malformed};
+use crate::liveness::UNREACHABLE;
 use crate::pool::Pool;
 use crate::tunnel::{PodEnd, Tunnel};
 use activator_core::contract::Contract;
@@ -49,7 +50,7 @@ impl Prepared {
                 Some(Ok(response)) => return self.finish_http1(pool, response),
                 Some(Err(failed)) => failed,
                 None if self.is_unasked() => return Err(self.turned_away()),
-                None => return Err(self.gone(pool)),
+                None => return Err(self.repeated(pool, UNREACHABLE.to_owned(), Evidence::Unavailable)),
             };
             let unsent = unsent || !begun && self.is_unasked();
             let evidence = evidence_of(&error, reused);

@@ -16,7 +16,7 @@ mod sending;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use interim::interim_bytes;
-pub(crate) use response_head::{HEAD_MAX, Head, ResponseHead, read_head};
+pub(crate) use response_head::{Head, ResponseHead, read_head};
 pub(crate) use sending::Sending;
 
 use crate::body::BodyError;

@@ -4,7 +4,7 @@ use super::Malformed;
 use super::decoder::Decoder;
 use crate::body::EndsConnection;
 use crate::hop_by_hop::elements;
-use crate::limits::{self, FIELDS_MAX};
+use crate::limits::{FIELDS_MAX, HEAD_MAX};
 use bytes::BytesMut;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode, Version};
@@ -12,9 +12,6 @@ use hyper::ext::ReasonPhrase;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
-
-/// Maximum head, in bytes.
-pub(crate) const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 
 /// Number of fields that suffices for nearly every head. A head with more fields is parsed again, with room on the
 /// heap.

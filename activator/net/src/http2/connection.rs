@@ -23,7 +23,7 @@
 use crate::body::{Guard, RequestBody};
 use crate::http2::exchange::{Exchange, Failed, Outgoing};
 use crate::http2::{Received, Sending};
-use crate::limits;
+use crate::limits::HEAD_MAX;
 use crate::pod::tls::{PodIo, tcp_of};
 use crate::worker;
 use bytes::Bytes;
@@ -50,7 +50,7 @@ const STREAMS_MAX: u32 = 32;
 
 /// Maximum decoded head of a response. `h2` resets the stream of a larger one, and closes the connection at four times
 /// the size.
-const HEADER_LIST_MAX: u32 = limits::HEAD_MAX;
+const HEADER_LIST_MAX: u32 = HEAD_MAX as u32;
 
 /// Number of streams that a pod is assumed to accept: the minimum that RFC 9113 (6.5.2) recommends.
 const STREAMS_ASSUMED: usize = 100;

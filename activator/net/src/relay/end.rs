@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 /// A connection as plain bytes. Dropping it closes the connection in order.
 #[derive(Debug)]
 pub struct TcpEnd {
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
     timeout: UserTimeout,
     /// Liveness tracking, for connections to pods.
     tracked: Option<Arc<Tracked>>,
@@ -88,11 +88,6 @@ impl TcpEnd {
         Ok(())
     }
 
-    /// Resets the connection instead of closing it in order. Unsent bytes are lost.
-    pub(crate) fn reset(self) {
-        reset(&self.stream);
-    }
-
     /// Reports whether the connection was reset or given up, if it is no longer read.
     pub(crate) fn is_broken(&self) -> bool {
         tcp_state(self.stream.as_fd()).is_ok_and(|state| state.closed)
@@ -128,7 +123,7 @@ impl Drop for TcpEnd {
     }
 }
 
-/// Makes the close of a socket send a reset.
+/// Makes the close of a socket send a reset. Unsent bytes are lost.
 pub(crate) fn reset(socket: &TcpStream) {
     // An error means that the socket is no longer connected.
     let _ = SockRef::from(socket).set_linger(Some(Duration::ZERO));

@@ -24,7 +24,7 @@ pub(crate) mod mark;
 mod pipe;
 
 use direction::Direction;
-use end::TcpEnd;
+use end::{TcpEnd, reset};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -116,9 +116,9 @@ impl Relay {
         if how == Ended::Closed {
             return;
         }
-        self.pod.reset();
+        reset(&self.pod.stream);
         if how != Ended::Pod || !self.down.ended {
-            self.client.reset();
+            reset(&self.client.stream);
         }
     }
 

@@ -5,7 +5,7 @@ use super::service::ConnectionService;
 use super::{Chain, ErrorResponder};
 use crate::body::BodyError;
 use crate::client::connection_permit::{Listener, Phase};
-use crate::limits::{self, FIELDS_MAX, STREAM_WINDOW};
+use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW};
 use crate::server::deadline::ExchangeDeadline;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream, KeepAlive};
 use crate::server::io::http1::ClientIo;
@@ -26,9 +26,6 @@ const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX;
 /// Maximum number of streams that a client has reset before they were accepted. Beyond that, its connection ends
 /// ("rapid reset").
 const RESET_UNSEEN_MAX: usize = 20;
-
-/// Maximum head of an HTTP/1 request, in bytes.
-const HEAD_MAX: usize = limits::HEAD_MAX as usize;
 
 /// Maximum decoded head of an HTTP/2 request, as upstream (1 MiB + 320).
 const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
@@ -56,11 +53,11 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
     service: ConnectionService<S, R>,
     drain: Listener,
 ) -> Result<(), BodyError> {
-    let (io, client) = (BoundedWrites::new(stream, keepalive), service.peer.clone());
+    let (io, client, progress) =
+        (BoundedWrites::new(stream, keepalive), service.peer.clone(), service.progress().clone());
     match protocol {
         Protocol::Closed | Protocol::Other => Ok(()),
         Protocol::Http1 => {
-            let progress = service.progress().clone();
             let io = ClientIo::new(io, client, progress);
             let mut builder = http1::Builder::new();
             builder.header_read_timeout(None); // `ClientIo` has its own.
@@ -70,7 +67,7 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
         }
         Protocol::Http2 => {
             let unread = client.unread_frames().clone();
-            let io = Http2Io::new(io, &client, service.progress().clone());
+            let io = Http2Io::new(io, &client, progress);
             // Boxed, so that an HTTP/1 connection does not carry the size of this future.
             let mut connection = Box::pin(
                 http2::Builder::new(InBoxes)
