@@ -5,6 +5,7 @@ use anyhow::Context;
 use clap::Parser;
 use common_runtime::{api_server, descriptor, environment, resolve, shutdown, telemetry};
 use kube::config::KubeConfigOptions;
+use std::sync::Arc;
 
 /// Returns the pages of free memory from a background thread, and touches no unused pages: the empty buffers of a held
 /// request only cost address space.
@@ -28,7 +29,7 @@ fn main() -> anyhow::Result<()> {
     runtime.enable_all().build()?.block_on(serve(workers))
 }
 
-async fn serve(workers: WorkerRuntimes) -> anyhow::Result<()> {
+async fn serve(workers: Arc<WorkerRuntimes>) -> anyhow::Result<()> {
     let logs = telemetry::init_logs(telemetry::Format::Json, "info");
     let mut options = Options::from_env(&environment::process)?;
     options.process.logs = Some(logs);

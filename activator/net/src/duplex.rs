@@ -51,7 +51,7 @@ pub async fn dial(to: SocketAddr, own: IpAddr, protocol: &'static str, marks: He
     let mut request = request.map_err(io::Error::other)?;
     request.headers_mut().extend(marks);
     let response = timeout(PATIENCE, sender.send_request(request)).await.map_err(late)?.map_err(io::Error::other)?;
-    if !agrees(response.status(), response.headers(), protocol) {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS || !names(response.headers(), protocol) {
         return Err(DialError::Refused(response.status(), Box::new(response.headers().clone())));
     }
     Ok(TokioIo::new(hyper::upgrade::on(response).await.map_err(io::Error::other)?))
@@ -66,9 +66,9 @@ async fn connect(to: SocketAddr, own: IpAddr) -> io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-fn agrees(status: StatusCode, fields: &HeaderMap, protocol: &str) -> bool {
-    let named = fields.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(protocol.as_bytes()));
-    status == StatusCode::SWITCHING_PROTOCOLS && named
+/// Reports whether `Upgrade` names the protocol.
+fn names(fields: &HeaderMap, protocol: &str) -> bool {
+    fields.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(protocol.as_bytes()))
 }
 
 /// Accepts a request to upgrade to `protocol`. Returns the response and a future of the upgraded connection, or `None`
@@ -77,8 +77,7 @@ pub fn accept<B, R: Default>(
     request: &mut Request<B>,
     protocol: &'static str,
 ) -> Option<(Response<R>, impl Future<Output = io::Result<Duplex>> + Send + 'static)> {
-    let asked = request.headers().get(UPGRADE)?;
-    if request.version() != Version::HTTP_11 || !asked.as_bytes().eq_ignore_ascii_case(protocol.as_bytes()) {
+    if request.version() != Version::HTTP_11 || !names(request.headers(), protocol) {
         return None;
     }
     let upgraded = hyper::upgrade::on(request);

@@ -44,13 +44,8 @@ thread_local! {
     static CURRENT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// A set of workers. Cheap to clone.
-#[derive(Clone)]
+/// A set of workers.
 pub struct WorkerRuntimes {
-    shared: Arc<WorkersShared>,
-}
-
-struct WorkersShared {
     handles: Vec<Handle>,
     next: AtomicUsize,
     _open: DropGuard,
@@ -61,7 +56,7 @@ impl WorkerRuntimes {
     ///
     /// # Errors
     /// See [`WorkerRuntimes::start`].
-    pub fn for_cores(cores: NonZeroUsize) -> io::Result<Self> {
+    pub fn for_cores(cores: NonZeroUsize) -> io::Result<Arc<Self>> {
         Self::start(cores.saturating_mul(PER_CORE))
     }
 
@@ -69,7 +64,7 @@ impl WorkerRuntimes {
     ///
     /// # Errors
     /// The system cannot create a thread, or a selector for its input.
-    pub fn start(number: NonZeroUsize) -> io::Result<Self> {
+    pub fn start(number: NonZeroUsize) -> io::Result<Arc<Self>> {
         let closed = CancellationToken::new();
         let open = closed.clone().drop_guard();
         let mut handles = Vec::with_capacity(number.get());
@@ -82,13 +77,13 @@ impl WorkerRuntimes {
                 runtime.block_on(closed.cancelled());
             })?;
         }
-        Ok(Self { shared: Arc::new(WorkersShared { handles, next: AtomicUsize::new(0), _open: open }) })
+        Ok(Arc::new(Self { handles, next: AtomicUsize::new(0), _open: open }))
     }
 
     /// Returns the next worker in turn.
     pub fn next(&self) -> &Handle {
-        let turn = self.shared.next.fetch_add(1, Ordering::Relaxed);
-        &self.shared.handles[turn % self.shared.handles.len()]
+        let turn = self.next.fetch_add(1, Ordering::Relaxed);
+        &self.handles[turn % self.handles.len()]
     }
 }
 

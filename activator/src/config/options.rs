@@ -93,7 +93,7 @@ pub struct Options {
     /// Callback for every cold start.
     pub on_cold_start: Option<OnColdStart>,
     /// Worker threads for client connections; `None` uses the common runtime.
-    pub workers: Option<WorkerRuntimes>,
+    pub workers: Option<Arc<WorkerRuntimes>>,
 }
 
 impl Options {

@@ -220,7 +220,12 @@ impl Pool {
             if let Some(found) = self.http2.open(since) {
                 return Ok(found);
             }
-            let Some(newest) = self.http2.unsettled(since) else { return self.dial_http2().await };
+            let Some(newest) = self.http2.unsettled(since) else {
+                let connection = Http2::new(self.dial().await?).await.map_err(io::Error::other)?;
+                let place = connection.reserve();
+                self.http2.put(connection);
+                return Ok(place);
+            };
             drop(dialling);
             newest.settled(self.answer_timeout(SETTLES_WITHIN)).await;
         }
@@ -249,13 +254,6 @@ impl Pool {
         }
         self.http2.put(connection);
         Ok(true)
-    }
-
-    async fn dial_http2(&self) -> io::Result<Stream> {
-        let connection = Http2::new(self.dial().await?).await.map_err(io::Error::other)?;
-        let place = connection.reserve();
-        self.http2.put(connection);
-        Ok(place)
     }
 
     /// Reports whether another failure of the pod should be logged: at most one per minute.

@@ -78,7 +78,7 @@ pub struct Server<R> {
     responder: R,
     trust: TrustOf,
     half_close: Duration,
-    workers: Option<WorkerRuntimes>,
+    workers: Option<Arc<WorkerRuntimes>>,
     keepalive: Option<KeepAlive>,
     /// Connections of all ports.
     pub connections: ClientConnections,
@@ -96,7 +96,7 @@ impl<R: Clone> Server<R> {
         half_close: Duration,
         connections: ClientConnections,
         keepalive: Option<KeepAlive>,
-        workers: Option<WorkerRuntimes>,
+        workers: Option<Arc<WorkerRuntimes>>,
     ) -> Self {
         let (tasks, closing) = (TaskTracker::new(), CancellationToken::new());
         Self { tasks, closing, responder, trust, half_close, workers, keepalive, connections }
@@ -139,7 +139,7 @@ impl<R: Clone> Server<R> {
 
     /// Returns the next worker, if there are any.
     fn worker(&self) -> Option<&Handle> {
-        self.workers.as_ref().map(WorkerRuntimes::next)
+        self.workers.as_deref().map(WorkerRuntimes::next)
     }
 
     /// Spawns the task of an accepted connection, which is in non-blocking mode, on a worker or on this runtime.

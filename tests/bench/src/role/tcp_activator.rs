@@ -25,7 +25,7 @@ pub(super) fn run(pod: SocketAddr) -> anyhow::Result<()> {
     super::all_cores()?.block_on(serve(workers, pod))
 }
 
-async fn serve(workers: WorkerRuntimes, pod: SocketAddr) -> anyhow::Result<()> {
+async fn serve(workers: Arc<WorkerRuntimes>, pod: SocketAddr) -> anyhow::Result<()> {
     let free = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
     (options.http1, options.h2c, options.workers) = (free, free, Some(workers));
