@@ -11,7 +11,7 @@ use crate::tcp::state::SharedSocket;
 use http::{HeaderValue, Version};
 use std::any::Any;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::net::TcpStream;
