@@ -75,21 +75,11 @@ pub struct Trust {
 impl Peer {
     /// Creates a peer from the remote address of an accepted connection. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn new(address: SocketAddr, trust: Trust, tls: bool) -> Self {
-        let ip = address.ip().to_canonical();
-        Self {
-            address: SocketAddr::new(ip, address.port()),
-            ip: HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown")),
-            timers: SpareTimers::default(),
-            trust,
-            tls,
-            socket: OnceLock::new(),
-            half_close: Duration::ZERO,
-            unread: OnceLock::new(),
-            interims: OnceLock::new(),
-            port: None,
-            permit: None,
-            via: None,
-        }
+        let (timers, socket, unread, interims) = Default::default();
+        let (half_close, port, permit, via) = (Duration::ZERO, None, None, None);
+        let address = SocketAddr::new(address.ip().to_canonical(), address.port());
+        let ip = HeaderValue::try_from(address.ip().to_string()).unwrap_or(HeaderValue::from_static("unknown"));
+        Self { address, ip, tls, timers, trust, socket, half_close, unread, interims, port, permit, via }
     }
 
     /// Returns a peer for a client whose requests this peer, an activator, relays.

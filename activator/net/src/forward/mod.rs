@@ -190,7 +190,7 @@ impl Prepared {
     /// # Cancel safety
     /// Dropping the future aborts the exchange: the pod's connection or stream is closed.
     pub async fn send(self: Box<Self>, pool: &Arc<Pool>) -> Result<Response<PodBody>, Failure> {
-        if self.delivery.is_guess && pool.http_support.speaks(self.delivery.protocol) != Some(true) {
+        if self.delivery.is_guess && pool.speaks(self.delivery.protocol) != Some(true) {
             return Box::pin(self.send_guessing(pool)).await;
         }
         self.send_known(pool).await

@@ -7,7 +7,7 @@
 //! | HTTP/1.1 | responds | |
 //! | HTTP/1.1 | sends an HTTP/2 frame | it is sent in HTTP/2, if its body can be sent again ([`crate::body`]) |
 //!
-//! The pool of the address stores the result ([`Pool::http_support`]), and the response carries it if the assumption
+//! The pool of the address stores the result ([`Pool::speaks`]), and the response carries it if the assumption
 //! was wrong ([`DetectedProtocol`]). A protocol counts as supported after a response in it, and as unsupported after a
 //! response in the other.
 
@@ -28,7 +28,7 @@ impl Prepared {
             Protocol::Http1 => Protocol::H2c,
             Protocol::H2c => Protocol::Http1,
         };
-        let mut speaks_other = pool.http_support.speaks(assumed) == Some(false);
+        let mut speaks_other = pool.speaks(assumed) == Some(false);
         if !speaks_other && assumed == Protocol::H2c {
             match pool.takes_http2().await {
                 Ok(takes) => speaks_other = !takes,
@@ -38,12 +38,10 @@ impl Prepared {
         if !speaks_other {
             self.body.keep_sent();
             match self.send_known(pool).await {
-                Err(Failure::Elsewhere { request, .. }) if pool.http_support.speaks(assumed) == Some(false) => {
-                    self = request
-                }
+                Err(Failure::Elsewhere { request, .. }) if pool.speaks(assumed) == Some(false) => self = request,
                 sent => {
                     if sent.is_ok() {
-                        pool.http_support.record(assumed, true);
+                        pool.record_support(assumed, true);
                     }
                     return sent;
                 }
@@ -56,8 +54,8 @@ impl Prepared {
         self.delivery.protocol = other;
         match self.send_known(pool).await {
             Ok(mut response) => {
-                pool.http_support.record(other, true);
-                pool.http_support.record(assumed, false);
+                pool.record_support(other, true);
+                pool.record_support(assumed, false);
                 response.extensions_mut().insert(DetectedProtocol(other));
                 Ok(response)
             }
@@ -71,7 +69,7 @@ impl Prepared {
 
     /// Handles a pod that answered an HTTP/1.1 request in HTTP/2. It has not understood the request.
     pub(super) fn answered_in_http2(mut self: Box<Self>, pool: &Pool, cause: String) -> Failure {
-        pool.http_support.record(Protocol::Http1, false);
+        pool.record_support(Protocol::Http1, false);
         match self.rewind() {
             true => Failure::Elsewhere { request: self, cause, evidence: Evidence::None },
             false => Failure::of_pod(pool, cause, Evidence::None),

@@ -57,17 +57,9 @@ impl Sending {
         coalesced.reserve_exact(BUFFER);
         let coding = write_head(head, body, &mut coalesced);
         let trailers = if coding == Coding::Chunked { announced(&head.headers) } else { Vec::new() };
-        Self {
-            coalesced,
-            written: 0,
-            data: Bytes::new(),
-            line_end: b"",
-            coding,
-            trailers,
-            ended: body.is_end_stream(),
-            has_begun: false,
-            is_over: false,
-        }
+        let (written, data, line_end, has_begun, is_over) = Default::default();
+        let ended = body.is_end_stream();
+        Self { coalesced, written, data, line_end, coding, trailers, ended, has_begun, is_over }
     }
 
     /// Writes as much as is available and `io` accepts. Ready when everything is written.

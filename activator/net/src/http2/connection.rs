@@ -117,15 +117,9 @@ impl Http2 {
             .enable_push(false)
             .handshake(stream)
             .await?;
-        let shared = Arc::new(Http2Shared {
-            answered: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            in_flight: AtomicUsize::new(0),
-            limit: AtomicUsize::new(STREAMS_AT_FIRST),
-            made: Instant::now(),
-            settled: SetOnce::new(),
-            sender: Mutex::new(sender),
-        });
+        let (answered, closed, in_flight, settled) = Default::default();
+        let (sender, limit, made) = (Mutex::new(sender), AtomicUsize::new(STREAMS_AT_FIRST), Instant::now());
+        let shared = Arc::new(Http2Shared { sender, answered, closed, in_flight, limit, made, settled });
         tokio::spawn(drive(connection, shared.clone()));
         Ok(Self { shared, worker: worker::current() })
     }

@@ -39,16 +39,9 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(address: SocketAddr) -> Arc<Self> {
-        Arc::new(Self {
-            address,
-            round_trip: AtomicU64::new(u64::MAX),
-            news: Notify::new(),
-            losses: AtomicU32::new(0),
-            connects: AtomicU32::new(0),
-            unanswered: Mutex::default(),
-            asking: AtomicBool::new(false),
-            given_up: AtomicBool::new(false),
-        })
+        let (news, losses, connects, unanswered, asking, given_up) = Default::default();
+        let round_trip = AtomicU64::new(u64::MAX);
+        Arc::new(Self { address, round_trip, news, losses, connects, unanswered, asking, given_up })
     }
 
     /// Returns a signal that the pod was found gone from now on. Create it before sending a request, so that no signal

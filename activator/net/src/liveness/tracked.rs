@@ -37,16 +37,10 @@ impl Tracked {
     /// # Safety
     /// See [`SharedSocket::new`].
     pub(super) unsafe fn new(stream: &TcpStream, link: &Arc<Link>) -> Self {
-        Self {
-            link: link.clone(),
-            // SAFETY: guaranteed by the caller.
-            socket: unsafe { SharedSocket::new(stream) },
-            writes: AtomicU32::new(0),
-            reads: AtomicU32::new(0),
-            waiting: AtomicBool::new(false),
-            ended: AtomicBool::new(false),
-            broken: OnceLock::new(),
-        }
+        // SAFETY: guaranteed by the caller.
+        let socket = unsafe { SharedSocket::new(stream) };
+        let (writes, reads, waiting, ended, broken) = Default::default();
+        Self { link: link.clone(), socket, writes, reads, waiting, ended, broken }
     }
 
     /// Counts a write. The connection's owner is its only writer.

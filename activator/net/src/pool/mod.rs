@@ -3,7 +3,6 @@
 //! | file | content |
 //! |---|---|
 //! | [`dialling`] | new connections: timeouts, concurrency, TLS |
-//! | [`http_support`] | detected HTTP version of the pod |
 //! | [`http2`], [`crate::http1::connection::idle`] | reusable connections |
 //! | [`sweep`] | closing idle connections |
 //!
@@ -13,7 +12,6 @@
 
 mod dialling;
 mod http2;
-mod http_support;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -34,7 +32,6 @@ use dashmap::DashMap;
 use dialling::{DIALS_MAX, target_of};
 use foldhash::fast::RandomState;
 use http::HeaderValue;
-use http_support::PodHttp;
 use http2::Http2Pool;
 use parking_lot::Mutex;
 use std::future::poll_fn;
@@ -65,8 +62,8 @@ pub struct Pool {
     pub(crate) http2: Http2Pool,
     /// The pod receives relayed connections without HTTP, so no connection is kept for a first request.
     pub(crate) relays: AtomicBool,
-    /// Detected HTTP version of the pod.
-    pub(crate) http_support: PodHttp,
+    /// Support of each protocol by the pod, as far as it was detected.
+    http_support: Mutex<[Option<bool>; 2]>,
     /// Time of its last logged failure.
     last_logged: Mutex<Option<Instant>>,
 }
@@ -84,7 +81,7 @@ impl Pool {
         let host = HeaderValue::try_from(target).unwrap_or(HeaderValue::from_static("pod"));
         let (permits, link) = (Semaphore::new(DIALS_MAX), Link::new(address));
         let (http1, http2) = (Http1Pool::new(idle_max), Http2Pool::default());
-        let (relays, http_support, last_logged) = (AtomicBool::new(false), PodHttp::default(), Mutex::default());
+        let (relays, http_support, last_logged) = Default::default();
         Self { address, host, tls, permits, link, liveness, http1, http2, relays, http_support, last_logged }
     }
 
@@ -239,7 +236,7 @@ impl Pool {
     pub(crate) async fn takes_http2(&self) -> io::Result<bool> {
         let start = Instant::now();
         let _dialling = self.http2.dialling.lock().await;
-        if let Some(known) = self.http_support.speaks(Protocol::H2c) {
+        if let Some(known) = self.speaks(Protocol::H2c) {
             return Ok(known);
         }
         if !self.http2.is_empty() {
@@ -248,12 +245,22 @@ impl Pool {
         self.link.answers_since(start)?;
         let Ok(connection) = Http2::new(self.dial().await?).await else { return Ok(false) };
         if connection.settled(self.answer_timeout(SETTLES_WITHIN)).await {
-            self.http_support.record(Protocol::H2c, true);
+            self.record_support(Protocol::H2c, true);
         } else if connection.is_closed() {
             return Ok(false);
         }
         self.http2.put(connection);
         Ok(true)
+    }
+
+    /// Reports whether the pod speaks `protocol`; `None` if that is unknown.
+    pub(crate) fn speaks(&self, protocol: Protocol) -> Option<bool> {
+        self.http_support.lock()[protocol as usize]
+    }
+
+    /// Records whether the pod speaks `protocol`.
+    pub(crate) fn record_support(&self, protocol: Protocol, speaks: bool) {
+        self.http_support.lock()[protocol as usize] = Some(speaks);
     }
 
     /// Reports whether another failure of the pod should be logged: at most one per minute.

@@ -4,7 +4,7 @@
 //! few. So connections with little traffic have none, and a direction that gets none continues with copies. There are
 //! at most [`PIPES_MAX`], so that clients that do not read their streams cannot use up the descriptors.
 
-use rustix::io::Errno;
+use rustix::io::retry_on_intr;
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 use std::cell::RefCell;
 use std::io;
@@ -67,7 +67,7 @@ impl Pipe {
     /// # Errors
     /// Returns the socket's error.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        self.filled = retried(|| splice(socket, None, &self.write, None, MOVED_MAX, FLAGS))?;
+        self.filled = retry_on_intr(|| splice(socket, None, &self.write, None, MOVED_MAX, FLAGS))?;
         self.last_read = self.filled;
         Ok(self.last_read)
     }
@@ -77,17 +77,8 @@ impl Pipe {
     /// # Errors
     /// Returns the socket's error.
     pub(super) fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
-        let moved = retried(|| splice(&self.read, None, socket, None, self.filled, FLAGS))?;
+        let moved = retry_on_intr(|| splice(&self.read, None, socket, None, self.filled, FLAGS))?;
         self.filled = self.filled.saturating_sub(moved);
         Ok(moved)
-    }
-}
-
-fn retried(call: impl Fn() -> rustix::io::Result<usize>) -> io::Result<usize> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            done => return Ok(done?),
-        }
     }
 }

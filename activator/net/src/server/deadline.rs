@@ -24,23 +24,19 @@ use tokio::time::{Instant, Sleep, sleep_until};
 /// Time in which a body that is polled ends its exchange itself.
 const GRACE: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy)]
-enum ReportedDeadline {
-    Nothing,
-    Until(Instant),
-    Never,
+thread_local! {
+    /// Report of the poll that is running: a deadline, or that there is none.
+    static REPORTED: Cell<Option<Option<Instant>>> = const { Cell::new(None) };
 }
-
-thread_local!(static REPORTED: Cell<ReportedDeadline> = const { Cell::new(ReportedDeadline::Nothing) });
 
 /// Reports the deadline of an exchange whose response's head, or a part of its body, was returned.
 pub fn report_deadline(at: Instant) {
-    REPORTED.set(ReportedDeadline::Until(at));
+    REPORTED.set(Some(Some(at)));
 }
 
 /// Withdraws the deadline, because the body has ended or is dropped.
 pub fn withdraw_deadline() {
-    REPORTED.set(ReportedDeadline::Never);
+    REPORTED.set(Some(None));
 }
 
 /// Deadline of an exchange.
@@ -57,14 +53,12 @@ impl ExchangeDeadline {
         cx: &mut Context<'_>,
         serve: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<Option<T>> {
-        REPORTED.set(ReportedDeadline::Nothing);
+        REPORTED.set(None);
         if let Poll::Ready(served) = serve(cx) {
             return Poll::Ready(Some(served));
         }
-        match REPORTED.replace(ReportedDeadline::Nothing) {
-            ReportedDeadline::Nothing => {}
-            ReportedDeadline::Until(at) => self.at = Some(at + GRACE),
-            ReportedDeadline::Never => self.at = None,
+        if let Some(reported) = REPORTED.take() {
+            self.at = reported.map(|at| at + GRACE);
         }
         let Some(at) = self.at else { return Poll::Pending };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(at)));
