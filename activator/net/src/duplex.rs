@@ -66,7 +66,6 @@ async fn connect(to: SocketAddr, own: IpAddr) -> io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-/// Reports whether `Upgrade` names the protocol.
 fn names(fields: &HeaderMap, protocol: &str) -> bool {
     fields.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(protocol.as_bytes()))
 }

@@ -180,7 +180,6 @@ impl Charge {
         self.count(self.bytes + more);
     }
 
-    /// Returns the charged bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

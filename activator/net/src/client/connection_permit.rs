@@ -32,7 +32,6 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Returns the phase with this number.
     pub(crate) fn from_order(order: u8) -> Self {
         [Self::Open, Self::Leaving, Self::Finish, Self::Cut][usize::from(order)]
     }
@@ -78,18 +77,15 @@ impl ConnectionState {
         self.phase.fetch_max(phase as u8, Ordering::AcqRel);
     }
 
-    /// Wakes the connection's task, which then checks the phase.
     pub(crate) fn wake(&self) {
         self.waker.lock().iter().for_each(Waker::wake_by_ref);
     }
 
-    /// Advances the phase and wakes the task.
     pub(crate) fn advance_and_wake(&self, phase: Phase) {
         self.advance_phase(phase);
         self.wake();
     }
 
-    /// Reports whether the connection has had a request.
     pub(crate) fn was_used(&self) -> bool {
         self.most.load(Ordering::Relaxed) > 0
     }
@@ -131,7 +127,6 @@ pub(crate) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    /// Reports whether the connection is in the reserve.
     pub(crate) fn is_reserved(&self) -> bool {
         self.state.is_reserved.load(Ordering::Acquire)
     }
@@ -160,12 +155,10 @@ impl ConnectionPermit {
         has_room
     }
 
-    /// Returns the error for a lack of room.
     pub(crate) fn no_room_error(&self) -> ProxyError {
         ProxyError::NoRoom { bound: self.all.admitted().limit() / COST }
     }
 
-    /// Ends an exchange.
     pub(crate) fn end_exchange(&self) {
         self.state.idle_since.store(self.all.second(), Ordering::Relaxed);
         let is_last = self.state.running.fetch_sub(1, Ordering::Release) == 1;
@@ -222,7 +215,6 @@ impl ConnectionPermit {
         self.state.idle_since()
     }
 
-    /// Reports whether the connection became a tunnel.
     pub(crate) fn is_tunnel(&self) -> bool {
         self.state.tunnel.load(Ordering::Relaxed)
     }
@@ -278,7 +270,6 @@ impl Listener {
         self.permit.all.phase().max(alone)
     }
 
-    /// Waits for [`Phase::Cut`].
     pub(crate) async fn cut(&mut self) {
         poll_fn(|cx| if self.phase(cx.waker()) == Phase::Cut { Poll::Ready(()) } else { Poll::Pending }).await;
     }

@@ -166,17 +166,14 @@ impl ClientConnections {
         self.0.reserve.lock()
     }
 
-    /// Returns the phase of all connections.
     pub(crate) fn phase(&self) -> Phase {
         Phase::from_order(self.0.phase.load(Ordering::Acquire))
     }
 
-    /// Returns the current second.
     pub(crate) fn second(&self) -> u32 {
         self.0.memory.second()
     }
 
-    /// Returns the memory that the connections' data is charged to.
     pub(crate) fn memory(&self) -> &Memory {
         &self.0.memory
     }
@@ -293,7 +290,6 @@ impl ClientConnections {
         state.advance_and_wake(Phase::Finish);
     }
 
-    /// Counts a rejected connection.
     pub(crate) fn refuse(&self) {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
@@ -306,7 +302,6 @@ impl ClientConnections {
         self.admitted().set_limit(limit, (limit / LEEWAY).max(LEEWAY_MIN));
     }
 
-    /// Advances all connections to `phase`.
     pub(crate) fn advance(&self, phase: Phase) {
         self.0.phase.fetch_max(phase as u8, Ordering::AcqRel);
         let all: Vec<_> = self.admitted().each().chain(self.reserve().each()).cloned().collect();
@@ -363,7 +358,6 @@ impl ClientConnections {
 
 #[cfg(test)]
 impl ClientConnections {
-    /// Starts without connections and limits.
     pub(crate) fn without_limits(memory: Memory) -> Self {
         Self::new(ClientBounds { connections: usize::MAX, descriptors: u64::MAX, idle: None }, memory)
     }

@@ -81,7 +81,6 @@ impl Interims {
 }
 
 impl Passing<'_> {
-    /// Becomes ready when the response was written.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut waiting = self.interims.waiting.lock();
         if waiting.bytes.is_empty() {

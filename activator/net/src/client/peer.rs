@@ -57,7 +57,6 @@ pub(crate) struct OwnPort {
 }
 
 impl OwnPort {
-    /// Creates a port with this identity.
     pub(crate) fn new(identity: PortIdentity) -> Arc<Self> {
         Arc::new(Self { identity, must_reconnect: AtomicBool::new(false) })
     }

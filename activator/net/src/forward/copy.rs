@@ -7,7 +7,6 @@ use bytes::{Buf, BufMut};
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, Request, Uri, Version, request};
 
-/// A compact copy of a head.
 pub(super) struct HeadCopy {
     method: Method,
     uri: Uri,

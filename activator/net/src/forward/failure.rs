@@ -114,7 +114,6 @@ pub(super) fn evidence_of(error: &ExchangeError, worked: bool) -> Evidence {
     }
 }
 
-/// Formats an error and its source.
 pub(super) fn cause_of(error: &ExchangeError) -> String {
     error.source().map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }

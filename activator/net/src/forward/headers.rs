@@ -78,7 +78,6 @@ fn plain_host(head: &request::Parts, protocol: Protocol) -> Result<Option<Header
     if stays { Ok(None) } else { client_host(head) }
 }
 
-/// Sets the fields of an upgrade.
 pub(crate) fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, protocol);

@@ -129,12 +129,10 @@ impl Http2 {
         self.worker == worker::current()
     }
 
-    /// Reports whether the connection was made at `since` or later.
     pub(crate) fn is_made_since(&self, since: Option<Instant>) -> bool {
         since.is_none_or(|since| self.shared.made >= since)
     }
 
-    /// Reports whether `stream` is on this connection.
     pub(crate) fn is_of(&self, stream: &Stream) -> bool {
         Arc::ptr_eq(&self.shared, &stream.shared)
     }
@@ -158,7 +156,6 @@ impl Http2 {
         self.shared.settled.get() == Some(&true)
     }
 
-    /// Reports whether the connection has no streams.
     pub(crate) fn is_idle(&self) -> bool {
         self.shared.in_flight.load(Ordering::Acquire) == 0
     }

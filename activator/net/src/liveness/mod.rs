@@ -121,7 +121,6 @@ impl Liveness {
         self.observers.lock().entry(address).or_default().push(observer);
     }
 
-    /// Stops the notifications.
     pub(crate) fn unobserve(&self, address: SocketAddr, observer: &Weak<dyn PodObserver>) {
         let mut observers = self.observers.lock();
         if let Some(of_address) = observers.get_mut(&address) {

@@ -173,7 +173,6 @@ impl Task {
         self.entries.iter_mut().any(|entry| here(entry) && entry.look(now, closely) != Judgement::Fine)
     }
 
-    /// Declares the pod gone.
     fn lose(&mut self, link: &Arc<Link>) {
         link.asking.store(false, Ordering::Relaxed);
         tracing::warn!(pod = %link.address, cause = UNREACHABLE, "the pod is gone; its connections are closed");

@@ -28,7 +28,6 @@ type CloseReason = (ErrorKind, &'static str);
 /// Sent bytes are not acknowledged.
 pub(super) const SILENT: CloseReason = (ErrorKind::TimedOut, "the sent bytes are not acknowledged");
 
-/// The pod is gone.
 pub(super) const LOST: CloseReason = (ErrorKind::HostUnreachable, UNREACHABLE);
 
 impl Tracked {

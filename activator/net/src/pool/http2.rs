@@ -24,7 +24,6 @@ pub(crate) struct Http2Pool {
 }
 
 impl Http2Pool {
-    /// Adds a connection, if there is room.
     pub(crate) fn put(&self, connection: Http2) {
         let mut connections = self.connections.lock();
         if connections.len() < HTTP2_MAX {
@@ -68,7 +67,6 @@ impl Http2Pool {
         self.connections.lock().clear();
     }
 
-    /// Reports whether no connection is open.
     pub(super) fn is_empty(&self) -> bool {
         self.connections.lock().iter().all(Http2::is_closed)
     }

@@ -258,7 +258,6 @@ impl Pool {
         self.http_support.lock()[protocol as usize]
     }
 
-    /// Records whether the pod speaks `protocol`.
     pub(crate) fn record_support(&self, protocol: Protocol, speaks: bool) {
         self.http_support.lock()[protocol as usize] = Some(speaks);
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Time between two sweeps.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Sweeps until all pools are dropped, or `shutdown`.

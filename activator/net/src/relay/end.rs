@@ -24,7 +24,6 @@ pub struct TcpEnd {
 }
 
 impl TcpEnd {
-    /// Wraps a socket.
     pub(crate) fn new(stream: TcpStream, timeout: UserTimeout, tracked: Option<Arc<Tracked>>) -> Self {
         Self { stream, timeout, tracked }
     }

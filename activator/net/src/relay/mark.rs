@@ -18,7 +18,6 @@ use tokio::time::{Instant, timeout_at};
 /// Byte that reports a connected pod.
 pub const CONNECTED: u8 = b'+';
 
-/// Start of the line.
 pub(crate) const BEGINS: &[u8] = b"\0zeroscale ";
 const LINE_MAX: usize = 1024;
 const PATIENCE: Duration = Duration::from_secs(2);

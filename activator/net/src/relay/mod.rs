@@ -72,7 +72,6 @@ struct HalfClosed {
     next_look: Pin<Box<Sleep>>,
 }
 
-/// State of the idle timeout.
 struct Idle {
     bound: Duration,
     moved: Instant,

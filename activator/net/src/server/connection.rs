@@ -20,7 +20,6 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// An accepted connection.
 pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) address: SocketAddr,

@@ -17,7 +17,6 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Creates the state with this permit.
     pub(super) fn new(permit: Arc<ConnectionPermit>) -> Self {
         let output = Arc::new(Output::new(permit.clone()));
         let (heads, closes_answer) = Default::default();

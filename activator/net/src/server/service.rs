@@ -64,7 +64,6 @@ impl<S, R> ConnectionService<S, R> {
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
 
-    /// Returns the state of the connection.
     pub(super) fn progress(&self) -> &Arc<Progress> {
         &self.own.progress
     }

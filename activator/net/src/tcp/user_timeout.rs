@@ -44,7 +44,6 @@ impl UserTimeout {
         self.set_lifted(socket, self.pending.saturating_add(length) > SURE_ROOM);
     }
 
-    /// Counts written bytes.
     pub(crate) fn wrote(&mut self, length: usize) {
         self.pending = self.pending.saturating_add(length);
     }

@@ -70,7 +70,6 @@ impl Http1Pool {
         }
     }
 
-    /// Adds a connection, if there is room.
     pub(crate) fn put(&self, mut connection: Box<Http1>) {
         connection.was_idle = true;
         let mut idle = self.idle.lock();
@@ -86,12 +85,10 @@ impl Http1Pool {
         drop(closed);
     }
 
-    /// Closes all connections.
     pub(crate) fn clear(&self) {
         self.idle.lock().clear();
     }
 
-    /// Reports whether there are no connections.
     pub(crate) fn is_empty(&self) -> bool {
         self.idle.lock().is_empty()
     }

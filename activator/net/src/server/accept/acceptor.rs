@@ -21,7 +21,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Maximum number of connections in a listener's queue.
 const QUEUED_MAX: usize = 4096;
 
-/// A listener.
 pub(crate) struct Acceptor {
     listener: AsyncFd<OwnedFd>,
 }

@@ -33,7 +33,6 @@ fn is_http1<B>(request: &Request<B>) -> bool {
     request.version() < Version::HTTP_2
 }
 
-/// Checks a request's head.
 pub(crate) fn check<B: Body>(request: &Request<B>) -> Result<(), ProxyError> {
     let unsupported = |status, rule| Err(ProxyError::Unsupported { status, rule });
     if request.headers().len() > FIELDS_MAX {

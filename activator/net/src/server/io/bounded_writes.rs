@@ -48,7 +48,6 @@ impl KeepAlive {
 
 /// A client's connection, plain or TLS.
 pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
-    /// Returns the TCP socket.
     fn socket(&self) -> &TcpStream;
 }
 
@@ -71,12 +70,10 @@ pub(crate) struct BoundedWrites<S> {
 }
 
 impl<S: ClientStream> BoundedWrites<S> {
-    /// Wraps an accepted connection.
     pub(crate) fn new(stream: S, keepalive: Option<KeepAlive>) -> Self {
         Self { stream, timeout: UserTimeout::new(keepalive.map(|keepalive| keepalive.gone_after())) }
     }
 
-    /// Writes one or more slices.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         self.timeout.before_write(self.stream.socket(), slices.iter().map(|slice| slice.len()).sum());
         let written = coalesced_write::poll_write(Pin::new(&mut self.stream), cx, slices);

@@ -7,7 +7,6 @@
 
 use crate::server::io::control_frame_limit::Came;
 
-/// Length of a frame's header.
 const HEAD: usize = 9;
 
 /// Length of the preface of an HTTP/2 connection.

@@ -59,7 +59,6 @@ pub(crate) struct ClientIo<S: ClientStream> {
 }
 
 impl<S: ClientStream> ClientIo<S> {
-    /// Wraps the connection of `client`.
     pub(crate) fn new(io: BoundedWrites<S>, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
         let memory = ConnectionMemory::new(progress.permit.clone());
         let (framing, linger, deadline) = Default::default();
@@ -125,7 +124,6 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Reads from the socket.
     fn poll_socket(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let is_http = !self.progress.permit.is_tunnel();
         if buffer.remaining() <= HEAD_PART || !self.framing.is_in_head() || !is_http {

@@ -38,7 +38,6 @@ pub(crate) struct Http2Io<S> {
 }
 
 impl<S: ClientStream> Http2Io<S> {
-    /// Wraps the connection of `client`.
     pub(crate) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
         let (memory, unread) = (ConnectionMemory::new(progress.permit.clone()), client.unread_frames().clone());
         let (frames, linger, credit) = (Frames::default(), Linger::default(), ControlFrameCredit::default());

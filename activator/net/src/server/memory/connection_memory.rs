@@ -33,7 +33,6 @@ const DECODED: u64 = 80;
 /// Maximum size of a decoded block: a list of 1 MiB, in fields of the minimum size.
 const DECODED_MAX: u64 = 2560 * 1024;
 
-/// Memory of one connection.
 pub(crate) struct ConnectionMemory {
     permit: Arc<ConnectionPermit>,
     charge: Option<Charge>,
@@ -47,13 +46,11 @@ pub(crate) fn block(length: u64) -> u64 {
     length + (length * DECODED).min(DECODED_MAX)
 }
 
-/// Returns the memory for `most` streams.
 pub(crate) fn streams(most: u32) -> u64 {
     u64::from(most) * STREAM_ROOM
 }
 
 impl ConnectionMemory {
-    /// Creates an account for the connection with this permit.
     pub(crate) fn new(permit: Arc<ConnectionPermit>) -> Self {
         Self { permit, charge: None }
     }

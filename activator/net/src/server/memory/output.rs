@@ -74,7 +74,6 @@ struct OutputState {
 }
 
 impl OutputState {
-    /// Returns the maximum of outstanding data.
     fn allowed(&self) -> u64 {
         FREE + self.charge.as_ref().map_or(0, Charge::bytes)
     }
@@ -87,7 +86,6 @@ impl OutputState {
 }
 
 impl Output {
-    /// Creates the output of the connection with this permit.
     pub(crate) fn new(permit: Arc<ConnectionPermit>) -> Self {
         Self { permit, state: Mutex::default(), frames: AtomicU32::new(0) }
     }

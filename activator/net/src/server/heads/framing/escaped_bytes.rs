@@ -9,7 +9,6 @@ pub(super) struct Escaped<'a> {
 }
 
 impl<'a> Escaped<'a> {
-    /// Starts without replacements.
     pub(super) fn new(read: &'a [u8]) -> Self {
         Self { read, done: 0, made: Vec::new() }
     }

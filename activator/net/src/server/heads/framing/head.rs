@@ -24,7 +24,6 @@ pub(super) struct Head {
     target: Target,
 }
 
-/// State after a line.
 pub(super) enum AfterLine {
     More,
     /// The head is complete.
@@ -32,7 +31,6 @@ pub(super) enum AfterLine {
     Refused,
 }
 
-/// Body after a head.
 pub(super) enum Body {
     None,
     Length(u64),

@@ -13,7 +13,6 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Reports whether nothing of the line was read.
     pub(super) fn is_empty(&self) -> bool {
         self.start.is_empty()
     }
