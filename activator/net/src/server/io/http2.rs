@@ -108,6 +108,7 @@ mod tests {
     use super::*;
     use crate::client::connection_permit::ConnectionPermit;
     use crate::client::peer::Trust;
+    use crate::limits::HEAD_TIMEOUT;
     use crate::memory::{Kind, Memory};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
