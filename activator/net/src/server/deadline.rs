@@ -83,7 +83,7 @@ mod tests {
 
     /// Runs a server that makes reports at these milliseconds and never completes. Returns the time at which it was
     /// ended.
-    async fn ended(said: &[(u64, ReportedDeadline)]) -> u64 {
+    async fn ended(said: &[(u64, Option<Instant>)]) -> u64 {
         let begun = Instant::now();
         let (mut overdue, mut left) = (ExchangeDeadline::default(), said.iter().copied().peekable());
         let mut next = Box::pin(sleep_until(begun));
@@ -94,7 +94,7 @@ mod tests {
                     if next.as_mut().poll(cx).is_pending() {
                         break;
                     }
-                    REPORTED.set(*say);
+                    REPORTED.set(Some(*say));
                     left.next();
                 }
                 Poll::<()>::Pending
@@ -106,15 +106,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_exchange_is_over_soon_after_what_was_said_last() {
-        let at = |millis| ReportedDeadline::Until(Instant::now() + Duration::from_millis(millis));
+        let at = |millis| Some(Instant::now() + Duration::from_millis(millis));
         assert_eq!(ended(&[(0, at(500))]).await, 1500);
         assert_eq!(ended(&[(0, at(500)), (400, at(5000))]).await, 6000, "it is later by then");
         assert_eq!(ended(&[(0, at(5000)), (400, at(500))]).await, 1500, "it is earlier by then");
-        assert_eq!(ended(&[(0, at(500)), (400, ReportedDeadline::Never)]).await, u64::MAX);
-        assert_eq!(
-            ended(&[(0, at(500)), (400, ReportedDeadline::Never), (3000, at(4000))]).await,
-            5000,
-            "the next on a connection"
-        );
+        assert_eq!(ended(&[(0, at(500)), (400, None)]).await, u64::MAX);
+        assert_eq!(ended(&[(0, at(500)), (400, None), (3000, at(4000))]).await, 5000, "the next on a connection");
     }
 }
