@@ -28,7 +28,6 @@ pub mod backends;
 pub mod breaker;
 pub mod contract;
 pub mod destination;
-pub mod fallback;
 pub mod holders;
 pub mod ledger;
 pub mod own_index;

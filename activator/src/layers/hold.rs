@@ -19,8 +19,10 @@
 //! An uncounted request ([`Call::counts`]) does not wake the workload, so it does not wait for a wake either. It is
 //! refused as soon as no pod is ready, and gets the response for that case ([`super::answers`]).
 //!
-//! A request that arrived while no pod was ready may have a fallback and is sent there by the rule of
-//! [`activator_core::fallback`]. A request that once had a pod is not, because a part of it may have been sent.
+//! A request that arrived while no pod was ready may have a fallback. It is sent there if no pod is ready at its
+//! fallback time, or at once if there is no room to hold it or the pods are known to fail. Once a pod is ready, the
+//! workload answers, however many requests are queued; if the pods are lost again, the request is sent to the fallback
+//! soon after. A request that once had a pod is not, because a part of it may have been sent.
 //!
 //! While another activator holds the workload, waiting requests are handed back unmodified to be relayed
 //! ([`super::relay`]).
@@ -54,7 +56,6 @@ use crate::registry::revision::Revision;
 use crate::registry::stats::StatSink;
 use activator_core::Destination;
 use activator_core::breaker;
-use activator_core::fallback::{self, AGAIN_AFTER, Next, WaitState};
 use activator_core::ledger::Full;
 use activator_core::throttler::{Acquire, Admitted, Permit};
 use activator_net::{
@@ -83,6 +84,9 @@ const LOST: &str = "connection";
 /// bounds.
 const PAUSE_DIVISOR: u32 = 100;
 pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
+
+/// Interval at which a queued request checks whether pods are still ready.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Longest wait for a pod to listen on a port, while it accepts connections on others.
 pub(super) const LISTENS_WITHIN: Duration = Duration::from_secs(10);
@@ -213,9 +217,9 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
     let cold = call.revision.is_cold();
     let client = call.peer.address.ip();
     let held = call.revision.memory.hold(client, charge(&call.request, call.again));
-    let held = match (held, fallback_now(call, WaitState::NoRoom)) {
+    let held = match (held, &call.standby) {
         (Ok(held), _) => held,
-        (Err(_), Some(standby)) => return Ok(Admission::Fallback(standby)),
+        (Err(_), Some(standby)) => return Ok(Admission::Fallback(standby.clone())),
         (Err(full), None) => return Err(too_much(full)),
     };
     if shared.memory.held() > UNTOUCHED_MAX {
@@ -239,7 +243,7 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
         Some(()) = gone => return Err(Refusal::ClientGone),
         Some(other) = turn => other,
         () = held.gives_way() => {
-            fallback_now(call, WaitState::NoRoom).map(Admission::Fallback).ok_or(gives_way(&call.revision))
+            call.standby.clone().map(Admission::Fallback).ok_or_else(|| gives_way(&call.revision))
         }
         Some(()) = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
     };
@@ -250,55 +254,35 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
 
 /// Handles a request that gets no slot and may not wait for one.
 fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Admission, Refusal> {
-    let standing = match &error {
-        breaker::AdmissionError::QueueFull { .. } => WaitState::NoRoom,
-        breaker::AdmissionError::Failing { .. } | breaker::AdmissionError::Paused => WaitState::Failing,
-        breaker::AdmissionError::Gone => WaitState::Gone,
-        breaker::AdmissionError::Elsewhere => return Err(refusal(error)),
+    let standby = match &error {
+        breaker::AdmissionError::Gone | breaker::AdmissionError::Elsewhere => None,
+        _ => call.standby.clone(),
     };
-    fallback_now(call, standing).map(Admission::Fallback).ok_or_else(|| refusal(error))
-}
-
-/// Returns the fallback if the request falls back now.
-fn fallback_now(call: &Call, standing: WaitState) -> Option<Arc<PendingFallback>> {
-    let standby = call.standby.as_ref()?;
-    let next = fallback::next(standing, call.received.elapsed(), standby.fallback.after);
-    (next == Next::FallBack).then(|| standby.clone())
+    standby.map(Admission::Fallback).ok_or_else(|| refusal(error))
 }
 
 /// Returns a future that resolves when the request must stop waiting; `None` if only a slot or the timeout ends its
 /// wait. Boxed, because few requests need it.
 fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Admission, Refusal>>> {
-    let (revision, received) = (&call.revision, call.received);
-    if !call.counts {
-        let revision = revision.clone();
-        return Some(Box::pin(async move {
-            until_cold(&revision).await;
-            Err(Refusal::Asleep)
-        }));
+    let standby = call.standby.clone().filter(|_| cold);
+    if call.counts && standby.is_none() {
+        return None;
     }
-    let standby = call.standby.clone().filter(|_| cold)?;
-    let revision = revision.clone();
+    let (revision, received) = (call.revision.clone(), call.received);
     Some(Box::pin(async move {
-        time_to_fall_back(received, standby.fallback.after, || revision.is_cold()).await;
-        Ok(Admission::Fallback(standby))
+        let after = standby.as_ref().map_or(Duration::ZERO, |standby| standby.fallback.after);
+        until_cold(received, after, || revision.is_cold()).await;
+        standby.map(Admission::Fallback).ok_or(Refusal::Asleep)
     }))
 }
 
-/// Waits until no pod is ready, as seen by a periodic check.
-async fn until_cold(revision: &Revision) {
-    while !revision.is_cold() {
-        tokio::time::sleep(AGAIN_AFTER).await;
-    }
-}
-
-async fn time_to_fall_back(received: Instant, after: Duration, is_cold: impl Fn() -> bool) {
+/// Waits until no pod is ready at or after this time since `received`, as seen by a periodic check.
+async fn until_cold(received: Instant, after: Duration, is_cold: impl Fn() -> bool) {
     loop {
-        let standing = if is_cold() { WaitState::Held } else { WaitState::Queued };
-        match fallback::next(standing, received.elapsed(), after) {
-            Next::Wait(left) => tokio::time::sleep(left).await,
-            Next::FallBack => return,
-            Next::Stay => std::future::pending().await,
+        match after.saturating_sub(received.elapsed()) {
+            Duration::ZERO if is_cold() => return,
+            Duration::ZERO => tokio::time::sleep(AGAIN_AFTER).await,
+            left => tokio::time::sleep(left).await,
         }
     }
 }
@@ -487,7 +471,7 @@ impl Waits {
             admitted = waiting => admitted.map_err(refusal),
             Some(()) = gone => Err(Refusal::ClientGone),
             () = held.gives_way() => Err(gives_way(revision)),
-            () = until_cold(revision), if !counts => Err(Refusal::Asleep),
+            () = until_cold(since, Duration::ZERO, || revision.is_cold()), if !counts => Err(Refusal::Asleep),
             () = tokio::time::sleep_until(since + bound.unwrap_or_default()), if bound.is_some() => {
                 Err(TimedOut::Wait(bound.unwrap_or_default()).into())
             }
@@ -652,7 +636,7 @@ mod tests {
         for (ready, lost, from) in [(0, 0, 100), (50, 80, 100), (50, 5000, 5000)] {
             let begun = Instant::now();
             let is_cold = || !(ms(ready)..ms(lost)).contains(&begun.elapsed());
-            let falls_back = time_to_fall_back(begun, ms(100), is_cold);
+            let falls_back = until_cold(begun, ms(100), is_cold);
             tokio::time::timeout(ms(60_000), falls_back).await.expect("it falls back");
             let waited = begun.elapsed();
             assert!((ms(from)..=ms(from + 1) + AGAIN_AFTER).contains(&waited), "lost at {lost} ms: after {waited:?}");
