@@ -7,7 +7,7 @@
 //!
 //! A request counts in the window in which it arrives, and weighs in every window that it overlaps. The divisor is the
 //! time that really passed, not the nominal window. An event with a timestamp before the last one does not move the
-//! time, but it still counts. Requests that came through an activator count twice: in the total and as proxied.
+//! time, but it still counts.
 //!
 //! Areas are kept in whole nanoseconds, so that a day of a thousand concurrent requests loses nothing to rounding.
 
@@ -18,8 +18,9 @@ use common::time::Timestamp;
 pub struct RequestStats {
     last: Timestamp,
     elapsed_nanos: u64,
-    all: Tally,
-    proxied: Tally,
+    area_nanos: i128,
+    concurrency: i64,
+    count: u64,
 }
 
 /// Measurements of one window.
@@ -27,63 +28,41 @@ pub struct RequestStats {
 pub struct RequestReport {
     /// Mean number of requests in flight, weighted by time.
     pub average_concurrency: f64,
-    /// Part of the concurrency that came through an activator.
-    pub average_proxied_concurrency: f64,
     /// Number of requests that arrived.
     pub request_count: f64,
-    /// Number of these requests that came through an activator.
-    pub proxied_request_count: f64,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Tally {
-    concurrency: i64,
-    area_nanos: i128,
-    count: u64,
 }
 
 impl RequestStats {
     /// Creates counts with nothing in flight. The first window begins at `start`.
     pub fn new(start: Timestamp) -> Self {
-        Self { last: start, elapsed_nanos: 0, all: Tally::default(), proxied: Tally::default() }
+        Self { last: start, elapsed_nanos: 0, area_nanos: 0, concurrency: 0, count: 0 }
     }
 
     /// Records the arrival of a request.
     pub fn enter(&mut self, at: Timestamp) {
         self.advance(at);
-        self.all.enter();
+        self.concurrency += 1;
+        self.count += 1;
     }
 
     /// Records the end of a request.
     pub fn leave(&mut self, at: Timestamp) {
         self.advance(at);
-        self.all.leave();
-    }
-
-    /// Records the arrival of a request through an activator.
-    pub fn enter_proxied(&mut self, at: Timestamp) {
-        self.enter(at);
-        self.proxied.enter();
-    }
-
-    /// Records the end of a request that came through an activator.
-    pub fn leave_proxied(&mut self, at: Timestamp) {
-        self.leave(at);
-        self.proxied.leave();
+        self.concurrency -= 1;
     }
 
     /// Returns the number of requests in flight.
     pub fn concurrency(&self) -> i64 {
-        self.all.concurrency
+        self.concurrency
     }
 
     /// Ends the window and returns its measurements.
     pub fn report(&mut self, at: Timestamp) -> RequestReport {
         self.advance(at);
         let elapsed = std::mem::take(&mut self.elapsed_nanos);
-        let (average_concurrency, request_count) = self.all.report(elapsed);
-        let (average_proxied_concurrency, proxied_request_count) = self.proxied.report(elapsed);
-        RequestReport { average_concurrency, average_proxied_concurrency, request_count, proxied_request_count }
+        let area = std::mem::take(&mut self.area_nanos);
+        let average_concurrency = if elapsed == 0 { 0.0 } else { area as f64 / elapsed as f64 };
+        RequestReport { average_concurrency, request_count: std::mem::take(&mut self.count) as f64 }
     }
 
     fn advance(&mut self, at: Timestamp) {
@@ -92,31 +71,8 @@ impl RequestStats {
         }
         let gap = u64::try_from(at.saturating_since(self.last).as_nanos()).unwrap_or(u64::MAX);
         self.elapsed_nanos = self.elapsed_nanos.saturating_add(gap);
-        self.all.advance(gap);
-        self.proxied.advance(gap);
+        self.area_nanos += i128::from(self.concurrency) * i128::from(gap);
         self.last = at;
-    }
-}
-
-impl Tally {
-    fn enter(&mut self) {
-        self.concurrency += 1;
-        self.count += 1;
-    }
-
-    fn leave(&mut self) {
-        self.concurrency -= 1;
-    }
-
-    fn advance(&mut self, gap_nanos: u64) {
-        self.area_nanos += i128::from(self.concurrency) * i128::from(gap_nanos);
-    }
-
-    /// Ends the window and returns its average and count.
-    fn report(&mut self, elapsed_nanos: u64) -> (f64, f64) {
-        let area = std::mem::take(&mut self.area_nanos);
-        let average = if elapsed_nanos == 0 { 0.0 } else { area as f64 / elapsed_nanos as f64 };
-        (average, std::mem::take(&mut self.count) as f64)
     }
 }
 
@@ -130,8 +86,8 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    /// Plays events like `in 0`, `pout 500` (ms) and returns the four numbers of each `report`.
-    fn play(events: &str) -> Vec<[f64; 4]> {
+    /// Plays events like `in 0`, `pout 500` (ms) and returns average and count of each `report`.
+    fn play(events: &str) -> Vec<[f64; 2]> {
         let mut stats = RequestStats::new(ms(0));
         let mut reports = Vec::new();
         for event in events.split(", ") {
@@ -140,16 +96,9 @@ mod tests {
             match what {
                 "in" => stats.enter(at),
                 "out" => stats.leave(at),
-                "pin" => stats.enter_proxied(at),
-                "pout" => stats.leave_proxied(at),
                 "report" => {
                     let r = stats.report(at);
-                    reports.push([
-                        r.average_concurrency,
-                        r.average_proxied_concurrency,
-                        r.request_count,
-                        r.proxied_request_count,
-                    ]);
+                    reports.push([r.average_concurrency, r.request_count]);
                 }
                 other => panic!("unknown event {other}"),
             }
@@ -159,21 +108,19 @@ mod tests {
 
     #[test]
     fn worked_examples() {
-        let rows: &[(&str, &[[f64; 4]])] = &[
-            ("report 1000", &[[0.0, 0.0, 0.0, 0.0]]),
-            ("in 0, out 1000, report 1000", &[[1.0, 0.0, 1.0, 0.0]]),
-            ("in 0, out 1, report 1000", &[[0.001, 0.0, 1.0, 0.0]]),
-            ("in 0, out 3000, report 6000", &[[0.5, 0.0, 1.0, 0.0]]),
-            ("in 0, out 300, in 300, out 600, in 600, out 1000, report 1000", &[[1.0, 0.0, 3.0, 0.0]]),
-            ("in 0, in 100, out 600, out 1000, report 1000", &[[1.5, 0.0, 2.0, 0.0]]),
-            ("pin 0, pout 500, report 1000", &[[0.5, 0.5, 1.0, 1.0]]),
-            ("pin 0, in 0, pout 500, out 1000, report 1000", &[[1.5, 0.5, 2.0, 1.0]]),
+        let rows: &[(&str, &[[f64; 2]])] = &[
+            ("report 1000", &[[0.0, 0.0]]),
+            ("in 0, out 1000, report 1000", &[[1.0, 1.0]]),
+            ("in 0, out 1, report 1000", &[[0.001, 1.0]]),
+            ("in 0, out 3000, report 6000", &[[0.5, 1.0]]),
+            ("in 0, out 300, in 300, out 600, in 600, out 1000, report 1000", &[[1.0, 3.0]]),
+            ("in 0, in 100, out 600, out 1000, report 1000", &[[1.5, 2.0]]),
             (
                 "in 0, report 1000, report 2000, report 3000, out 3500, report 4000",
-                &[[1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.5, 0.0, 0.0, 0.0]],
+                &[[1.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.5, 0.0]],
             ),
-            ("in 500, in 499, out 1000, out 999, report 1000", &[[1.0, 0.0, 2.0, 0.0]]),
-            ("in 0, report 0, out 10, report 10", &[[0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0]]),
+            ("in 500, in 499, out 1000, out 999, report 1000", &[[1.0, 2.0]]),
+            ("in 0, report 0, out 10, report 10", &[[0.0, 1.0], [1.0, 0.0]]),
         ];
         for (events, expected) in rows {
             assert_eq!(play(events), *expected, "{events}");
