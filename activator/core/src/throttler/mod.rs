@@ -57,7 +57,7 @@ use std::sync::{Arc, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-pub use self::permit::{Acquire, Admitted, Permit};
+pub use self::permit::{Acquire, Admitted, Handle, Permit};
 use self::pod::{PodTracker, Slot};
 pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
@@ -178,7 +178,7 @@ impl Throttler {
 
     /// Waits for a permit, in order of arrival.
     pub fn acquire(&self) -> Acquire {
-        Acquire::new(Arc::clone(&self.inner))
+        Acquire::new(Handle(Arc::clone(&self.inner)))
     }
 
     /// Sets the destinations.

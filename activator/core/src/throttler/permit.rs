@@ -1,27 +1,22 @@
 //! Steps of a request through the throttler: it waits for a permit, is admitted, and picks a pod. Each step is a value
 //! that releases its resources on drop.
 
-use std::future::Future;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use rand::Rng;
 
 use super::pod::{PodTracker, Slot};
 use super::{Inner, Targets};
-use crate::breaker::{self, AdmissionError, Breaker};
+use crate::breaker::{self, Breaker};
 use crate::destination::Destination;
 
-/// Wait for a permit. Cancel safe: see [`breaker::Acquire`].
-#[derive(Debug)]
-pub struct Acquire(breaker::Acquire<Handle>);
+/// Wait for a permit.
+pub type Acquire = breaker::Acquire<Handle>;
 
-/// Permit of the breaker without a pod. Released on drop.
-#[derive(Debug)]
-pub struct Admitted(breaker::Permit<Handle>);
+/// Permit of the breaker without a pod.
+pub type Admitted = breaker::Permit<Handle>;
 
 /// Permit and pod. Drop releases both, the pod first, so that a request woken by the permit finds the slot.
 #[derive(Debug)]
@@ -30,31 +25,15 @@ pub struct Permit {
     admitted: Admitted,
 }
 
-/// Owned handle of the breaker.
+/// Owned handle of a throttler's breaker.
 #[derive(Debug)]
-struct Handle(Arc<Inner>);
+pub struct Handle(pub(super) Arc<Inner>);
 
 impl Deref for Handle {
     type Target = Breaker;
 
     fn deref(&self) -> &Breaker {
         &self.0.breaker
-    }
-}
-
-// === impl Acquire ===
-
-impl Acquire {
-    pub(super) fn new(inner: Arc<Inner>) -> Self {
-        Self(breaker::Acquire::new(Handle(inner)))
-    }
-}
-
-impl Future for Acquire {
-    type Output = Result<Admitted, AdmissionError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(context).map_ok(Admitted)
     }
 }
 
@@ -71,7 +50,7 @@ impl Admitted {
 
     /// Chooses a pod. If `client` is given, prefers the pod assigned to that client.
     pub fn pick_for<R: Rng + ?Sized>(self, client: Option<IpAddr>, rng: &mut R) -> Result<Permit, Self> {
-        let inner = &self.0.handle().0;
+        let inner = &self.handle().0;
         for _ in 0..Self::SCANS {
             let snapshot = inner.snapshot.load();
             let slot = match &snapshot.targets {
@@ -90,11 +69,6 @@ impl Admitted {
             }
         }
         Err(self)
-    }
-
-    /// Returns to the head of the queue.
-    pub fn requeue(self) -> Acquire {
-        Acquire(self.0.requeue())
     }
 }
 
@@ -125,7 +99,7 @@ impl Permit {
     /// Like [`Permit::prefer_another`], but moves only to a pod that `suits`.
     #[must_use = "dropping it gives up the place"]
     pub fn prefer_another_that<R: Rng + ?Sized>(mut self, suits: impl Fn(&Destination) -> bool, rng: &mut R) -> Self {
-        let inner = &self.admitted.0.handle().0;
+        let inner = &self.admitted.handle().0;
         let snapshot = inner.snapshot.load();
         if let Targets::Pods(pods) = &snapshot.targets {
             let is_other = |pod: &Arc<PodTracker>| !Arc::ptr_eq(pod, &self.slot.pod) && suits(&pod.destination);
