@@ -2,7 +2,6 @@
 
 use super::*;
 use activator_core::breaker::Capacity;
-use activator_core::throttler::ContainerConcurrency;
 use activator_core::{Destination, Destinations};
 
 /// Returns an activator at 127.0.0.1 with one listed sibling at 127.0.0.9 that does not listen.
@@ -23,7 +22,7 @@ pub(super) fn beside_another() -> Arc<Holders> {
 
 /// Returns the throttler of a workload with a limit and a pod.
 pub(super) fn throttler() -> Throttler {
-    let throttler = Throttler::new(ContainerConcurrency::from_number(1), 10);
+    let throttler = Throttler::new(1, 10);
     throttler.update(Destinations::Pods(vec![Destination::from(SocketAddr::from(([10, 0, 0, 1], 8012)))]));
     throttler
 }

@@ -16,7 +16,7 @@ use crate::registry::probe_inbox::Handle;
 use activator_core::Destination;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
-use activator_core::throttler::{ContainerConcurrency, Throttler};
+use activator_core::throttler::Throttler;
 use activator_net::{PodObserver, Share};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use common::RevisionKey;
@@ -140,7 +140,7 @@ impl Revision {
         wakes: Arc<Wakes>,
         holders: Option<Arc<Holders>>,
     ) -> Arc<Self> {
-        let concurrency = ContainerConcurrency::from_number(spec.backend.container_concurrency);
+        let concurrency = spec.backend.container_concurrency;
         let revision = Arc::new(Self {
             key: spec.key.clone(),
             number: share_number(&spec.key),
@@ -176,7 +176,7 @@ impl Revision {
             let following = |said| Arc::new(Answers::new(said).following(former.as_deref()));
             self.answers.store(spec.answers.as_deref().map(following));
         }
-        self.throttler.set_concurrency(ContainerConcurrency::from_number(spec.backend.container_concurrency));
+        self.throttler.set_concurrency(spec.backend.container_concurrency);
         self.throttler.set_max_held(spec.backend.max_held);
         self.keep_limit(spec.backend.container_concurrency, fresh);
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });

@@ -121,7 +121,7 @@ async fn the_first_request_finds_what_was_told_while_it_slept() {
     let revision = asked_for(&registry);
     assert!(Arc::ptr_eq(&revision, &asked_for(&registry)) && metrics().contains("app"));
     assert!(Arc::ptr_eq(&revision, &registry.by_host("app.ns", [127, 0, 0, 1].into()).expect("known")));
-    revision.throttler.set_concurrency(activator_core::throttler::ContainerConcurrency::from_number(1));
+    revision.throttler.set_concurrency(1);
     let destinations = ["10.1.0.1:80", "10.1.0.2:80"].map(|address| address.parse().expect("an address"));
     revision.throttler.update(activator_core::Destinations::Pods(destinations.to_vec()));
     assert_eq!(registry.load("ns", "app").map(|load| load.capacity), Some(Capacity::Limited(1)), "half of two pods");

@@ -12,7 +12,7 @@ use crate::simulation::Simulation;
 use activator_core::accounting::{InFlight, RevisionStats};
 use activator_core::destination::{Destination, Destinations};
 use activator_core::own_index::own_index;
-use activator_core::throttler::{Acquire, Admitted, ContainerConcurrency, Permit, Throttler};
+use activator_core::throttler::{Acquire, Admitted, Permit, Throttler};
 use common::stat::{Stat, WireStatMessage};
 use common::time::Timestamp;
 use rand::RngExt;
@@ -82,7 +82,7 @@ impl Activator {
             let clock = clock.clone();
             Front {
                 stats: RevisionStats::new(Arc::new(move || Timestamp::from_nanos(clock.load(Ordering::Relaxed)))),
-                throttler: Throttler::new(ContainerConcurrency::from_number(revision.concurrency), HELD_MAX),
+                throttler: Throttler::new(revision.concurrency, HELD_MAX),
             }
         };
         Self {

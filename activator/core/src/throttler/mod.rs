@@ -59,7 +59,6 @@ use parking_lot::Mutex;
 
 pub use self::permit::{Acquire, Admitted, Handle, Permit};
 use self::pod::{PodTracker, Slot};
-pub use self::policy::ContainerConcurrency;
 use self::policy::Policy;
 pub use self::subset::{CapacityInputs, UNLIMITED_PLACES, assign, capacity};
 use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
@@ -111,7 +110,8 @@ enum Targets {
 /// State that snapshots are built from. Changed under its lock, one change at a time.
 #[derive(Debug)]
 struct ThrottlerState {
-    concurrency: ContainerConcurrency,
+    /// Number of requests that a pod may run at once; 0 means no limit.
+    concurrency: u32,
     activators: Activators,
     listed: Destinations,
     failed: BTreeSet<Destination>,
@@ -153,10 +153,11 @@ pub struct PodLoad {
 // === impl Throttler ===
 
 impl Throttler {
-    /// Creates a throttler without pods: every request waits, at most `max_held` at once.
-    pub fn new(concurrency: ContainerConcurrency, max_held: u32) -> Self {
+    /// Creates a throttler without pods: every request waits, at most `max_held` at once. A pod may run `concurrency`
+    /// requests at once; 0 means no limit.
+    pub fn new(concurrency: u32, max_held: u32) -> Self {
         let targets = Targets::Pods(Vec::new());
-        let snapshot = Snapshot { policy: Policy::for_concurrency(concurrency), targets, is_cold: None };
+        let snapshot = Snapshot { policy: Policy::for_concurrency(concurrency, false), targets, is_cold: None };
         let inner = |inner: &Weak<Inner>| Inner {
             breaker: Breaker::new(Capacity::CLOSED, max_held),
             snapshot: ArcSwap::from_pointee(snapshot),
@@ -200,8 +201,9 @@ impl Throttler {
         self.inner.change(|state| state.activators = activators);
     }
 
-    /// Sets the number of requests that a pod may run at once. Running requests are not interrupted.
-    pub fn set_concurrency(&self, concurrency: ContainerConcurrency) {
+    /// Sets the number of requests that a pod may run at once; 0 means no limit. Running requests are not
+    /// interrupted.
+    pub fn set_concurrency(&self, concurrency: u32) {
         self.inner.change(|state| state.concurrency = concurrency);
     }
 
@@ -375,30 +377,24 @@ impl ThrottlerState {
     /// Returns the pods to pick from, and forgets pods that are no longer referenced.
     fn snapshot(&mut self) -> Snapshot {
         self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
-        let lots = match self.concurrency {
-            ContainerConcurrency::Limited(_) => self.held.as_ref().map(|held| held.lots),
-            ContainerConcurrency::Unlimited => None,
-        };
+        let lots = self.held.as_ref().filter(|_| self.concurrency > 0).map(|held| held.lots);
         let mut is_cold = None;
         let targets = match &self.listed {
             Destinations::ClusterIp { destination, .. } => {
                 Targets::ClusterIp(known(&mut self.known, &self.inner, destination))
             }
             Destinations::Pods(pods) => {
-                let share = match self.concurrency {
-                    ContainerConcurrency::Limited(_) if lots.is_none() => assign(pods.len(), self.activators),
-                    _ => assign(pods.len(), Activators::Unknown),
-                };
-                let usable = share.map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
+                let is_divided = self.concurrency > 0 && lots.is_none();
+                let activators = if is_divided { self.activators } else { Activators::Unknown };
+                let usable =
+                    assign(pods.len(), activators).map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
                 let usable: Vec<&Destination> = usable.collect();
                 is_cold = lots.map(|_| usable.is_empty());
                 let own = usable.into_iter().filter(|pod| lots.is_none_or(|lots| lots.contains(Lots::of_pod(pod))));
                 Targets::Pods(own.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
             }
         };
-        let policy =
-            if lots.is_some() { Policy::in_turn(self.concurrency) } else { Policy::for_concurrency(self.concurrency) };
-        Snapshot { policy, targets, is_cold }
+        Snapshot { policy: Policy::for_concurrency(self.concurrency, lots.is_some()), targets, is_cold }
     }
 
     /// Marks each known pod as used or retired.
@@ -430,15 +426,15 @@ impl ThrottlerState {
             (Targets::ClusterIp(_), Destinations::Pods(_)) => return Capacity::CLOSED,
         };
         let places = capacity(CapacityInputs {
-            container_concurrency: self.concurrency.to_number(),
+            container_concurrency: self.concurrency,
             backends: i64::try_from(backends).unwrap_or(UNLIMITED_PLACES),
             assigned: u32::try_from(assigned).unwrap_or(u32::MAX),
             activators: self.activators.count().unwrap_or(0),
         });
         match (self.concurrency, u32::try_from(places)) {
             (_, Err(_) | Ok(0)) => Capacity::CLOSED,
-            (ContainerConcurrency::Unlimited, Ok(_)) => Capacity::Unlimited,
-            (ContainerConcurrency::Limited(_), Ok(places)) => Capacity::Limited(places),
+            (0, Ok(_)) => Capacity::Unlimited,
+            (_, Ok(places)) => Capacity::Limited(places),
         }
     }
 }

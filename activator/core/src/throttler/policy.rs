@@ -18,37 +18,12 @@
 use std::cmp::Reverse;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rand::{Rng, RngExt};
 
 use super::pod::{PodTracker, Slot};
-
-/// Number of requests that one pod may run at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ContainerConcurrency {
-    /// No limit.
-    Unlimited,
-    /// This many requests.
-    Limited(NonZeroU32),
-}
-
-impl ContainerConcurrency {
-    /// Converts the number of the field, where 0 means no limit.
-    pub fn from_number(n: u32) -> Self {
-        NonZeroU32::new(n).map_or(Self::Unlimited, Self::Limited)
-    }
-
-    /// Converts back to the number.
-    pub fn to_number(self) -> u32 {
-        match self {
-            Self::Unlimited => 0,
-            Self::Limited(n) => n.get(),
-        }
-    }
-}
 
 /// Load-balancing policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,21 +37,12 @@ pub(super) enum Policy {
 const FIRST_AVAILABLE_MAX: u32 = 3;
 
 impl Policy {
-    pub(super) fn for_concurrency(concurrency: ContainerConcurrency) -> Self {
+    /// Returns the policy for a container concurrency. With `is_shared`, several activators enforce the limit together.
+    pub(super) fn for_concurrency(concurrency: u32, is_shared: bool) -> Self {
         match concurrency {
-            ContainerConcurrency::Unlimited => Self::ChoiceOfTwo,
-            ContainerConcurrency::Limited(limit) if limit.get() <= FIRST_AVAILABLE_MAX => {
-                Self::FirstAvailable { limit: limit.get() }
-            }
-            ContainerConcurrency::Limited(limit) => Self::RoundRobin { limit: limit.get() },
-        }
-    }
-
-    /// Returns the policy for activators that enforce one limit together: round robin under every limit.
-    pub(super) fn in_turn(concurrency: ContainerConcurrency) -> Self {
-        match concurrency {
-            ContainerConcurrency::Unlimited => Self::ChoiceOfTwo,
-            ContainerConcurrency::Limited(limit) => Self::RoundRobin { limit: limit.get() },
+            0 => Self::ChoiceOfTwo,
+            limit if limit <= FIRST_AVAILABLE_MAX && !is_shared => Self::FirstAvailable { limit },
+            limit => Self::RoundRobin { limit },
         }
     }
 
@@ -176,7 +142,7 @@ mod tests {
 
     impl Picker {
         fn new(container_concurrency: u32, n: u8) -> Self {
-            let policy = Policy::for_concurrency(ContainerConcurrency::from_number(container_concurrency));
+            let policy = Policy::for_concurrency(container_concurrency, false);
             let rng = SmallRng::seed_from_u64(1);
             Self { policy, cursor: AtomicUsize::new(0), rng, all: pods(n), held: Vec::new() }
         }

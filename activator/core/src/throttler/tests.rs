@@ -22,7 +22,7 @@ fn pods(ns: impl IntoIterator<Item = u8>) -> Destinations {
 }
 
 fn throttler(container_concurrency: u32, ns: impl IntoIterator<Item = u8>) -> Throttler {
-    let throttler = Throttler::new(ContainerConcurrency::from_number(container_concurrency), 100);
+    let throttler = Throttler::new(container_concurrency, 100);
     throttler.update(pods(ns));
     throttler
 }
@@ -99,7 +99,7 @@ fn a_request_admitted_just_before_its_pods_vanished_waits_at_the_head() {
         let mut later = wait(&throttler);
         let admitted = admitted.pick(&mut rng()).expect_err("nowhere to go");
         let mut back = Task::new(admitted.requeue()).waiting();
-        throttler.set_concurrency(ContainerConcurrency::from_number(1));
+        throttler.set_concurrency(1);
         throttler.update(pods([2]));
         assert!(!later.is_woken(), "it came later");
         let permit = pick(back.woken().expect("room"));
@@ -266,7 +266,7 @@ fn activators_divide_the_pods() {
     throttler.set_activators(Activators::Known { index: 0, count: 1 });
     drop(second.woken().expect("alone, so all pods"));
     throttler.set_activators(Activators::Known { index: 1, count: 2 });
-    throttler.set_concurrency(ContainerConcurrency::Unlimited);
+    throttler.set_concurrency(0);
     let usable = throttler.pods().iter().filter(|pod| pod.usable).count();
     assert_eq!(usable, 3, "without a limit every activator uses all pods");
 }
@@ -283,7 +283,7 @@ fn behind_a_cluster_ip_the_ready_pods_are_the_capacity() {
     assert!(!throttler.mark_failed(permit.destination()), "there is nothing else");
     throttler.update(cluster_ip(0));
     assert_eq!(capacity_of(&throttler), Capacity::CLOSED);
-    throttler.set_concurrency(ContainerConcurrency::Unlimited);
+    throttler.set_concurrency(0);
     throttler.update(cluster_ip(1));
     assert_eq!(capacity_of(&throttler), Capacity::Unlimited);
 }
@@ -293,9 +293,9 @@ fn a_changed_concurrency_applies_to_requests_that_wait() {
     let throttler = throttler(1, [1]);
     let _one = run(&throttler);
     let mut waits = wait(&throttler);
-    throttler.set_concurrency(ContainerConcurrency::from_number(2));
+    throttler.set_concurrency(2);
     let _two = pick(waits.woken().expect("a second slot on the pod"));
-    throttler.set_concurrency(ContainerConcurrency::from_number(1));
+    throttler.set_concurrency(1);
     let _three_waits = wait(&throttler);
 }
 
@@ -387,7 +387,7 @@ fn apply(throttler: &Throttler, requests: &mut Requests, op: Op, rng: &mut Small
             let permit = permit.prefer_another(rng);
             let more = |pod: &&PodLoad| pod.destination == *permit.destination() && *permit.destination() != before;
             if let (Some(pod), limit @ 1..) =
-                (throttler.pods().iter().find(more), throttler.inner.state.lock().concurrency.to_number())
+                (throttler.pods().iter().find(more), throttler.inner.state.lock().concurrency)
             {
                 assert!(pod.in_flight <= limit, "moved to a full pod: {pod:?}");
             }
@@ -405,7 +405,7 @@ fn apply(throttler: &Throttler, requests: &mut Requests, op: Op, rng: &mut Small
         Op::Pods(ns) => throttler.update(pods(ns)),
         Op::Fail(n) => drop(throttler.mark_failed(&at(n))),
         Op::Restore(n) => drop(throttler.restore(&at(n))),
-        Op::Concurrency(n) => throttler.set_concurrency(ContainerConcurrency::from_number(n)),
+        Op::Concurrency(n) => throttler.set_concurrency(n),
         Op::Activators(known) => throttler
             .set_activators(known.map_or(Activators::Unknown, |(index, count)| Activators::Known { index, count })),
     }
@@ -416,7 +416,7 @@ proptest! {
     /// behind.
     #[test]
     fn a_place_means_a_pod(ops in prop::collection::vec(any_op(), 1..150)) {
-        let throttler = Throttler::new(ContainerConcurrency::from_number(1), 1000);
+        let throttler = Throttler::new(1, 1000);
         let (mut requests, mut rng) = (Requests::default(), rng());
         for op in ops {
             apply(&throttler, &mut requests, op, &mut rng);
@@ -430,7 +430,7 @@ proptest! {
         let load = throttler.load();
         prop_assert_eq!((load.in_flight, load.queued), (0, 0));
         throttler.set_activators(Activators::Unknown);
-        throttler.set_concurrency(ContainerConcurrency::from_number(3));
+        throttler.set_concurrency(3);
         throttler.update(Destinations::NONE);
         throttler.update(pods([1, 2]));
         prop_assert_eq!(throttler.load().capacity, Capacity::Limited(6), "no capacity is left over");

@@ -3,7 +3,7 @@
 use activator_core::breaker::Capacity;
 use activator_core::destination::{Destination, Destinations};
 use activator_core::own_index::{Activators, own_index};
-use activator_core::throttler::{CapacityInputs, ContainerConcurrency, Permit, Throttler, assign, capacity};
+use activator_core::throttler::{CapacityInputs, Permit, Throttler, assign, capacity};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::future::Future;
@@ -138,7 +138,7 @@ fn at(n: u8) -> Destination {
 }
 
 fn throttler(concurrency: u32, pods: u8) -> Throttler {
-    let throttler = Throttler::new(ContainerConcurrency::from_number(concurrency), 100);
+    let throttler = Throttler::new(concurrency, 100);
     throttler.update(Destinations::Pods((1..=pods).map(at).collect()));
     throttler
 }

@@ -12,7 +12,7 @@ use super::interleaved::ratio;
 use crate::report::{Figures, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use activator_core::breaker::{Breaker, Capacity};
-use activator_core::throttler::{ContainerConcurrency, Throttler};
+use activator_core::throttler::Throttler;
 use activator_core::{Destination, Destinations};
 use futures::FutureExt;
 use rand::SeedableRng;
@@ -66,7 +66,7 @@ fn run(settings: &Settings) -> Figures {
     figures.beside("two bare atomics", series(settings, 1, &atomics));
     figures.beside("the same on two cores", series(settings, 2, &atomics));
     for (name, concurrency) in [("no limit", 0), ("concurrency 1", 1), ("concurrency 100", 100)] {
-        let throttler = Throttler::new(ContainerConcurrency::from_number(concurrency), 10);
+        let throttler = Throttler::new(concurrency, 10);
         let pods = (1..=4).map(|n| Destination::from(std::net::SocketAddr::from(([10, 0, 0, n], 80)))).collect();
         throttler.update(Destinations::Pods(pods));
         let request = || {
