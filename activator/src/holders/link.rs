@@ -197,7 +197,7 @@ impl Link {
     /// Applies a message. Returns false if the limit is not shared, so the message had no effect.
     pub(super) fn receive(&self, from: &Peer, message: Message) -> bool {
         let mut state = self.state.lock();
-        self.handle(&mut state, Input::Received { from: from.clone(), message });
+        self.handle(&mut state, Input::Received { from: *from, message });
         state.holding.is_some()
     }
 

@@ -100,17 +100,16 @@ impl Membership {
     }
 
     pub(super) fn set_activators(&mut self, activators: &Activators) {
-        let name = |address: &SocketAddr| Peer::from(address.ip().to_string().as_str());
         let ready = activators.all.iter().filter(|(_, ready)| *ready);
-        self.siblings.listed = ready.map(|(address, _)| name(address)).collect();
-        self.endpoints = activators.all.iter().map(|(address, _)| (name(address), *address)).collect();
-        self.siblings.known = self.endpoints.keys().cloned().collect();
+        self.siblings.listed = ready.map(|(address, _)| address.ip()).collect();
+        self.endpoints = activators.all.iter().map(|(address, _)| (address.ip(), *address)).collect();
+        self.siblings.known = self.endpoints.keys().copied().collect();
         self.siblings.shows_leaving = activators.shows_leaving;
         let (known, sessions) = (&self.siblings.known, &self.sessions);
         self.siblings.contacts.retain(|peer, _| known.contains(peer) || sessions.contains_key(peer));
         self.pauses.retain(|peer, _| known.contains(peer));
         if self.decider.is_none() {
-            self.decider = Some(SharingDecider::new(self.me.clone(), now()));
+            self.decider = Some(SharingDecider::new(self.me, now()));
         }
     }
 
@@ -123,7 +122,7 @@ impl Membership {
     pub(super) fn answered(&mut self, peer: &Peer, foreign: bool) {
         if !self.sessions.contains_key(peer) && self.siblings.known.contains(peer) {
             let contact = if foreign { Contact::Foreign } else { Contact::Unknown };
-            self.siblings.contacts.insert(peer.clone(), contact);
+            self.siblings.contacts.insert(*peer, contact);
         }
     }
 
@@ -131,7 +130,7 @@ impl Membership {
     pub(super) fn opened(&mut self, shared: &Arc<Holders>, session: &Arc<Session>) -> bool {
         if let Some(former) = self.sessions.get(&session.peer).cloned() {
             // The connection dialled by the lower address stays; of two from the same side, the newer one stays.
-            let by_lower = |session: &Session| session.dialled == (self.me < session.peer);
+            let by_lower = |session: &Session| session.dialled == is_lower(&self.me, &session.peer);
             if by_lower(&former) && !by_lower(session) {
                 return false;
             }
@@ -139,10 +138,10 @@ impl Membership {
             self.ended(shared, &former);
         }
         let peer = &session.peer;
-        self.sessions.insert(peer.clone(), session.clone());
+        self.sessions.insert(*peer, session.clone());
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.connected(peer, now()));
-        self.siblings.contacts.insert(peer.clone(), Contact::Session(SharingReport::default()));
+        self.siblings.contacts.insert(*peer, Contact::Session(SharingReport::default()));
         session.send_report(self.told);
         true
     }
@@ -150,7 +149,7 @@ impl Membership {
     /// Records the standing that a sibling reported.
     pub(super) fn record_report(&mut self, session: &Arc<Session>, report: SharingReport) {
         if self.is_present(session) {
-            self.siblings.contacts.insert(session.peer.clone(), Contact::Session(report));
+            self.siblings.contacts.insert(session.peer, Contact::Session(report));
         }
     }
 
@@ -167,15 +166,15 @@ impl Membership {
         let peer = &session.peer;
         match now().saturating_duration_since(session.began) >= dialling::LASTS {
             true => _ = self.pauses.remove(peer),
-            false => _ = self.pauses.insert(peer.clone(), dialling::longer(self.pauses.get(peer).copied())),
+            false => _ = self.pauses.insert(*peer, dialling::longer(self.pauses.get(peer).copied())),
         }
         self.sessions.remove(peer);
-        self.parted.insert(peer.clone(), now());
+        self.parted.insert(*peer, now());
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.disconnected(peer));
         self.siblings.contacts.remove(peer);
         if self.connected.remove(peer) {
-            shared.tell_all(&Input::Disconnected(peer.clone()));
+            shared.tell_all(&Input::Disconnected(*peer));
         }
     }
 
@@ -188,7 +187,7 @@ impl Membership {
         let after = decider.judge(&self.siblings, held_alone, now);
         let report = decider.report(&self.siblings, now);
         if before != after {
-            let foreign: Vec<&str> = decider.foreign(&self.siblings, now).map(Peer::as_str).collect();
+            let foreign: Vec<String> = decider.foreign(&self.siblings, now).map(Peer::to_string).collect();
             let siblings = self.siblings.listed.iter().filter(|peer| **peer != self.me).count();
             tracing::info!(?before, standing = ?after, siblings, ?foreign, "use of pods with a hard limit");
             self.standing = after;
@@ -217,8 +216,8 @@ impl Membership {
             let is_dead = silent_for >= DEAD_AFTER && !sessions.contains_key(peer);
             // Repeated, because a request that is cut returns to the sibling until its link considers the holder dead,
             // too.
-            if is_dead && let Ok(address) = peer.as_str().parse() {
-                let pools = shared.parts.pools.clone();
+            if is_dead {
+                let (pools, address) = (shared.parts.pools.clone(), *peer);
                 shared.parts.runtime.spawn(async move { pools.cut(address) });
             }
             silent_for < DEAD_AFTER * 4 && !sessions.contains_key(peer)
@@ -273,8 +272,8 @@ impl Membership {
         for (peer, session) in &self.sessions {
             let shares =
                 matches!(self.siblings.contacts.get(peer), Some(Contact::Session(SharingReport { shares: true, .. })));
-            if shares && self.connected.insert(peer.clone()) {
-                shared.tell_all(&Input::Connected(peer.clone()));
+            if shares && self.connected.insert(*peer) {
+                shared.tell_all(&Input::Connected(*peer));
                 session.connect();
             }
         }
@@ -294,7 +293,7 @@ impl Membership {
             match before {
                 // The pods belong to this activator until siblings claim them.
                 Before::Alone(since) => {
-                    tell(Input::Members([self.me.clone()].into()), since);
+                    tell(Input::Members([self.me].into()), since);
                     tell(pods, since);
                     tell(Input::Tick, now());
                 }
@@ -308,14 +307,13 @@ impl Membership {
         }
         if is_shared {
             link.tell(Input::Members(self.members.clone()));
-            self.connected.iter().for_each(|peer| link.tell(Input::Connected(peer.clone())));
+            self.connected.iter().for_each(|peer| link.tell(Input::Connected(*peer)));
         }
     }
 
     /// Returns the address at which a sibling accepts relayed requests.
-    pub(super) fn relays_to(&self, peer: &Peer, port: u16) -> Option<SocketAddr> {
-        let listed = self.endpoints.get(peer).copied();
-        listed.or_else(|| Some(SocketAddr::new(peer.as_str().parse().ok()?, port)))
+    pub(super) fn relays_to(&self, peer: &Peer, port: u16) -> SocketAddr {
+        self.endpoints.get(peer).copied().unwrap_or(SocketAddr::new(*peer, port))
     }
 
     /// Dials exactly the listed siblings without a session.
@@ -335,10 +333,10 @@ impl Membership {
         let missing: Vec<_> = self.endpoints.iter().filter(|(peer, _)| wanted(peer)).collect();
         for (peer, address) in missing {
             if !self.dialling.contains_key(peer) {
-                let at_once = self.me < *peer || !self.members.contains(&self.me);
+                let at_once = is_lower(&self.me, peer) || !self.members.contains(&self.me);
                 let pause = self.pauses.get(peer).copied();
-                let task = dialling::run(Arc::clone(shared), peer.clone(), *address, at_once, pause);
-                self.dialling.insert(peer.clone(), shared.parts.runtime.spawn(task).abort_handle());
+                let task = dialling::run(Arc::clone(shared), *peer, *address, at_once, pause);
+                self.dialling.insert(*peer, shared.parts.runtime.spawn(task).abort_handle());
             }
         }
     }
@@ -362,6 +360,12 @@ impl Membership {
     fn has_lost_all(&self) -> bool {
         self.sessions.is_empty() && self.siblings.listed.iter().any(|peer| *peer != self.me)
     }
+}
+
+/// Reports whether an activator dials another one at once. Both must agree, so addresses are compared as text by every
+/// version.
+fn is_lower(me: &Peer, peer: &Peer) -> bool {
+    me.to_string() < peer.to_string()
 }
 
 /// Detects that this activator reaches neither siblings nor the API server.

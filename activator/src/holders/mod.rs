@@ -120,7 +120,7 @@ pub(crate) struct Holders {
 impl Holders {
     /// Starts with no known activator and divided pods. Runs until shutdown.
     pub(crate) fn start(parts: Parts) -> Arc<Self> {
-        let (epoch, me) = (now(), Peer::from(parts.address.to_string().as_str()));
+        let (epoch, me) = (now(), parts.address);
         let numbers = Clock::system().now().as_nanos() / 1000;
         let (runtime, shutdown) = (parts.runtime.clone(), parts.shutdown.clone());
         let holders = Arc::new(Self {
@@ -129,7 +129,7 @@ impl Holders {
             sessions: ArcSwap::default(),
             key: format!("{:032x}", rand::random::<u128>()),
             links: DashMap::default(),
-            membership: Mutex::new(Membership::new(me.clone(), epoch)),
+            membership: Mutex::new(Membership::new(me, epoch)),
             ended: Mutex::default(),
             changed_notify: Notify::new(),
             me,
@@ -183,8 +183,7 @@ impl Holders {
 
     /// Returns true if another activator has this address.
     pub(crate) fn knows(&self, address: IpAddr) -> bool {
-        let peer = Peer::from(address.to_canonical().to_string().as_str());
-        self.membership.lock().knows(&peer)
+        self.membership.lock().knows(&address.to_canonical())
     }
 
     /// Returns the current use of pods with a hard limit.
@@ -225,7 +224,7 @@ impl Holders {
     fn holding(&self, key: &RevisionKey, empty_since: Option<Instant>) -> Holding {
         let since_epoch = now().saturating_duration_since(self.epoch).as_micros();
         let numbers = self.numbers.saturating_add(u64::try_from(since_epoch).unwrap_or_default());
-        Holding::new(self.me.clone(), key.as_str(), numbers, empty_since, now())
+        Holding::new(self.me, key.as_str(), numbers, empty_since, now())
     }
 
     /// Records that a request ended on a pod that is not held here. The pod's holder is informed soon.

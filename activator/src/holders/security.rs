@@ -15,7 +15,6 @@ use common_runtime::credential::TokenFile;
 use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{TlsAcceptor, Trust};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -66,8 +65,7 @@ impl Security {
     /// Checks that the side that dialled from `peer` is an activator.
     pub(super) async fn prove(&self, peer: &Peer, token: Option<String>) -> anyhow::Result<()> {
         let Some(gate) = &self.demand else { return Ok(()) };
-        let from = peer.as_str().parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        match gate.admit(token.as_deref(), false, from).await? {
+        match gate.admit(token.as_deref(), false, *peer).await? {
             admission::Peer::Activator(_) => Ok(()),
             admission::Peer::Autoscaler => anyhow::bail!("its token belongs to an autoscaler"),
         }
@@ -116,7 +114,7 @@ mod tests {
     async fn an_activators_token_is_good_and_no_other() {
         let security = security();
         let prove = async |token: Option<&str>| {
-            let said = security.prove(&Peer::from("10.1.0.1"), token.map(str::to_owned)).await;
+            let said = security.prove(&Peer::from([10, 1, 0, 1]), token.map(str::to_owned)).await;
             said.map_err(|error| error.to_string())
         };
         assert_eq!(prove(Some("activator")).await, Ok(()));

@@ -125,7 +125,7 @@ pub(super) async fn open(shared: &Arc<Holders>, io: Duplex, peer: &Peer) -> anyh
     let token = security.token().await?;
     step(frames.send(hello(shared, token))).await?;
     let (_, key) = hello_of(&mut frames, peer).await?;
-    begin(shared, frames, peer.clone(), true, &key)
+    begin(shared, frames, *peer, true, &key)
 }
 
 /// Answers a request that asks for a session.
@@ -135,7 +135,7 @@ pub(super) fn answer<B, R: Default>(
     from: SocketAddr,
 ) -> Option<Response<R>> {
     let (mut response, upgraded) = accept(request, PROTOCOL)?;
-    let peer = Peer::from(from.ip().to_canonical().to_string().as_str());
+    let peer = from.ip().to_canonical();
     response.headers_mut().insert(PROTOCOL, HeaderValue::from(VERSION));
     if !shared.membership.lock().knows(&peer) {
         tracing::debug!(%peer, "session refused: the address belongs to no activator");
@@ -164,7 +164,7 @@ async fn accepted(
     let (token, key) = hello_of(&mut frames, peer).await?;
     security.prove(peer, token).await?;
     step(frames.send(hello(shared, None))).await?;
-    begin(shared, frames, peer.clone(), false, &key)
+    begin(shared, frames, *peer, false, &key)
 }
 
 /// Reads the hello of the expected peer and returns its token and key.
@@ -175,13 +175,12 @@ async fn hello_of(frames: &mut Frames, peer: &Peer) -> anyhow::Result<(Option<St
         version == VERSION,
         "the other activator uses version {version} of the protocol, this one version {VERSION}"
     );
-    ensure!(from == peer.as_str(), "activator {from} answers at the address of activator {peer}");
+    ensure!(from == peer.to_string(), "activator {from} answers at the address of activator {peer}");
     Ok((token, key))
 }
 
 fn begin(shared: &Arc<Holders>, frames: Frames, peer: Peer, dialled: bool, key: &str) -> anyhow::Result<()> {
     let relays_to = shared.membership.lock().relays_to(&peer, shared.parts.port);
-    let relays_to = relays_to.with_context(|| format!("{peer} is not an IP address"))?;
     let (session, outgoing) = Session::new(peer, dialled, relays_to, key);
     if !shared.with_membership(|membership, _| membership.opened(shared, &session)) {
         bail!("there is another session with activator {}", session.peer);
@@ -278,7 +277,7 @@ mod tests {
     use activator_core::holders::sharing_mode::SharingMode;
 
     fn session() -> (Arc<Session>, mpsc::Receiver<Frame>) {
-        Session::new(Peer::from("127.0.0.9"), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
+        Session::new(Peer::from([127, 0, 0, 9]), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
     }
 
     /// Opens a session with a sibling that shares. Also returns its outgoing messages.

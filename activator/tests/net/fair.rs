@@ -4,7 +4,6 @@
 use crate::rig::{Answer, Pod, Rig, backend, full, key, own_address, patient, until};
 use activator::discovery::{Activators, Event, Listing, Spec};
 use activator_core::Destination;
-use activator_core::holders::Peer;
 use activator_core::holders::lots::holders;
 use activator_core::own_index::own_index;
 use activator_core::throttler::assign;
@@ -131,7 +130,7 @@ async fn two_activators_are_one_queue() {
 /// Returns two addresses; the activator at the first one holds `ns/app`.
 pub(crate) fn holder_first() -> [SocketAddr; 2] {
     let mut all = [own_address(), own_address()];
-    let peers = all.map(|at| Peer::from(at.ip().to_string().as_str()));
+    let peers = all.map(|at| at.ip());
     if holders(key("app").as_str(), &peers, 1)[0] != peers[0] {
         all.reverse();
     }

@@ -280,7 +280,7 @@ impl Holding {
             return;
         }
         for (to, _) in self.siblings.iter().filter(|(_, sibling)| sibling.connected && sibling.counts) {
-            out.push(Output::Send { to: to.clone(), message: Message::Running(running.clone()) });
+            out.push(Output::Send { to: *to, message: Message::Running(running.clone()) });
         }
         self.told = running;
     }

@@ -102,9 +102,9 @@ pub fn holders<'a>(workload: &str, members: impl IntoIterator<Item = &'a Peer>, 
     ranked.into_iter().cloned().collect()
 }
 
-/// Returns an activator's score for a workload (rendezvous hashing). The highest score holds it; the name breaks ties.
+/// Returns an activator's score for a workload (rendezvous hashing). The highest score holds it; the address breaks ties.
 pub(super) fn score(workload: &str, peer: &Peer) -> (u64, Peer) {
-    (hash([peer.as_str(), "/", workload]), peer.clone())
+    (hash([&peer.to_string(), "/", workload]), *peer)
 }
 
 /// Returns the number of holders that a workload needs with this many `pods` of this `limit`.
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     fn peers(n: u8) -> Vec<Peer> {
-        (1..=n).map(|n| Peer::from(format!("10.1.0.{n}").as_str())).collect()
+        (1..=n).map(|n| Peer::from([10, 1, 0, n])).collect()
     }
 
     /// Goal: one activator holds a workload that it can carry. A larger workload has a power of two of holders, and no

@@ -78,39 +78,12 @@ mod peers;
 pub mod session;
 pub mod sharing_mode;
 
-use std::fmt;
-use std::sync::Arc;
+use std::net::IpAddr;
 
 pub use self::holding::{Holding, Input, Output, Pods, RETRY_AFTER, Route};
 pub use self::lots::Lots;
 pub use self::message::{Message, Running};
 pub use self::peers::{BEAT, Beat, DEAD_AFTER, Peers, STOP_AFTER, TICK};
 
-/// Activator, identified by its address as text. Cheap to clone.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer(Arc<str>);
-
-impl Peer {
-    /// Returns the address.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<&str> for Peer {
-    fn from(address: &str) -> Self {
-        Self(address.into())
-    }
-}
-
-impl fmt::Debug for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+/// Activator, identified by its address.
+pub type Peer = IpAddr;

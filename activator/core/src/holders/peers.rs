@@ -77,7 +77,7 @@ impl Peers {
     /// Records that a session was opened. Facts proven by former sessions stay true; the beats of this session may use
     /// a new clock.
     pub fn connected(&mut self, peer: &Peer, now: Instant) {
-        let contact = self.peers.entry(peer.clone()).or_default();
+        let contact = self.peers.entry(*peer).or_default();
         let acknowledged = contact.acknowledged;
         *contact = Contact { connected: true, heard: Some(now), acknowledged, ..Contact::default() };
     }
@@ -151,7 +151,7 @@ mod tests {
     fn an_echo_proves_the_instant_of_sending() {
         let start = origin();
         let at = |ms| start + Duration::from_millis(ms);
-        let (a, b) = (Peer::from("a"), Peer::from("b"));
+        let (a, b) = (Peer::from([10, 1, 0, 1]), Peer::from([10, 1, 0, 2]));
         let (mut at_a, mut at_b) = (Peers::new(start), Peers::new(at(5)));
         at_a.connected(&b, at(10));
         at_b.connected(&a, at(20));
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn echoes_are_checked_and_clocks_may_be_new() {
         let start = origin();
-        let b = Peer::from("b");
+        let b = Peer::from([10, 1, 0, 2]);
         let mut peers = Peers::new(start);
         peers.connected(&b, start);
         peers.received(&b, Beat { sent_us: 0, echo_us: Some(9_000_000) }, start);

@@ -203,7 +203,7 @@ impl SharingDecider {
         let since = |(peer, contact): (&Peer, Contact)| {
             let met = matches!(contact, Contact::Session(_));
             let since = former.get(peer).copied().unwrap_or(Some(now)).filter(|_| !met);
-            (peer.clone(), since)
+            (*peer, since)
         };
         self.unmet_since = siblings.others(&self.me).map(since).collect();
     }
@@ -223,13 +223,18 @@ mod tests {
     const SHARES: Contact = Contact::Session(SharingReport { foreign: false, complete: false, shares: true });
     const MET_ONE: Contact = Contact::Session(SharingReport { foreign: true, complete: false, shares: false });
 
+    /// Returns the activator with a name of one letter.
+    fn peer(name: &str) -> Peer {
+        Peer::from([10, 1, 0, name.as_bytes()[0]])
+    }
+
     fn siblings(listed: &[&str], contacts: &[(&str, Contact)]) -> Siblings {
-        let listed: BTreeSet<Peer> = listed.iter().map(|name| Peer::from(*name)).collect();
+        let listed: BTreeSet<Peer> = listed.iter().map(|name| peer(name)).collect();
         Siblings {
             known: listed.clone(),
             listed,
             shows_leaving: false,
-            contacts: contacts.iter().map(|(name, contact)| (Peer::from(*name), *contact)).collect(),
+            contacts: contacts.iter().map(|(name, contact)| (peer(name), *contact)).collect(),
         }
     }
 
@@ -241,7 +246,7 @@ mod tests {
     impl Case {
         fn new() -> Self {
             let start = origin();
-            Self { decider: SharingDecider::new("a".into(), start), start }
+            Self { decider: SharingDecider::new(peer("a"), start), start }
         }
 
         fn judge(&mut self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> SharingMode {
@@ -260,7 +265,7 @@ mod tests {
     fn the_only_one_does_not_wait() {
         let mut case = Case::new();
         let listed = |ready: &[&str], known: &[&str]| {
-            let known = known.iter().map(|name| Peer::from(*name)).collect();
+            let known = known.iter().map(|name| peer(name)).collect();
             Siblings { known, shows_leaving: true, ..siblings(ready, &[]) }
         };
         let mut judge = |siblings: &Siblings| case.decider.judge(siblings, || true, case.start);

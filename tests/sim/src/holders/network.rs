@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 pub(super) fn index_of(peer: &Peer) -> usize {
-    let last = peer.as_str().rsplit('.').next().and_then(|last| last.parse::<usize>().ok());
+    let last = peer.to_string().rsplit('.').next().and_then(|last| last.parse::<usize>().ok());
     last.map_or(usize::MAX, |last| last - 1)
 }
 

@@ -136,7 +136,7 @@ pub(super) enum Event {
 }
 
 pub(super) fn name(index: usize) -> Peer {
-    Peer::from(format!("10.1.0.{}", index + 1).as_str())
+    Peer::from([10, 1, 0, index as u8 + 1])
 }
 
 impl World {

@@ -48,7 +48,7 @@ impl Holding {
         // No request gets a slot there any more, so the number can only fall.
         self.told = pods.running(self.held);
         let message = Message::Confirm { number, running: self.told.clone() };
-        out.push(Output::Send { to: to.clone(), message });
+        out.push(Output::Send { to: *to, message });
     }
 
     /// Stops holding or gathering these lots. Former confirmations of them become void.
@@ -66,7 +66,7 @@ impl Holding {
         let ready = |holding: &Self| {
             let of = |(peer, sibling): (&Peer, &super::Sibling)| {
                 let (_, lots) = sibling.deferred?;
-                (!holding.gathering.meets(lots)).then(|| peer.clone())
+                (!holding.gathering.meets(lots)).then_some(*peer)
             };
             holding.siblings.iter().filter_map(of).min_by_key(|peer| score(&holding.workload, peer))
         };
@@ -103,7 +103,7 @@ impl Holding {
     pub(super) fn claim(&mut self, out: &mut Vec<Output>) {
         let lots = self.held.and(self.gathering);
         let is_open = |sibling: &super::Sibling| sibling.connected && sibling.claimed.unwrap_or(Lots::NONE) != lots;
-        let open = self.siblings.iter().filter(|(_, sibling)| is_open(sibling)).map(|(peer, _)| peer.clone());
+        let open = self.siblings.iter().filter(|(_, sibling)| is_open(sibling)).map(|(peer, _)| *peer);
         for peer in open.collect::<Vec<_>>() {
             let number = self.number();
             if let Some(sibling) = self.siblings.get_mut(&peer) {

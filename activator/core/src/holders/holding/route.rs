@@ -37,7 +37,7 @@ impl Holding {
         if of.is_empty() {
             return Route::Here;
         }
-        Route::There { siblings: of.into_iter().map(|(peer, pods)| (peer.clone(), pods)).collect(), own }
+        Route::There { siblings: of.into_iter().map(|(peer, pods)| (*peer, pods)).collect(), own }
     }
 
     /// Returns the sibling that has a lot, or `None` if this activator has it or no holder is known.

@@ -40,20 +40,20 @@ impl Pair {
     /// the first one.
     fn new(listed_for: Duration) -> Self {
         let now = origin();
-        let mut names = ["10.1.0.1", "10.1.0.2"].map(Peer::from);
+        let mut names = [1, 2].map(|n| Peer::from([10, 1, 0, n]));
         names.sort_by_cached_key(|peer| std::cmp::Reverse(lots::score("ns/app", peer)));
         let one = |n: usize| {
             let mut peers = Peers::new(now - listed_for);
             peers.connected(&names[1 - n], now);
             let begun = now - Duration::from_secs(60);
-            let mut holding = Holding::new(names[n].clone(), "ns/app", 0, Some(begun), now);
+            let mut holding = Holding::new(names[n], "ns/app", 0, Some(begun), now);
             let told = Told::default();
-            let members = Input::Members(names.iter().cloned().collect());
+            let members = Input::Members(names.into_iter().collect());
             holding.handle(members, &peers, &told, now - listed_for);
             (holding, peers, told)
         };
         let mut pair = Self { now, all: [one(0), one(1)], names };
-        let [first, second] = pair.names.clone();
+        let [first, second] = pair.names;
         pair.tell(0, Input::Connected(second));
         pair.tell(1, Input::Connected(first));
         pair
@@ -66,7 +66,7 @@ impl Pair {
             for output in holding.handle(input, peers, told, self.now) {
                 if let Output::Send { to, message } = output {
                     let to = usize::from(to == self.names[1]);
-                    inputs.push((to, Input::Received { from: self.names[at].clone(), message }));
+                    inputs.push((to, Input::Received { from: self.names[at], message }));
                 }
             }
         }
@@ -83,8 +83,8 @@ impl Pair {
 fn a_wake_does_not_wait() {
     for in_touch in [true, false] {
         let mut pair = Pair::new(DEAD_AFTER);
-        let [first, second] = pair.names.clone();
-        let route = Route::There { siblings: vec![(first.clone(), 1)], own: 0 };
+        let [first, second] = pair.names;
+        let route = Route::There { siblings: vec![(first, 1)], own: 0 };
         assert_eq!(pair.all[1].0.route(), route, "before there is a pod");
         if !in_touch {
             pair.tell(0, Input::Disconnected(second));
@@ -103,7 +103,7 @@ fn a_wake_does_not_wait() {
 #[test]
 fn what_still_runs_is_taken() {
     let mut pair = Pair::new(DEAD_AFTER);
-    let first = pair.names[0].clone();
+    let first = pair.names[0];
     pair.all[1].2.0.lock().expect("nobody panics").2 = Running::from([(pod(1), 3)]);
     for at in [0, 1] {
         pair.tell(at, Input::Pods([pod(1)].into(), 5));
@@ -113,8 +113,8 @@ fn what_still_runs_is_taken() {
     pair.all[1].2.0.lock().expect("nobody panics").2 = Running::from([(pod(1), 1)]);
     pair.tell(1, Input::Ended);
     assert_eq!(taken(&pair), Running::from([(pod(1), 1)]));
-    pair.tell(1, Input::Disconnected(first.clone()));
-    pair.tell(0, Input::Disconnected(pair.names[1].clone()));
+    pair.tell(1, Input::Disconnected(first));
+    pair.tell(0, Input::Disconnected(pair.names[1]));
     assert_eq!(taken(&pair), Running::from([(pod(1), 1)]), "silence ends nothing");
     pair.now += DEAD_AFTER;
     pair.tell(0, Input::Members([first].into()));

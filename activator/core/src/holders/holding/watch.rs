@@ -35,7 +35,7 @@ impl Holding {
         }
         (self.retry_at, self.new) = (now, false);
         for peer in members.iter().filter(|peer| **peer != self.me) {
-            self.siblings.entry(peer.clone()).or_insert_with(|| Sibling::new(now));
+            self.siblings.entry(*peer).or_insert_with(|| Sibling::new(now));
         }
         (self.members, self.members_since) = (members, Some(now));
         for (peer, sibling) in &mut self.siblings {
@@ -61,7 +61,7 @@ impl Holding {
         self.disconnected(peer);
         let gone = (!self.members.contains(peer)).then_some(now);
         let new = || Sibling { gone_since: gone, ..Sibling::new(now) };
-        self.siblings.entry(peer.clone()).or_insert_with(new).connected = true;
+        self.siblings.entry(*peer).or_insert_with(new).connected = true;
     }
 
     /// Ends the sibling's session. Its requests stay counted until it reports otherwise or is dead.
@@ -92,7 +92,7 @@ impl Holding {
     /// Forgets requests of dead activators, and removes activators that have been gone for long.
     fn forget_dead(&mut self, mine: Lots, peers: &Peers, now: Instant) {
         let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
-        for peer in dead.map(|(peer, _)| peer.clone()).collect::<Vec<_>>() {
+        for peer in dead.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             let Some(sibling) = self.siblings.get_mut(&peer) else { continue };
             sibling.running.retain(|pod, _| !mine.meets(Lots::of_pod(pod)));
             let since = sibling.gone_since.unwrap_or(now);
