@@ -1,6 +1,5 @@
 //! Shared limit of one workload: its holders, and the activator that each request waits at.
 
-use super::mark::Mark;
 use super::session::Session;
 use super::{Holders, Peer, now};
 use activator_core::Destination;
@@ -8,7 +7,6 @@ use activator_core::holders::{Holding, Input, Lots, Message, Output, Pods, Route
 use activator_core::throttler::{Ended, Throttler};
 use arc_swap::ArcSwap;
 use common::RevisionKey;
-use http::HeaderValue;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,7 +15,7 @@ use std::sync::{Arc, Weak};
 
 /// Shared limit of one workload, for the requests of this activator.
 pub(crate) struct Link {
-    key: RevisionKey,
+    pub(super) key: RevisionKey,
     throttler: Throttler,
     shared: Weak<Holders>,
     state: Mutex<LinkState>,
@@ -51,7 +49,8 @@ struct RelayRoute {
 pub(crate) struct Target {
     /// Address at which the sibling accepts requests for any workload.
     pub(crate) address: SocketAddr,
-    key: Arc<str>,
+    /// Key that marks requests to the sibling.
+    pub(crate) key: Arc<str>,
     pods: u32,
     running: Arc<AtomicU32>,
 }
@@ -64,16 +63,6 @@ impl Target {
     pub(crate) fn enter(&self) -> Relayed {
         self.running.fetch_add(1, Ordering::Relaxed);
         Relayed(self.running.clone())
-    }
-
-    /// Returns the mark for a request to this sibling.
-    pub(crate) fn mark(&self, mark: &Mark) -> HeaderValue {
-        mark.value(&self.key)
-    }
-
-    /// Returns the mark for a connection to this sibling.
-    pub(crate) fn mark_text(&self, mark: &Mark) -> String {
-        mark.text(&self.key)
     }
 }
 
@@ -101,10 +90,6 @@ impl Link {
             open: AtomicBool::new(false),
             me: me.clone(),
         })
-    }
-
-    pub(super) fn key(&self) -> &RevisionKey {
-        &self.key
     }
 
     /// Returns the sibling to relay a request to; `None` means that the request stays here. If there are several
@@ -225,11 +210,9 @@ impl Link {
     /// Applies a route to new and waiting requests.
     fn lead(&self, state: &mut LinkState, route: Route, ends: bool, sessions: &BTreeMap<Peer, Arc<Session>>) {
         let mut way = RelayRoute::default();
-        if let Route::There { siblings, own } = route
-            && !state.is_behind_service
-        {
-            way.own = own;
-            for (peer, pods) in siblings {
+        if !state.is_behind_service {
+            way.own = route.own;
+            for (peer, pods) in route.siblings {
                 let Some(session) = sessions.get(&peer) else { continue };
                 let running = state.relayed.entry(peer).or_default().clone();
                 way.siblings.push(Target { address: session.relays_to, key: session.key.clone(), pods, running });

@@ -28,7 +28,7 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// Returns the mark as text.
-    pub(super) fn text(&self, key: &str) -> String {
+    pub(crate) fn text(&self, key: &str) -> String {
         let Self { client, tls, age, expects, workload, asks } = self;
         let flags = [tls, expects, asks].map(|flag| if *flag { '1' } else { '0' });
         let [tls, expects, asks] = flags;
@@ -36,7 +36,7 @@ impl Mark {
     }
 
     /// Returns the mark as a header value.
-    pub(super) fn value(&self, key: &str) -> HeaderValue {
+    pub(crate) fn value(&self, key: &str) -> HeaderValue {
         HeaderValue::try_from(self.text(key)).unwrap_or(HeaderValue::from_static(""))
     }
 

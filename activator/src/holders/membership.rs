@@ -9,6 +9,7 @@ use super::link::Link;
 use super::session::Session;
 use super::{Holders, now};
 use crate::discovery::Activators;
+use activator_core::holders::session::Frame;
 use activator_core::holders::sharing_mode::{Contact, SharingDecider, SharingMode, SharingReport, Siblings};
 use activator_core::holders::{DEAD_AFTER, Input, Peer};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,7 @@ pub(super) struct Membership {
     me: Peer,
     decider: Option<SharingDecider>,
     /// Standing in effect.
-    standing: SharingMode,
+    pub(super) standing: SharingMode,
     siblings: Siblings,
     /// Addresses of all listed activators, ready or not.
     endpoints: BTreeMap<Peer, SocketAddr>,
@@ -43,7 +44,7 @@ pub(super) struct Membership {
     /// Members that the links know, and since when.
     members: BTreeSet<Peer>,
     members_since: Instant,
-    pods_known_since: Instant,
+    pub(super) pods_known_since: Instant,
     alone_since: Instant,
     told: SharingReport,
     pub(super) leaving: bool,
@@ -84,19 +85,6 @@ impl Membership {
             cut_off: false,
             has_ended: false,
         }
-    }
-
-    pub(super) fn sharing_mode(&self) -> SharingMode {
-        self.standing
-    }
-
-    /// Reports whether limits are shared. While the standing is undecided, no request gets a slot.
-    pub(super) fn limits_are_shared(&self) -> bool {
-        matches!(self.sharing_mode(), SharingMode::Undecided | SharingMode::Shared)
-    }
-
-    pub(super) fn set_synced(&mut self, now: Instant) {
-        self.pods_known_since = now;
     }
 
     pub(super) fn set_activators(&mut self, activators: &Activators) {
@@ -142,7 +130,7 @@ impl Membership {
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.connected(peer, now()));
         self.siblings.contacts.insert(*peer, Contact::Session(SharingReport::default()));
-        session.send_report(self.told);
+        session.send(Frame::Report(self.told));
         true
     }
 
@@ -195,7 +183,7 @@ impl Membership {
         }
         if report != self.told {
             self.told = report;
-            self.sessions.values().for_each(|session| session.send_report(report));
+            self.sessions.values().for_each(|session| session.send(Frame::Report(report)));
         }
         if after == SharingMode::Shared {
             self.connect_links(shared);
@@ -231,7 +219,7 @@ impl Membership {
         }
         if members != self.members {
             (self.members, self.members_since) = (members, now);
-            if self.sharing_mode() == SharingMode::Shared {
+            if self.standing == SharingMode::Shared {
                 shared.tell_all(&Input::Members(self.members.clone()));
             }
         }
@@ -242,9 +230,8 @@ impl Membership {
         if after == SharingMode::Alone {
             self.alone_since = now;
         }
-        let used = |standing| matches!(standing, SharingMode::Undecided | SharingMode::Shared);
         let all = shared.all();
-        match (used(before), used(after)) {
+        match (before.shares_limits(), after.shares_limits()) {
             (false, true) => {
                 let alone = Before::Alone(self.alone_since.checked_sub(DEAD_AFTER).unwrap_or(self.alone_since));
                 let how = if before == SharingMode::Alone { alone } else { Before::Others };
@@ -281,14 +268,14 @@ impl Membership {
 
     /// Starts to share a workload's limit.
     pub(super) fn share(&self, shared: &Arc<Holders>, link: &Link, before: Before) {
-        let (peers, is_shared) = (shared.peers.load_full(), self.sharing_mode() == SharingMode::Shared);
+        let (peers, is_shared) = (shared.peers.load_full(), self.standing == SharingMode::Shared);
         link.share(|pods, throttler| {
             let empty_since = match before {
                 Before::NoPods => Some(self.pods_known_since),
                 Before::Alone(since) => Some(since),
                 Before::Others => None,
             };
-            let mut holding = shared.holding(link.key(), empty_since);
+            let mut holding = shared.holding(&link.key, empty_since);
             let mut tell = |input, at| _ = holding.handle(input, &peers, throttler, at);
             match before {
                 // The pods belong to this activator until siblings claim them.
@@ -352,7 +339,7 @@ impl Membership {
     /// Reports whether no tick is needed: this activator is alone, or knows no other.
     pub(super) fn is_quiet(&self) -> bool {
         let only = self.siblings.known.iter().all(|peer| *peer == self.me);
-        let is_alone = self.sharing_mode() == SharingMode::Alone || self.decider.is_none();
+        let is_alone = self.standing == SharingMode::Alone || self.decider.is_none();
         only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
     }
 
@@ -382,7 +369,7 @@ impl Isolation {
     /// reachable.
     pub(super) fn look(&mut self, shared: &Arc<Holders>, now: Instant) -> bool {
         let membership = shared.membership.lock();
-        let lost = membership.sharing_mode() == SharingMode::Shared && membership.has_lost_all();
+        let lost = membership.standing == SharingMode::Shared && membership.has_lost_all();
         let Some(ask) = shared.parts.ask_api.as_ref().filter(|_| lost) else {
             *self = Self::default();
             return false;

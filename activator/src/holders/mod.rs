@@ -57,9 +57,11 @@ pub(crate) mod sharing_metric;
 pub(crate) use self::link::{Link, Relayed, Target};
 pub(crate) use self::mark::{FIELD, Mark};
 pub(crate) use self::security::Security;
+pub(crate) use self::session::answer;
 use crate::discovery::Activators;
+use activator_core::holders::session::Frame;
 use activator_core::holders::sharing_mode::SharingMode;
-use activator_core::holders::{BEAT, Beat, Holding, Input, Peer, Peers, TICK};
+use activator_core::holders::{BEAT, Holding, Input, Peer, Peers, TICK};
 use activator_core::throttler::Throttler;
 use activator_net::Pools;
 use arc_swap::ArcSwap;
@@ -71,7 +73,7 @@ use membership::{Before, Membership};
 use parking_lot::Mutex;
 use session::Session;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::runtime::Handle;
@@ -142,7 +144,7 @@ impl Holders {
 
     /// Records that all revisions are known.
     pub(crate) fn set_synced(self: &Arc<Self>) {
-        self.with_membership(Membership::set_synced);
+        self.with_membership(|membership, now| membership.pods_known_since = now);
     }
 
     /// Applies the list of activators.
@@ -159,7 +161,7 @@ impl Holders {
     pub(crate) fn enter(self: &Arc<Self>, key: &RevisionKey, throttler: &Throttler, fresh: bool) -> Arc<Link> {
         let membership = self.membership.lock();
         let link = Link::new(key.clone(), throttler.clone(), self);
-        if membership.limits_are_shared() {
+        if membership.standing.shares_limits() {
             membership.share(self, &link, if fresh { Before::NoPods } else { Before::Others });
         }
         // Insert only after the link knows all siblings: messages find it here without the membership's lock.
@@ -172,7 +174,7 @@ impl Holders {
     /// Removes a workload that has no hard limit any more, or was deleted.
     pub(crate) fn exit(&self, link: &Arc<Link>) {
         let _membership = self.membership.lock();
-        self.links.remove_if(link.key(), |_, present| Arc::ptr_eq(present, link));
+        self.links.remove_if(&link.key, |_, present| Arc::ptr_eq(present, link));
         link.divide();
     }
 
@@ -188,16 +190,7 @@ impl Holders {
 
     /// Returns the current use of pods with a hard limit.
     pub(crate) fn sharing_mode(&self) -> SharingMode {
-        self.membership.lock().sharing_mode()
-    }
-
-    /// Answers a request that asks for a session; returns `None` for any other request.
-    pub(crate) fn answer<B, R: Default>(
-        self: &Arc<Self>,
-        request: &mut http::Request<B>,
-        from: SocketAddr,
-    ) -> Option<http::Response<R>> {
-        session::answer(self, request, from)
+        self.membership.lock().standing
     }
 
     /// Changes the membership and applies the consequences.
@@ -245,8 +238,8 @@ impl Holders {
         });
     }
 
-    fn beat(&self, to: &Peer) -> Beat {
-        self.peers.load().beat(to, now())
+    fn beat(&self, to: &Peer) -> Frame {
+        Frame::Beat(self.peers.load().beat(to, now()))
     }
 }
 
@@ -270,7 +263,7 @@ async fn beats(shared: Arc<Holders>, shutdown: CancellationToken) {
         let sessions = shared.sessions.load_full();
         if now().saturating_duration_since(beaten) + TICK / 2 >= BEAT {
             beaten = now();
-            sessions.values().for_each(|session| session.send_beat(shared.beat(&session.peer)));
+            sessions.values().for_each(|session| session.send(shared.beat(&session.peer)));
         }
         let peers = shared.peers.load_full();
         let silent = sessions.values().filter(|session| peers.is_silent(&session.peer, now()));

@@ -8,8 +8,7 @@ use super::security::Io;
 use super::{Holders, now};
 use activator_core::holders::message::WorkloadMessage;
 use activator_core::holders::session::{FRAME_MAX, Frame, Hello, VERSION};
-use activator_core::holders::sharing_mode::SharingReport;
-use activator_core::holders::{Beat, Message, Peer, Running};
+use activator_core::holders::{Message, Peer, Running};
 use activator_net::{Duplex, accept};
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
@@ -65,20 +64,12 @@ impl Session {
         (Arc::new(Self { peer, dialled, began: now(), relays_to, key, queue, open, connected, ending }), outgoing)
     }
 
-    pub(super) fn send_beat(&self, beat: Beat) {
-        self.send(Frame::Beat(beat));
-    }
-
-    pub(super) fn send_report(&self, report: SharingReport) {
-        self.send(Frame::Report(report));
-    }
-
     pub(super) fn send_holder(&self, key: &RevisionKey, message: Message) {
         self.send(Frame::Holder(WorkloadMessage::new(key.as_str(), message)));
     }
 
     /// Queues a frame. If the queue is full, the session ends, because no message may be lost.
-    fn send(&self, frame: Frame) {
+    pub(super) fn send(&self, frame: Frame) {
         if self.queue.try_send(frame).is_err() {
             self.end("the send queue is full");
         }
@@ -129,7 +120,7 @@ pub(super) async fn open(shared: &Arc<Holders>, io: Duplex, peer: &Peer) -> anyh
 }
 
 /// Answers a request that asks for a session.
-pub(super) fn answer<B, R: Default>(
+pub(crate) fn answer<B, R: Default>(
     shared: &Arc<Holders>,
     request: &mut Request<B>,
     from: SocketAddr,
@@ -186,7 +177,7 @@ fn begin(shared: &Arc<Holders>, frames: Frames, peer: Peer, dialled: bool, key: 
         bail!("there is another session with activator {}", session.peer);
     }
     tracing::debug!(peer = %session.peer, dialled, "session with another activator opened");
-    session.send_beat(shared.beat(&session.peer));
+    session.send(shared.beat(&session.peer));
     shared.parts.runtime.spawn(run(Arc::clone(shared), frames, session, outgoing));
     Ok(())
 }
@@ -274,7 +265,7 @@ mod tests {
     use super::super::tests::{beside_another, throttler};
     use super::*;
     use activator_core::holders::Lots;
-    use activator_core::holders::sharing_mode::SharingMode;
+    use activator_core::holders::sharing_mode::{SharingMode, SharingReport};
 
     fn session() -> (Arc<Session>, mpsc::Receiver<Frame>) {
         Session::new(Peer::from([127, 0, 0, 9]), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
@@ -286,7 +277,7 @@ mod tests {
         assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
         let report = SharingReport { foreign: false, complete: true, shares: true };
         shared.with_membership(|membership, _| membership.record_report(&session, report));
-        assert_eq!(shared.membership.lock().sharing_mode(), SharingMode::Shared);
+        assert_eq!(shared.membership.lock().standing, SharingMode::Shared);
         (session, outgoing)
     }
 

@@ -3,6 +3,7 @@
 use super::*;
 use activator_core::breaker::Capacity;
 use activator_core::{Destination, Destinations};
+use std::net::SocketAddr;
 
 /// Returns an activator at 127.0.0.1 with one listed sibling at 127.0.0.9 that does not listen.
 pub(super) fn beside_another() -> Arc<Holders> {

@@ -264,7 +264,7 @@ impl PortConnector {
         let (workload, age) = (revision.key.clone(), received.elapsed());
         let mark = Mark { client, tls: false, age, expects: false, workload, asks };
         let address = SocketAddr::new(target.address.ip(), self.port.number());
-        self.parts.pools.of_activator(address).connect_marked(&target.mark_text(&mark)).await
+        self.parts.pools.of_activator(address).connect_marked(&mark.text(&target.key)).await
     }
 
     /// Connects to a pod within the workload's wake timeout.

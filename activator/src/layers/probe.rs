@@ -19,6 +19,7 @@
 //! Probes affect no revision, metric or stat. [`activator_net::Prepared`] removes the hash from all other requests.
 
 use super::LayerParts;
+use crate::holders;
 use crate::layers::error_responder::plain;
 use crate::refusal::Refusal;
 use crate::registry::ports::WorkloadPort;
@@ -99,7 +100,8 @@ where
             Some(port) => on_port(&self.parts, fields, port).map(Answer::Ready),
             None if fields.contains_key(UPGRADE) => {
                 let holders = self.parts.holders.as_ref();
-                let session = holders.and_then(|holders| holders.answer(&mut inbound.request, inbound.peer.address));
+                let session =
+                    holders.and_then(|holders| holders::answer(holders, &mut inbound.request, inbound.peer.address));
                 if session.is_some() {
                     // Without room the session ends soon and is opened again.
                     let _ = inbound.peer.count_to_workload(LINKS);

@@ -175,7 +175,7 @@ async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, 
     let mark = |expects| {
         let (client, tls, workload) = (peer.address, peer.tls, revision.key.clone());
         let mark = Mark { client, tls, age: received.elapsed(), expects, workload, asks: false };
-        (FIELD, target.mark(&mark))
+        (FIELD, mark.value(&target.key))
     };
     let prepared = Prepared::relayed(request, revision.live().spec.contract, peer.clone(), mark)?;
     let relayed = target.enter();

@@ -50,7 +50,12 @@ pub struct WorkloadMessage {
 impl WorkloadMessage {
     /// Creates a message about `workload` (`namespace/name`).
     pub fn new(workload: &str, message: Message) -> Self {
-        Self { workload: workload.to_owned(), kind: Some(message.into()) }
+        let kind = match message {
+            Message::Claim { number, lots } => Kind::Claim(Claim { number, lots: lots.bits() }),
+            Message::Confirm { number, running } => Kind::Confirm(Confirm::new(number, &running)),
+            Message::Running(running) => Kind::Running(Confirm::new(0, &running)),
+        };
+        Self { workload: workload.to_owned(), kind: Some(kind) }
     }
 
     /// Returns the workload and the message. The message is `None` if its kind is unknown.
@@ -58,7 +63,15 @@ impl WorkloadMessage {
     /// # Errors
     /// A pod is not a valid address.
     pub fn into_parts(self) -> Result<(String, Option<Message>), NotAPod> {
-        Ok((self.workload, self.kind.map(Message::try_from).transpose()?))
+        let message = match self.kind {
+            Some(Kind::Claim(Claim { number, lots })) => Some(Message::Claim { number, lots: Lots::from_bits(lots) }),
+            Some(Kind::Confirm(confirm)) => {
+                Some(Message::Confirm { number: confirm.number, running: confirm.running()? })
+            }
+            Some(Kind::Running(running)) => Some(Message::Running(running.running()?)),
+            None => None,
+        };
+        Ok((self.workload, message))
     }
 }
 
@@ -99,28 +112,6 @@ impl Confirm {
             Err(_) => Err(NotAPod(text)),
         };
         self.running.into_iter().map(pod).collect()
-    }
-}
-
-impl From<Message> for Kind {
-    fn from(message: Message) -> Self {
-        match message {
-            Message::Claim { number, lots } => Self::Claim(Claim { number, lots: lots.bits() }),
-            Message::Confirm { number, running } => Self::Confirm(Confirm::new(number, &running)),
-            Message::Running(running) => Self::Running(Confirm::new(0, &running)),
-        }
-    }
-}
-
-impl TryFrom<Kind> for Message {
-    type Error = NotAPod;
-
-    fn try_from(kind: Kind) -> Result<Self, NotAPod> {
-        Ok(match kind {
-            Kind::Claim(Claim { number, lots }) => Self::Claim { number, lots: Lots::from_bits(lots) },
-            Kind::Confirm(confirm) => Self::Confirm { number: confirm.number, running: confirm.running()? },
-            Kind::Running(running) => Self::Running(running.running()?),
-        })
     }
 }
 

@@ -62,6 +62,13 @@ pub enum SharingMode {
     Shared,
 }
 
+impl SharingMode {
+    /// Reports whether limits are shared. While it is undecided, no request gets a slot.
+    pub fn shares_limits(self) -> bool {
+        matches!(self, Self::Undecided | Self::Shared)
+    }
+}
+
 /// State that an activator reports to its siblings.
 #[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
 pub struct SharingReport {

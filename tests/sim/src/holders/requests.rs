@@ -42,7 +42,7 @@ impl World {
     /// holders.
     fn overflow(&mut self, index: usize) {
         let activator = &self.activators[index];
-        let Route::There { siblings, own } = activator.holding.route() else { return };
+        let Route { siblings, own } = activator.holding.route();
         if own == 0 || activator.waiting.len() <= activator.throttler.free().len() {
             return;
         }
@@ -61,11 +61,8 @@ impl World {
 
     /// Gives slots to waiting requests, as far as there are any. Relays them if another activator holds the workload.
     pub(super) fn serve(&mut self, index: usize) {
-        let elsewhere = match self.activators[index].holding.route() {
-            Route::There { siblings, own: 0 } => siblings,
-            _ => Vec::new(),
-        };
-        if let Some((first, _)) = elsewhere.first() {
+        let Route { siblings, own } = self.activators[index].holding.route();
+        if let (Some((first, _)), 0) = (siblings.first(), own) {
             let to = index_of(first);
             for request in std::mem::take(&mut self.activators[index].waiting) {
                 match self.requests.get(&request).map(|client| client.home) {

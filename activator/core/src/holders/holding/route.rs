@@ -5,18 +5,14 @@ use std::collections::BTreeMap;
 use super::{Holding, Sibling};
 use crate::holders::{Lots, Peer};
 
-/// Activators that admit requests of a workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Route {
-    /// This activator: it holds the workload, or must wait until another one does.
-    Here,
-    /// These siblings, and this activator if it has a part, with the number of pods that each holds.
-    There {
-        /// Siblings with their numbers of pods.
-        siblings: Vec<(Peer, u32)>,
-        /// Number of pods of this activator.
-        own: u32,
-    },
+/// Activators that admit requests of a workload. Without siblings it is this activator: it holds the workload, or must
+/// wait until another one does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Route {
+    /// Siblings with the number of pods that each holds.
+    pub siblings: Vec<(Peer, u32)>,
+    /// Number of pods of this activator, if siblings hold others.
+    pub own: u32,
 }
 
 impl Holding {
@@ -35,9 +31,9 @@ impl Holding {
             }
         }
         if of.is_empty() {
-            return Route::Here;
+            return Route::default();
         }
-        Route::There { siblings: of.into_iter().map(|(peer, pods)| (*peer, pods)).collect(), own }
+        Route { siblings: of.into_iter().map(|(peer, pods)| (*peer, pods)).collect(), own }
     }
 
     /// Returns the sibling that has a lot, or `None` if this activator has it or no holder is known.

@@ -84,7 +84,7 @@ fn a_wake_does_not_wait() {
     for in_touch in [true, false] {
         let mut pair = Pair::new(DEAD_AFTER);
         let [first, second] = pair.names;
-        let route = Route::There { siblings: vec![(first, 1)], own: 0 };
+        let route = Route { siblings: vec![(first, 1)], own: 0 };
         assert_eq!(pair.all[1].0.route(), route, "before there is a pod");
         if !in_touch {
             pair.tell(0, Input::Disconnected(second));
@@ -94,8 +94,8 @@ fn a_wake_does_not_wait() {
             pair.tell(at, Input::Pods([pod(1)].into(), 1));
         }
         assert_eq!(pair.held(), [Lots::ALL, Lots::NONE], "{in_touch}");
-        assert_eq!(pair.all[0].0.route(), Route::Here);
-        assert_eq!(pair.all[1].0.route(), if in_touch { route } else { Route::Here });
+        assert_eq!(pair.all[0].0.route(), Route::default());
+        assert_eq!(pair.all[1].0.route(), if in_touch { route } else { Route::default() });
     }
 }
 
@@ -137,7 +137,7 @@ fn many_pods_are_divided() {
     [1, 0].iter().for_each(|at| pair.tell(*at, Input::Tick));
     let [first, second] = pair.held();
     assert_eq!((first.and(second), first.meets(second), second), (Lots::ALL, false, pair.all[1].0.mine()));
-    let Route::There { own, siblings } = pair.all[0].0.route() else { panic!("both hold some") };
+    let Route { own, siblings } = pair.all[0].0.route();
     assert!((250..350).contains(&own) && own + siblings[0].1 == 600, "{own} {siblings:?}");
     for at in [0, 1] {
         pair.tell(at, Input::Pods([pod(1)].into(), 1));
