@@ -377,18 +377,24 @@ impl Setup {
     }
 
     fn chain(&self, parts: &Arc<LayerParts>, of_fallbacks: Arc<dyn Resolve>) -> anyhow::Result<Layers> {
-        let answered = parts.metrics.answered.clone();
-        let fallbacks = Fallbacks::new(parts.pools.clone(), of_fallbacks, &self.options.cluster_domain, answered);
-        let report = Report::new(Timeouts::new(Hold::new(parts, fallbacks)), parts.sink.clone());
-        let answering = Answering::new(report, parts.clone());
-        let logged = RequestLog::new(answering, self.configs.observability.clone(), sink::stdout()?);
-        Ok(Probe::new(Lookup::new(Relay::new(logged, parts.clone()), parts.clone()), parts.clone()))
+        let fallbacks = Fallbacks {
+            pools: parts.pools.clone(),
+            resolver: of_fallbacks,
+            cluster_domain: self.options.cluster_domain.as_str().into(),
+            answered: parts.metrics.answered.clone(),
+        };
+        let inner = Timeouts { inner: Hold::new(parts, fallbacks) };
+        let inner = Report { inner, sink: parts.sink.clone() };
+        let inner = Answering { inner, parts: parts.clone() };
+        let inner = RequestLog::new(inner, self.configs.observability.clone(), sink::stdout()?);
+        let inner = Lookup::new(Relay::new(inner, parts.clone()), parts.clone());
+        Ok(Probe { inner, parts: parts.clone() })
     }
 
     fn server(&self, parts: &LayerParts) -> Server<ErrorResponder> {
         let front_end = self.front_end.clone();
         let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
-        let responder = ErrorResponder::new(front_end.clone(), parts.metrics.refused.clone());
+        let responder = ErrorResponder { front_end: front_end.clone(), refused: parts.metrics.refused.clone() };
         let ClientOptions { keepalive, bounds } = self.options.clients;
         let connections = ClientConnections::start(bounds, parts.memory.clone(), self.infrastructure.clone());
         clients::show(&self.registered, &connections);

@@ -40,15 +40,9 @@ const RETRY_AFTER_SECONDS: &str = "1";
 /// Turns refusals into responses with the texts of a front end. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ErrorResponder {
-    front_end: Arc<dyn FrontEnd>,
-    refused: WordCounter,
-}
-
-impl ErrorResponder {
-    /// Creates one with the texts of `front_end`. Each response is counted.
-    pub(crate) fn new(front_end: Arc<dyn FrontEnd>, refused: WordCounter) -> Self {
-        Self { front_end, refused }
-    }
+    pub(crate) front_end: Arc<dyn FrontEnd>,
+    /// Counts each response.
+    pub(crate) refused: WordCounter,
 }
 
 impl activator_net::ErrorResponder<Refusal> for ErrorResponder {

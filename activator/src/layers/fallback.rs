@@ -9,7 +9,7 @@
 //! # Accounting
 //!
 //! Until here the request was load of its workload, like every held request. That ends before it is sent
-//! ([`PendingFallback::release`]), so a slow response of the fallback does not keep the workload awake. The request
+//! ([`PendingFallback::load`]), so a slow response of the fallback does not keep the workload awake. The request
 //! takes no slot of a pod, and its outcome does not affect the state of pods. It is counted in
 //! `zeroscale_answered_total` as `fallback`.
 //!
@@ -48,47 +48,21 @@ const ATTEMPTS: std::ops::RangeInclusive<usize> = 2..=4;
 /// Fallback of a request, and the request's share of the load until it is sent there.
 pub(crate) struct PendingFallback {
     pub(crate) fallback: Arc<Fallback>,
-    load: Mutex<Option<InFlight>>,
-}
-
-impl PendingFallback {
-    /// Creates the pending fallback of one request.
-    pub(crate) fn new(fallback: Arc<Fallback>) -> Arc<Self> {
-        Arc::new(Self { fallback, load: Mutex::default() })
-    }
-
-    /// Keeps the request's share of the load.
-    pub(super) fn hold(&self, load: InFlight) {
-        *self.load.lock() = Some(load);
-    }
-
-    /// Ends the request's share of the load.
-    pub(super) fn release(&self) {
-        drop(self.load.lock().take());
-    }
+    /// Dropped before the request is sent there.
+    pub(super) load: Mutex<Option<InFlight>>,
 }
 
 /// Sends requests to fallbacks. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Fallbacks {
-    pools: Arc<Pools>,
-    resolver: Arc<dyn Resolve>,
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) resolver: Arc<dyn Resolve>,
     /// DNS domain, such as `cluster.local`.
-    cluster_domain: Arc<str>,
-    answered: WordCounter,
+    pub(crate) cluster_domain: Arc<str>,
+    pub(crate) answered: WordCounter,
 }
 
 impl Fallbacks {
-    /// Creates the fallbacks from these parts of an activator.
-    pub(crate) fn new(
-        pools: Arc<Pools>,
-        resolver: Arc<dyn Resolve>,
-        cluster_domain: &str,
-        answered: WordCounter,
-    ) -> Self {
-        Self { pools, resolver, cluster_domain: cluster_domain.into(), answered }
-    }
-
     /// Sends the request and returns the fallback's response.
     pub(super) async fn answer(
         &self,
@@ -99,7 +73,7 @@ impl Fallbacks {
         let (fallback, clock) = (&standby.fallback, released.as_deref());
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of: None };
         client.release(Some(Instant::now()));
-        standby.release();
+        drop(standby.load.lock().take());
         let workload = HeaderValue::try_from(revision.key.name()).unwrap_or(HeaderValue::from_static("unknown"));
         request.headers_mut().insert(MARK, workload);
         let addresses = self.addresses(fallback, revision.key.namespace()).await?;
@@ -210,7 +184,8 @@ mod tests {
         let answers = Answers::new(&zeroscaler::Answers { fallback: Some(status), ..Default::default() });
         let request = Request { method: &Method::GET, path: "/", headers: &HeaderMap::new() };
         let fallback = answers.fallback(request).expect("for all requests").clone();
-        (fallback, Fallbacks::new(pools, resolver, "cluster.local", metrics.answered))
+        let cluster_domain = "cluster.local".into();
+        (fallback, Fallbacks { pools, resolver, cluster_domain, answered: metrics.answered })
     }
 
     fn fit() -> Option<Vec<Value>> {

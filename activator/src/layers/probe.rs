@@ -53,8 +53,8 @@ const PORTS_QUESTION: HeaderName = HeaderName::from_static(bound_ports::QUESTION
 /// Layer that answers probes and passes other requests on.
 #[derive(Clone)]
 pub(crate) struct Probe<S> {
-    inner: S,
-    parts: Arc<LayerParts>,
+    pub(crate) inner: S,
+    pub(crate) parts: Arc<LayerParts>,
 }
 
 /// Response to a probe, at once or after its preparation, or the exchange of the inner service.
@@ -72,13 +72,6 @@ enum Answer {
     Ready(Response<Full<Bytes>>),
     /// Bound ports, as JSON.
     BoundPorts(JoinHandle<Response<Full<Bytes>>>),
-}
-
-impl<S> Probe<S> {
-    /// Wraps `inner`.
-    pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
-        Self { inner, parts }
-    }
 }
 
 impl<S, B> Service<Inbound> for Probe<S>

@@ -27,15 +27,8 @@ use tower::Service;
 /// Layer that counts requests.
 #[derive(Clone)]
 pub(crate) struct Report<S> {
-    inner: S,
-    sink: Arc<StatSink>,
-}
-
-impl<S> Report<S> {
-    /// Wraps `inner`.
-    pub(crate) fn new(inner: S, sink: Arc<StatSink>) -> Self {
-        Self { inner, sink }
-    }
+    pub(crate) inner: S,
+    pub(crate) sink: Arc<StatSink>,
 }
 
 impl<S, B> Service<Call> for Report<S>
@@ -52,14 +45,10 @@ where
     }
 
     fn call(&mut self, call: Call) -> Self::Future {
-        let in_flight = call.counts.then(|| enter(&self.sink, &call.revision, call.trace.as_deref()));
-        let in_flight = match (&call.standby, in_flight) {
-            (Some(standby), Some(load)) => {
-                standby.hold(load);
-                None
-            }
-            (_, load) => load,
-        };
+        let mut in_flight = call.counts.then(|| enter(&self.sink, &call.revision, call.trace.as_deref()));
+        if let Some(standby) = &call.standby {
+            *standby.load.lock() = in_flight.take();
+        }
         let counted = Counted {
             _in_flight: in_flight,
             _standby: call.standby.clone(),

@@ -41,14 +41,7 @@ use tower::Service;
 /// Layer that enforces the timeouts of exchanges.
 #[derive(Clone)]
 pub(crate) struct Timeouts<S> {
-    inner: S,
-}
-
-impl<S> Timeouts<S> {
-    /// Wraps `inner`.
-    pub(crate) fn new(inner: S) -> Self {
-        Self { inner }
-    }
+    pub(crate) inner: S,
 }
 
 impl<S, B> Service<Call> for Timeouts<S>
@@ -289,7 +282,7 @@ mod tests {
             }
         });
         let mut parts = 0;
-        let ended = match Timeouts::new(inner).call(call::fixture::call(&revision)).await {
+        let ended = match (Timeouts { inner }).call(call::fixture::call(&revision)).await {
             Err(refusal) => refusal.reason().to_owned(),
             Ok(response) => {
                 let mut body = response.into_body();
@@ -358,7 +351,7 @@ mod tests {
                 sleep(ms(head)).await;
                 Ok::<_, Refusal>(Response::new(Full::new(Bytes::new())))
             });
-            let answer = Timeouts::new(inner).call(call::fixture::call(&revision)).await;
+            let answer = Timeouts { inner }.call(call::fixture::call(&revision)).await;
             assert_eq!(answer.err().map_or("whole", |refusal| refusal.reason()), expected, "{head} {bounds:?}");
         }
     }
@@ -372,7 +365,7 @@ mod tests {
             let inner = tower::service_fn(|_: Call| async {
                 Ok::<_, Refusal>(Response::new(Full::new(Bytes::from_static(b"hello"))))
             });
-            let mut exchange = Box::pin(Timeouts::new(inner).call(call::fixture::call(&revision)));
+            let mut exchange = Box::pin(Timeouts { inner }.call(call::fixture::call(&revision)));
             let (mut body, mut overdue) = (None, ExchangeDeadline::default());
             let connection = poll_fn(|cx| {
                 overdue.poll(cx, |cx| {
@@ -421,7 +414,7 @@ mod tests {
                 sleep(ms(fails_after)).await;
                 Err::<Response<http_body_util::Empty<Bytes>>, _>(Refusal::Deleted)
             });
-            let refused = Timeouts::new(inner).call(call::fixture::call(&revision)).await.err().expect("no answer");
+            let refused = Timeouts { inner }.call(call::fixture::call(&revision)).await.err().expect("no answer");
             assert_eq!(refused.reason(), expected);
         }
     }
@@ -432,7 +425,7 @@ mod tests {
         let revision = fixture::revision(|backend| backend.timeout_ms = 100);
         let (inner, mut below) = mock::pair::<Call, Response<http_body_util::Empty<Bytes>>>();
         let inner = tower::ServiceExt::map_err(inner, |_| Refusal::Deleted);
-        let mut timed = mock::Spawn::new(Timeouts::new(inner));
+        let mut timed = mock::Spawn::new(Timeouts { inner });
         tokio_test::assert_ready!(timed.poll_ready()).expect("ready");
         let mut exchange = tokio_test::task::spawn(timed.call(call::fixture::call(&revision)));
         assert!(exchange.poll().is_pending());

@@ -38,6 +38,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{Either, Full};
 use k8s_openapi::jiff;
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
 use std::future::Future;
 use std::net::IpAddr;
@@ -50,15 +51,8 @@ use tower::Service;
 /// Layer that answers requests without a pod.
 #[derive(Clone)]
 pub(crate) struct Answering<S> {
-    inner: S,
-    parts: Arc<LayerParts>,
-}
-
-impl<S> Answering<S> {
-    /// Wraps `inner`.
-    pub(crate) fn new(inner: S, parts: Arc<LayerParts>) -> Self {
-        Self { inner, parts }
-    }
+    pub(crate) inner: S,
+    pub(crate) parts: Arc<LayerParts>,
 }
 
 impl<S, B> Service<Call> for Answering<S>
@@ -124,7 +118,8 @@ fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Resp
                 if !is_paused {
                     revision.wakes.wait(now); // The request is held, so it is part of a wake.
                 }
-                call.standby = answers.fallback(request).map(|fallback| PendingFallback::new(fallback.clone()));
+                let fallback = answers.fallback(request).cloned();
+                call.standby = fallback.map(|fallback| Arc::new(PendingFallback { fallback, load: Mutex::default() }));
             }
             None
         }
