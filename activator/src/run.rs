@@ -42,6 +42,7 @@ use common::RevisionKey;
 use common::names;
 use common::time::Timestamp;
 use common_runtime::admission::{Demand, Gate};
+use common_runtime::environment::Mode;
 use common_runtime::listen::listen;
 use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::{ClusterIps, DnsElseApi, Endpoints, Resolve};
@@ -102,12 +103,15 @@ pub async fn run(
     }
     let watching = CancellationToken::new().drop_guard();
     let until = watching.token().clone();
-    let front_end = options.front_end();
+    let (front_end, is_knative) = (options.front_end(), options.mode == Mode::Knative);
     let configured = async {
         let (namespace, process) = (&options.system_namespace, &options.process);
-        let keeps_deleted = front_end.keeps_deleted_maps();
-        let mut configs = Configs::watch(client.clone(), namespace, process, keeps_deleted, until.clone()).await;
-        front_end.check(&configs.refusals)?;
+        // Like Knative's activator: the values of deleted maps stay in force, and a map that breaks a rule prevents the
+        // start.
+        let mut configs = Configs::watch(client.clone(), namespace, process, is_knative, until.clone()).await;
+        if is_knative {
+            configs.refusals.none()?;
+        }
         if configs.network.borrow().system_internal_tls {
             configs.tls = Some(InternalTls::watch(client.clone(), namespace, until).await?);
         }
@@ -164,6 +168,8 @@ fn ask_api(client: kube::Client) -> AskApi {
 struct Setup {
     options: Options,
     front_end: Arc<dyn FrontEnd>,
+    /// Workloads have ports of their own.
+    has_ports: bool,
     configs: Configs,
     /// `None`: there is no API server.
     client: Option<kube::Client>,
@@ -184,7 +190,8 @@ impl Setup {
     fn new(options: Options, configs: Configs, client: Option<kube::Client>) -> Self {
         let (started, infrastructure) = (Instant::now(), CancellationToken::new());
         let (front_end, registered) = (options.front_end(), telemetry::Metrics::default());
-        Self { options, front_end, configs, client, registered, started, infrastructure }
+        let has_ports = options.mode == Mode::Standalone;
+        Self { options, front_end, has_ports, configs, client, registered, started, infrastructure }
     }
 
     /// Builds the activator and serves.
@@ -193,10 +200,8 @@ impl Setup {
         let (http1, h2c) = (sockets.http1.local_addr()?, sockets.h2c.local_addr()?);
         self.configs.refusals.register(&self.registered);
         let (of_link, of_fallbacks) = resolvers(resolver, self.client.as_ref(), &self.options.cluster_domain);
-        let listeners = self
-            .front_end
-            .has_ports()
-            .then(|| PortListeners::new(self.options.http1.ip(), self.options.clients.keepalive));
+        let listeners =
+            self.has_ports.then(|| PortListeners::new(self.options.http1.ip(), self.options.clients.keepalive));
         let (parts, holders) = self.parts(of_link, http1.port(), listeners.clone()).await?;
         let applying = tokio::spawn(parts.registry.clone().run(events));
         let stopped = self.infrastructure.clone();
@@ -263,7 +268,8 @@ impl Setup {
         let options = &self.options;
         let metrics = Metrics::new(&self.registered, options.mode, options.on_cold_start.clone());
         let readiness = Arc::new(Readiness::new(self.started));
-        let roots = self.configs.tls.as_ref().and_then(|tls| self.front_end.pod_roots(&tls.roots));
+        // Pods of standalone workloads have no certificates, so requests to them are not encrypted.
+        let roots = self.configs.tls.as_ref().filter(|_| !self.has_ports).map(|tls| tls.roots.clone());
         let idle = (options.idle_connections_per_pod, options.idle_connections);
         let pools = Pools::start(idle, roots, self.infrastructure.clone());
         let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
@@ -339,8 +345,7 @@ impl Setup {
         let config = Config { token: stat_token.clone(), trust, ..Config::default() };
         let link = DurableSender::start(vec![stat_url.clone()], resolver, config, self.infrastructure.clone())?;
         // If workloads have ports of their own, the autoscaler is one of ours.
-        let shows = self.front_end.has_ports();
-        Ok(StatSink::new(link, pod_name.clone(), system_namespace.clone(), metrics, shows))
+        Ok(StatSink::new(link, pod_name.clone(), system_namespace.clone(), metrics, self.has_ports))
     }
 
     /// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are
@@ -393,7 +398,7 @@ impl Setup {
 
     fn server(&self, parts: &LayerParts) -> Server<ErrorResponder> {
         let front_end = self.front_end.clone();
-        let half_close = if front_end.has_ports() { HALF_CLOSE_MAX } else { Duration::ZERO };
+        let half_close = if self.has_ports { HALF_CLOSE_MAX } else { Duration::ZERO };
         let responder = ErrorResponder { front_end: front_end.clone(), refused: parts.metrics.refused.clone() };
         let ClientOptions { keepalive, bounds } = self.options.clients;
         let connections = ClientConnections::start(bounds, parts.memory.clone(), self.infrastructure.clone());

@@ -213,7 +213,6 @@ fn networks(get: &impl Fn(&str) -> Option<String>, name: &'static str) -> Result
     networks.collect()
 }
 
-/// The only place that reads the mode, besides the metrics.
 impl Options {
     /// Returns the decisions of this kind of install.
     pub(crate) fn front_end(&self) -> Arc<dyn FrontEnd> {

@@ -5,8 +5,6 @@ use crate::refusal::Refusal;
 use activator_net::Trust;
 use common::config::NetworkConfig;
 use common::headers;
-use common_runtime::config_map::Refusals;
-use common_runtime::tls::Roots;
 use futures::future::BoxFuture;
 use http::header::{HOST, HeaderName};
 use http::{HeaderMap, Uri};
@@ -28,22 +26,6 @@ pub(crate) trait FrontEnd: Send + Sync {
         network: watch::Receiver<Arc<NetworkConfig>>,
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()>;
-
-    /// Checks whether the activator may start although a ConfigMap breaks a rule.
-    ///
-    /// # Errors
-    /// The map that prevents the start.
-    fn check(&self, refusals: &Refusals) -> anyhow::Result<()>;
-
-    /// Reports whether the values of a deleted ConfigMap stay in force.
-    fn keeps_deleted_maps(&self) -> bool;
-
-    /// Selects the authorities of the pods' certificates from those of system-internal TLS. `Some` means that requests
-    /// to pods are encrypted.
-    fn pod_roots(&self, internal: &Roots) -> Option<Roots>;
-
-    /// Reports whether workloads have ports of their own.
-    fn has_ports(&self) -> bool;
 
     /// Returns which headers of this peer are trusted.
     fn trust(&self, peer: IpAddr) -> Trust;

@@ -14,8 +14,6 @@ use crate::refusal::Refusal;
 use activator_net::{ProxyError, Trust};
 use common::config::NetworkConfig;
 use common::golang;
-use common_runtime::config_map::Refusals;
-use common_runtime::tls::Roots;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Uri};
@@ -44,22 +42,6 @@ impl FrontEnd for Knative {
     ) -> BoxFuture<'static, ()> {
         let (probe_timeout, system_namespace) = (self.probe_timeout, self.system_namespace.clone());
         async move { watch::run(client, network, (probe_timeout, &system_namespace), events).await }.boxed()
-    }
-
-    fn check(&self, refusals: &Refusals) -> anyhow::Result<()> {
-        refusals.none() // Like Knative's activator.
-    }
-
-    fn keeps_deleted_maps(&self) -> bool {
-        true // Like Knative's activator.
-    }
-
-    fn pod_roots(&self, internal: &Roots) -> Option<Roots> {
-        Some(internal.clone())
-    }
-
-    fn has_ports(&self) -> bool {
-        false
     }
 
     fn trust(&self, _: IpAddr) -> Trust {

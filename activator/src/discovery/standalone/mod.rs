@@ -1,8 +1,7 @@
 //! Install beside ordinary workloads, without Knative components.
 //!
 //! A request on a workload's own port belongs to that workload. A request on the shared ports belongs to the revision
-//! that both headers name, if a trusted peer sent them, and otherwise to the revision of its host. The activator starts
-//! even if ConfigMaps break a rule. Pods have no certificates, so requests to them are not encrypted.
+//! that both headers name, if a trusted peer sent them, and otherwise to the revision of its host.
 
 mod proof;
 mod scalers;
@@ -17,10 +16,8 @@ use common::RevisionKey;
 use common::backend::{Backend, ProbeKind};
 use common::config::NetworkConfig;
 use common::pod_names::PodNames;
-use common_runtime::config_map::Refusals;
 use common_runtime::environment::Cidr;
 use common_runtime::namespaces::Namespaces;
-use common_runtime::tls::Roots;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{HeaderMap, Uri};
@@ -50,22 +47,6 @@ impl FrontEnd for Standalone {
     ) -> BoxFuture<'static, ()> {
         let (system_namespace, namespaces) = (self.system_namespace.clone(), self.namespaces.clone());
         async move { watch::run(client, &system_namespace, &namespaces, events).await }.boxed()
-    }
-
-    fn check(&self, _: &Refusals) -> anyhow::Result<()> {
-        Ok(())
-    }
-
-    fn keeps_deleted_maps(&self) -> bool {
-        false
-    }
-
-    fn pod_roots(&self, _: &Roots) -> Option<Roots> {
-        None
-    }
-
-    fn has_ports(&self) -> bool {
-        true
     }
 
     /// Trusts the forwarding headers of a peer that may select revisions, too.
