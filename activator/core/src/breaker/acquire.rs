@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::queue::WaiterState;
-use super::{AdmissionError, Breaker, Enqueued};
+use super::queue::{Enqueued, WaiterKey};
+use super::{AdmissionError, Breaker};
 
 /// Permit of a breaker, released on drop.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ enum AcquireState<H: Deref<Target = Breaker>> {
     /// The request was admitted before, and keeps its permit until this future is polled.
     Returning(Permit<H>),
     /// The request waits under this key.
-    Waiting(Permit<H>, u32),
+    Waiting(Permit<H>, WaiterKey),
     /// The outcome was returned.
     Done,
 }
@@ -69,14 +69,6 @@ impl<H: Deref<Target = Breaker>> Acquire<H> {
     pub fn new(handle: H) -> Self {
         Self { state: AcquireState::Arriving(Permit { handle, held: false }) }
     }
-
-    /// Returns the handle of the breaker while the request waits.
-    pub fn handle(&self) -> Option<&H> {
-        match &self.state {
-            AcquireState::Waiting(permit, _) => Some(permit.handle()),
-            AcquireState::Arriving(_) | AcquireState::Returning(_) | AcquireState::Done => None,
-        }
-    }
 }
 
 /// No pointer into the future exists: the queue stores only a key and a waker.
@@ -104,12 +96,7 @@ impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
             }
             // Waiting => (Waiting | Done)
             AcquireState::Waiting(permit, key) => {
-                let seen = permit.handle.queue.lock().look(key, waker);
-                let outcome = match seen {
-                    WaiterState::Granted => Enqueued::Taken,
-                    WaiterState::Refused(refusal) => Enqueued::Refused(refusal),
-                    WaiterState::Waiting => Enqueued::Waiting(key),
-                };
+                let outcome = permit.handle.queue.lock().look(key, waker);
                 (permit, outcome)
             }
             AcquireState::Done => panic!("polled after it ended"),

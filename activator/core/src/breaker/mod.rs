@@ -47,7 +47,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::acquire::{Acquire, Permit};
-use self::queue::{Line, WaitQueue};
+use self::queue::{Enqueued, Line, WaitQueue, WaiterKey};
 use self::word::Word;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
@@ -127,16 +127,6 @@ pub struct Breaker {
     word: AtomicU64,
     queue_limit: AtomicU32,
     queue: Mutex<WaitQueue>,
-}
-
-/// Result of an attempt to queue.
-enum Enqueued {
-    /// A permit was free after all.
-    Taken,
-    /// The request waits under this key.
-    Waiting(u32),
-    /// The request is refused.
-    Refused(AdmissionError),
 }
 
 impl Breaker {
@@ -344,7 +334,7 @@ impl Breaker {
     }
 
     /// Ends a wait whose future was dropped, and passes on a permit that was already granted to it.
-    fn abandon(&self, key: u32) {
+    fn abandon(&self, key: WaiterKey) {
         let hand_on = {
             let mut queue = self.queue.lock();
             let was_granted = queue.abandon(key);
