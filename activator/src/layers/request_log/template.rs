@@ -17,7 +17,7 @@
 use crate::layers::call::Call;
 use common::text::is_unprintable;
 use http::Version;
-use http::header::{CONTENT_LENGTH, HOST, HeaderMap, HeaderName, REFERER, USER_AGENT};
+use http::header::{CONTENT_LENGTH, HOST, HeaderName, REFERER, USER_AGENT};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -28,31 +28,54 @@ pub(crate) struct Template(Vec<Piece>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(String),
-    Field { name: &'static str, js: bool },
-    Header { name: HeaderName, js: bool },
+    /// Field at this index of [`FIELDS`].
+    Field {
+        at: usize,
+        js: bool,
+    },
+    Header {
+        name: HeaderName,
+        js: bool,
+    },
 }
 
-/// All fields. As in Knative's activator, the pod's name and address and the trace are always empty.
-const FIELDS: [&str; 19] = [
-    ".Request.Method",
-    ".Request.RequestURI",
-    ".Request.Host",
-    ".Request.Proto",
-    ".Request.RemoteAddr",
-    ".Request.ContentLength",
-    ".Request.UserAgent",
-    ".Request.Referer",
-    ".Request.TLS",
-    CODE,
-    SIZE,
-    LATENCY,
-    ".Revision.Name",
-    ".Revision.Namespace",
-    ".Revision.Service",
-    ".Revision.Configuration",
-    ".Revision.PodName",
-    ".Revision.PodIP",
-    ".TraceID",
+/// All fields, with their values at the request's arrival. As in Knative's activator, the pod's name and address and the
+/// trace are always empty.
+const FIELDS: [(&str, fn(&Call) -> String); 19] = [
+    (".Request.Method", |call| call.request.method().to_string()),
+    (".Request.RequestURI", |call| match call.request.uri() {
+        uri if call.request.version() < Version::HTTP_2 => uri.to_string(),
+        uri => uri.path_and_query().map(ToString::to_string).unwrap_or_default(),
+    }),
+    (".Request.Host", |call| match call.request.uri().authority() {
+        Some(authority) => authority.to_string(),
+        None => header(call, &HOST).to_owned(),
+    }),
+    (".Request.Proto", |call| match call.request.version() {
+        Version::HTTP_10 => "HTTP/1.0".to_owned(),
+        Version::HTTP_2 => "HTTP/2.0".to_owned(),
+        _ => "HTTP/1.1".to_owned(),
+    }),
+    (".Request.RemoteAddr", |call| call.peer.address.to_string()),
+    (".Request.ContentLength", |call| match header(call, &CONTENT_LENGTH).parse::<u64>() {
+        Ok(length) => length.to_string(),
+        Err(_) if call.request.body().is_empty() => "0".to_owned(),
+        Err(_) => "-1".to_owned(),
+    }),
+    (".Request.UserAgent", |call| header(call, &USER_AGENT).to_owned()),
+    (".Request.Referer", |call| header(call, &REFERER).to_owned()),
+    // Go's output for a present but empty value, and for none.
+    (".Request.TLS", |call| if call.peer.tls { "{}" } else { "<nil>" }.to_owned()),
+    (CODE, empty),
+    (SIZE, empty),
+    (LATENCY, empty),
+    (".Revision.Name", |call| call.revision.key.name().to_owned()),
+    (".Revision.Namespace", |call| call.revision.key.namespace().to_owned()),
+    (".Revision.Service", |call| call.revision.live().spec.service.to_string()),
+    (".Revision.Configuration", |call| call.revision.live().spec.configuration.to_string()),
+    (".Revision.PodName", empty),
+    (".Revision.PodIP", empty),
+    (".TraceID", empty),
 ];
 
 // Fields that are known at the request's end.
@@ -107,12 +130,12 @@ impl Template {
         for piece in &self.0 {
             match piece {
                 Piece::Text(text) => done.push_str(text),
-                Piece::Header { name, js } => push(&mut done, header(call.request.headers(), name), *js),
-                Piece::Field { name, .. } if [CODE, SIZE, LATENCY].contains(name) => {
+                Piece::Header { name, js } => push(&mut done, header(call, name), *js),
+                Piece::Field { at, .. } if [CODE, SIZE, LATENCY].contains(&FIELDS[*at].0) => {
                     pieces.push(Piece::Text(std::mem::take(&mut done)));
                     pieces.push(piece.clone());
                 }
-                Piece::Field { name, js } => push(&mut done, &field(name, call), *js),
+                Piece::Field { at, js } => push(&mut done, &(FIELDS[*at].1)(call), *js),
             }
         }
         pieces.push(Piece::Text(done));
@@ -128,8 +151,8 @@ impl Begun {
             // Writing to a String cannot fail.
             let _ = match piece {
                 Piece::Text(text) => line.write_str(&text),
-                Piece::Field { name: CODE, .. } => write!(line, "{code}"),
-                Piece::Field { name: SIZE, .. } => write!(line, "{size}"),
+                Piece::Field { at, .. } if FIELDS[at].0 == CODE => write!(line, "{code}"),
+                Piece::Field { at, .. } if FIELDS[at].0 == SIZE => write!(line, "{size}"),
                 Piece::Field { .. } | Piece::Header { .. } => write!(line, "{}", latency.as_secs_f64()),
             };
         }
@@ -150,55 +173,22 @@ fn action_of(text: &str) -> Result<Piece, String> {
         let name = name.ok_or_else(|| format!("{{{{{text}}}}} names no header"))?;
         return Ok(Piece::Header { name, js });
     }
-    match FIELDS.into_iter().find(|name| *name == operand) {
-        Some(name) => Ok(Piece::Field { name, js }),
+    match FIELDS.iter().position(|(name, _)| *name == operand) {
+        Some(at) => Ok(Piece::Field { at, js }),
         None => Err(format!(
             "{{{{{text}}}}} is not supported; supported are {}, .Request.Header.Get \"NAME\", and js",
-            FIELDS.join(", ")
+            FIELDS.map(|(name, _)| name).join(", ")
         )),
     }
 }
 
-/// Returns the value of a field that is known at the request's arrival.
-fn field(name: &str, call: &Call) -> String {
-    let request = &call.request;
-    let (headers, uri) = (request.headers(), request.uri());
-    match name {
-        ".Request.Method" => request.method().to_string(),
-        ".Request.RequestURI" if request.version() >= Version::HTTP_2 => {
-            uri.path_and_query().map(ToString::to_string).unwrap_or_default()
-        }
-        ".Request.RequestURI" => uri.to_string(),
-        ".Request.Host" => match uri.authority() {
-            Some(authority) => authority.to_string(),
-            None => header(headers, &HOST).to_owned(),
-        },
-        ".Request.Proto" => match request.version() {
-            Version::HTTP_10 => "HTTP/1.0".to_owned(),
-            Version::HTTP_2 => "HTTP/2.0".to_owned(),
-            _ => "HTTP/1.1".to_owned(),
-        },
-        ".Request.RemoteAddr" => call.peer.address.to_string(),
-        ".Request.ContentLength" => match header(headers, &CONTENT_LENGTH).parse::<u64>() {
-            Ok(length) => length.to_string(),
-            Err(_) if request.body().is_empty() => "0".to_owned(),
-            Err(_) => "-1".to_owned(),
-        },
-        ".Request.UserAgent" => header(headers, &USER_AGENT).to_owned(),
-        ".Request.Referer" => header(headers, &REFERER).to_owned(),
-        ".Request.TLS" if call.peer.tls => "{}".to_owned(), // Go's output for a present but empty value.
-        ".Request.TLS" => "<nil>".to_owned(),
-        ".Revision.Name" => call.revision.key.name().to_owned(),
-        ".Revision.Namespace" => call.revision.key.namespace().to_owned(),
-        ".Revision.Service" => call.revision.live().spec.service.to_string(),
-        ".Revision.Configuration" => call.revision.live().spec.configuration.to_string(),
-        _ => String::new(),
-    }
+fn empty(_: &Call) -> String {
+    String::new()
 }
 
 /// Returns a header's first value, empty if it is absent or not text.
-fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> &'a str {
-    headers.get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok()).unwrap_or_default()
+fn header<'a>(call: &'a Call, name: &HeaderName) -> &'a str {
+    call.request.headers().get(name).and_then(|value| std::str::from_utf8(value.as_bytes()).ok()).unwrap_or_default()
 }
 
 fn push(line: &mut String, value: &str, js: bool) {
