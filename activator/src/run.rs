@@ -54,6 +54,7 @@ use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, Trust, files, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use futures::FutureExt;
+use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -341,11 +342,12 @@ impl Setup {
         trust: Option<Trust>,
         metrics: Metrics,
     ) -> anyhow::Result<Arc<StatSink>> {
-        let Options { stat_token, stat_url, pod_name, system_namespace, .. } = &self.options;
-        let config = Config { token: stat_token.clone(), trust, ..Config::default() };
-        let link = DurableSender::start(vec![stat_url.clone()], resolver, config, self.infrastructure.clone())?;
+        let Options { stat_token, stat_url, pod_name, system_namespace, .. } = self.options.clone();
+        let config = Config { token: stat_token, trust, ..Config::default() };
+        let link = DurableSender::start(vec![stat_url], resolver, config, self.infrastructure.clone())?;
         // If workloads have ports of their own, the autoscaler is one of ours.
-        Ok(StatSink::new(link, pod_name.clone(), system_namespace.clone(), metrics, self.has_ports))
+        let (reporting, shows) = (Mutex::default(), self.has_ports);
+        Ok(Arc::new(StatSink { link, pod_name, system_namespace, reporting, metrics, shows }))
     }
 
     /// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are

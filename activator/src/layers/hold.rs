@@ -326,9 +326,11 @@ async fn send(
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
-                told(&pool, Ending::unanswered(error_type(&error)), released);
                 note_failure(revision, &pool, &permit, &error, evidence);
-                return Err(error.into());
+                let is_lost = matches!(error, ProxyError::Pod { .. });
+                let refusal = Refusal::from(error);
+                told(&pool, Ending::unanswered(if is_lost { LOST } else { refusal.reason() }), released);
+                return Err(refusal);
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
                 prepared = request;
@@ -561,16 +563,6 @@ pub(super) fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause:
 pub(super) fn report_cold_start(revision: &Revision, received: Instant, released: Instant) {
     let cold = revision.woke(received, released, Instant::now());
     revision.metrics.cold_start(&cold);
-}
-
-/// Returns the error type in metrics.
-fn error_type(error: &ProxyError) -> &'static str {
-    match error {
-        ProxyError::Pod { .. } => LOST,
-        ProxyError::Malformed(_) => "malformed",
-        ProxyError::Unsupported { .. } => "unsupported",
-        ProxyError::NoRoom { .. } => "max-connections",
-    }
 }
 
 /// Returns the refusal for exhausted memory.

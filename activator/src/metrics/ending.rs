@@ -21,10 +21,15 @@ pub(crate) struct Ending {
 impl From<&Refusal> for Ending {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::ClientGone => Self::unanswered(refusal.reason()).knative_says(refusal.status()),
+            Refusal::ClientGone => {
+                Self { instead: Some(refusal.status().into()), ..Self::unanswered(refusal.reason()) }
+            }
             // The replacement response is not an error.
             Refusal::Asleep => Self::answered(StatusCode::OK),
-            refusal => Self::refused(refusal.status(), refusal.reason()),
+            refusal => {
+                let error = refusal.status().is_server_error().then_some(refusal.reason());
+                Self { error, ..Self::answered(refusal.status()) }
+            }
         }
     }
 }
@@ -35,20 +40,9 @@ impl Ending {
         Self { status: Some(status.into()), instead: None, error: None }
     }
 
-    /// Returns the result of an exchange that the activator answered with this status and reason.
-    pub(crate) fn refused(status: StatusCode, reason: &'static str) -> Self {
-        let error = status.is_server_error().then_some(reason);
-        Self { error, ..Self::answered(status) }
-    }
-
     /// Returns the result of an exchange without a response.
     pub(crate) fn unanswered(reason: &'static str) -> Self {
         Self { status: None, instead: None, error: Some(reason) }
-    }
-
-    /// Adds the status that knative mode reports.
-    pub(crate) fn knative_says(self, status: StatusCode) -> Self {
-        Self { instead: Some(status.into()), ..self }
     }
 
     /// Returns the reported part; `None` if the exchange is not reported.

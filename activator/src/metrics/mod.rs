@@ -345,19 +345,9 @@ pub(crate) fn method_name(method: &Method) -> &str {
 }
 
 fn is_standard(method: &Method) -> bool {
-    [
-        Method::GET,
-        Method::POST,
-        Method::PUT,
-        Method::DELETE,
-        Method::HEAD,
-        Method::PATCH,
-        Method::OPTIONS,
-        Method::CONNECT,
-        Method::TRACE,
-        Method::QUERY,
-    ]
-    .contains(method)
+    const STANDARD: [&str; 10] =
+        ["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS", "CONNECT", "TRACE", "QUERY"];
+    STANDARD.contains(&method.as_str())
 }
 
 /// Guard of a held request.

@@ -139,6 +139,8 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::refusal::Refusal;
+    use activator_net::ProxyError;
     use common_runtime::telemetry::instrument::Kind;
     use http::{Method, StatusCode, Version};
 
@@ -187,14 +189,14 @@ mod tests {
     /// Knative's. Method: each ending once, on both sides.
     #[test]
     fn errors_are_typed_by_mode() {
-        let gone = Ending::unanswered("client-gone").knative_says(StatusCode::BAD_REQUEST);
+        let pod = ProxyError::Pod { dest: ([10, 0, 0, 1], 80).into(), cause: "reset".to_owned() };
         let endings = [
             Ending::answered(StatusCode::OK),
             Ending::answered(StatusCode::NOT_FOUND),
             Ending::answered(StatusCode::BAD_GATEWAY),
-            Ending::refused(StatusCode::BAD_GATEWAY, "pod"),
-            Ending::refused(StatusCode::NOT_FOUND, "no-revision"),
-            gone,
+            Ending::from(&Refusal::from(pod)),
+            Ending::from(&Refusal::NoRevision { name: "app".to_owned() }),
+            Ending::from(&Refusal::ClientGone),
             Ending::unanswered("connection"),
         ];
         let told = |mode, errors_from: u16| {

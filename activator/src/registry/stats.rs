@@ -32,29 +32,18 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Sender of stats.
 pub(crate) struct StatSink {
-    link: DurableSender,
-    pod_name: String,
-    system_namespace: String,
+    pub(crate) link: DurableSender,
+    pub(crate) pod_name: String,
+    pub(crate) system_namespace: String,
     /// Revisions to report: one entry for each, marked by [`Revision::reporting`].
-    reporting: Mutex<Vec<Arc<Revision>>>,
-    metrics: Metrics,
-    /// The autoscaler is one of ours. It gets further observations, and the trace of the request that wakes a revision.
-    shows: bool,
+    pub(crate) reporting: Mutex<Vec<Arc<Revision>>>,
+    pub(crate) metrics: Metrics,
+    /// The autoscaler is one of ours. It gets further observations ([`super::observations`]), and the trace of the
+    /// request that wakes a revision.
+    pub(crate) shows: bool,
 }
 
 impl StatSink {
-    /// Creates a sink over `link`. `shows`: the autoscaler is one of ours. Reports to it include further observations
-    /// ([`super::observations`]), and a wake's signal the trace of its request.
-    pub(crate) fn new(
-        link: DurableSender,
-        pod_name: String,
-        system_namespace: String,
-        metrics: Metrics,
-        shows: bool,
-    ) -> Arc<Self> {
-        Arc::new(Self { link, pod_name, system_namespace, reporting: Mutex::default(), metrics, shows })
-    }
-
     /// Signals the first request of an idle revision. `trace` returns its span, if other processes should continue it.
     pub(crate) fn first_request(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
         // Comes first, because a report could take the signal, and reports carry no trace.

@@ -96,28 +96,23 @@ pub struct TurnedAway {
 }
 
 /// Reason why a request gets no permit and may not wait. Nothing of the request was sent, so a retry elsewhere is safe.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdmissionError {
     /// The queue is full.
-    #[error("{limit} requests already wait for the revision, which is the maximum (max-held)")]
     QueueFull {
         /// Limit of the queue.
         limit: u32,
     },
     /// The revision cannot start.
-    #[error("the revision fails to start: {reason}")]
     Failing {
         /// Known cause of the failure.
         reason: Arc<str>,
     },
     /// An operator keeps the revision without pods.
-    #[error("the workload is paused, and has no pods")]
     Paused,
     /// The revision was deleted.
-    #[error("the revision was deleted while the request waited")]
     Gone,
     /// Another activator holds the workload's pods. The request must be relayed to it.
-    #[error("another activator holds the workload")]
     Elsewhere,
 }
 
