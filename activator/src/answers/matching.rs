@@ -18,18 +18,13 @@ const WINDOWS: [&[u8]; 3] = [b"document", b"iframe", b"frame"];
 /// [`RequestMatch`] in parsed form.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Matching {
-    paths: Vec<Path>,
+    /// A path, or a prefix if it ends with `*`.
+    paths: Vec<String>,
     methods: Vec<Method>,
     accept: Vec<String>,
     headers: Vec<(HeaderName, Option<HeaderValue>)>,
     /// A configured method or header name is invalid, so no request can match.
     is_never: bool,
-}
-
-#[derive(Debug, PartialEq)]
-enum Path {
-    Exact(String),
-    Prefix(String),
 }
 
 impl Matching {
@@ -46,7 +41,7 @@ impl Matching {
         let headers = said.headers.iter().map(|said| header(&said.name, said.value.as_deref()));
         let headers: Option<Vec<_>> = headers.collect();
         Self {
-            paths: said.paths.iter().map(|path| Path::new(path)).collect(),
+            paths: said.paths.clone(),
             accept: said.accept.clone(),
             is_never: headers.is_none() || (methods.is_empty() && !said.methods.is_empty()),
             headers: headers.unwrap_or_default(),
@@ -59,7 +54,7 @@ impl Matching {
         let any = |list_is_empty: bool, found: bool| list_is_empty || found;
         !self.is_never
             && any(self.methods.is_empty(), self.methods.contains(request.method))
-            && any(self.paths.is_empty(), self.paths.iter().any(|path| path.matches(request.path)))
+            && any(self.paths.is_empty(), self.paths.iter().any(|pattern| fits(request.path, pattern)))
             && self.headers.iter().all(|(name, value)| {
                 let mut values = request.headers.get_all(name).iter();
                 values.any(|have| value.as_ref().is_none_or(|value| value == have))
@@ -71,20 +66,8 @@ impl Matching {
     }
 }
 
-impl Path {
-    fn new(text: &str) -> Self {
-        match text.strip_suffix('*') {
-            Some(prefix) => Self::Prefix(prefix.to_owned()),
-            None => Self::Exact(text.to_owned()),
-        }
-    }
-
-    fn matches(&self, path: &str) -> bool {
-        match self {
-            Self::Exact(exact) => path == exact,
-            Self::Prefix(prefix) => path.starts_with(prefix.as_str()),
-        }
-    }
+fn fits(path: &str, pattern: &str) -> bool {
+    pattern.strip_suffix('*').map_or(path == pattern, |prefix| path.starts_with(prefix))
 }
 
 /// Reports whether the response is shown in a browser window or frame.

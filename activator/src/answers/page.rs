@@ -22,7 +22,6 @@
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
-use std::borrow::Cow;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -54,8 +53,6 @@ pub struct Page {
 }
 
 const SCRIPT_NAME: &str = "{{script}}";
-/// Length of the longest name in braces.
-const NAME_MAX: usize = "workload".len();
 
 /// Values for one rendering of a page.
 #[derive(Clone, Copy, Debug)]
@@ -95,29 +92,10 @@ impl Page {
         if wake.moment.is_some() || self.knows_paused { self } else { &OF_PAUSED }
     }
 
-    /// Renders the page, in linear time.
+    /// Renders the page.
     pub(crate) fn render(&self, wake: Wake<'_>) -> Bytes {
-        let mut text = String::new();
-        let mut rest = &*self.fit(wake).html;
-        while let Some(at) = rest.find("{{") {
-            text.push_str(&rest[..at]);
-            // Without this bound, a page of nothing but braces would be searched to its end at each of them.
-            let near = rest.as_bytes()[at + 2..].iter().take(NAME_MAX + 2);
-            let name_end = near.clone().zip(near.skip(1)).position(|pair| pair == (&b'}', &b'}'));
-            let named = name_end.map(|end| (&rest[at + 2..at + 2 + end], &rest[at + 4 + end..]));
-            rest = match named.and_then(|(name, after)| Some((wake.value(name)?, after))) {
-                Some((value, after)) => {
-                    escape(&value, &mut text);
-                    after
-                }
-                None => {
-                    text.push('{');
-                    &rest[at + 1..]
-                }
-            };
-        }
-        text.push_str(rest);
-        text.into()
+        let html = self.fit(wake).html.clone();
+        wake.values().iter().fold(html, |text, (name, value)| text.replace(name, &escape(value))).into()
     }
 
     /// Returns the headers of the rendered page.
@@ -146,23 +124,19 @@ impl Wake<'_> {
         }
     }
 
-    /// Returns the replacement of a name; `None` if the name is unknown.
-    fn value(&self, name: &str) -> Option<Cow<'_, str>> {
+    /// Returns the names with their replacements.
+    fn values(&self) -> [(&'static str, String); 7] {
         let moment = self.moment.as_ref();
-        Some(match name {
-            "workload" => self.workload.into(),
-            "state" => if moment.is_some() { "waking" } else { "paused" }.into(),
-            "since" => moment.map(|moment| moment.since).unwrap_or_default().into(),
-            "cause" => moment.and_then(|moment| moment.cause).unwrap_or_default().into(),
-            "elapsed" => moment.map_or(0, |moment| moment.elapsed.as_secs()).to_string().into(),
-            "typical" => {
-                let typical =
-                    moment.and_then(|moment| moment.typical).map(|typical| whole_seconds(typical).to_string());
-                typical.unwrap_or_default().into()
-            }
-            "retry" => self.retry().as_secs().to_string().into(),
-            _ => return None,
-        })
+        let typical = moment.and_then(|moment| moment.typical).map(|typical| whole_seconds(typical).to_string());
+        [
+            ("{{workload}}", self.workload.to_owned()),
+            ("{{state}}", if moment.is_some() { "waking" } else { "paused" }.to_owned()),
+            ("{{since}}", moment.map_or("", |moment| moment.since).to_owned()),
+            ("{{cause}}", moment.and_then(|moment| moment.cause).unwrap_or_default().to_owned()),
+            ("{{elapsed}}", moment.map_or(0, |moment| moment.elapsed.as_secs()).to_string()),
+            ("{{typical}}", typical.unwrap_or_default()),
+            ("{{retry}}", self.retry().as_secs().to_string()),
+        ]
     }
 }
 
@@ -171,18 +145,11 @@ fn whole_seconds(length: Duration) -> u64 {
     (length.as_millis().div_ceil(1000)).try_into().unwrap_or(u64::MAX).max(1)
 }
 
-/// Escapes `value` for element content and for attributes in single or double quotes.
-fn escape(value: &str, text: &mut String) {
-    for character in value.chars() {
-        match character {
-            '&' => text.push_str("&amp;"),
-            '<' => text.push_str("&lt;"),
-            '>' => text.push_str("&gt;"),
-            '"' => text.push_str("&quot;"),
-            '\'' => text.push_str("&#39;"),
-            other => text.push(other),
-        }
-    }
+/// Escapes `value` for element content and for attributes in single or double quotes. Braces are escaped, too, so that
+/// no name in a value is replaced.
+fn escape(value: &str) -> String {
+    let value = value.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    value.replace('"', "&quot;").replace('\'', "&#39;").replace('{', "&#123;")
 }
 
 #[cfg(test)]
@@ -209,7 +176,7 @@ mod tests {
         let html = "<i title='{{workload}}'>{{workload}}</i> {{since}} {{elapsed}} {{typical}} {{retry}} {{cause}} {{other}} {{{{x}}";
         let page = Page::new(Some(&format!("{html}{{{{script}}}}<!-- end -->")));
         let text = text(&page, wake("a<b>\"'&{{since}}"));
-        let name = "a&lt;b&gt;&quot;&#39;&amp;{{since}}";
+        let name = "a&lt;b&gt;&quot;&#39;&amp;&#123;&#123;since}}";
         let expected = format!(
             "<i title='{name}'>{name}</i> 2026-01-02T03:04:05Z 2 12 2 &lt;none&gt; {{{{other}}}} {{{{{{{{x}}}}"
         );
