@@ -36,44 +36,16 @@ struct ObservationState {
 impl UnreportedObservations {
     /// Records a wake that ended with a response.
     pub(super) fn answered(&self, cold: &ColdStart) {
-        let phases = cold.phases();
-        let wake = ObservedWake {
-            signal_us: micros(phases.signal),
-            start_us: micros(phases.scale),
-            probe_us: micros(phases.probe),
-            forward_us: micros(phases.release + phases.answer),
-            ..ObservedWake::default()
-        };
-        self.0.lock().end(cold.first_byte, wake);
+        self.0.lock().end(cold, "");
     }
 
-    /// Records the refusal of a request that waited for a wake. `signalled` and `address_known` are the steps reached
-    /// by then.
-    pub(super) fn failed(
-        &self,
-        received: Instant,
-        [signalled, address_known]: [Option<Instant>; 2],
-        now: Instant,
-        reason: &str,
-    ) {
-        let mut state = self.0.lock();
-        if state.failed.replace(now).is_some_and(|before| now.saturating_duration_since(before) < QUIET) {
-            return;
+    /// Records the refusal of a request that waited for a wake. It is the end of `cold`, and of all steps that were not
+    /// reached.
+    pub(super) fn failed(&self, cold: &ColdStart, reason: &str) {
+        let (mut state, now) = (self.0.lock(), cold.first_byte);
+        if state.failed.replace(now).is_none_or(|before| now.saturating_duration_since(before) >= QUIET) {
+            state.end(cold, &reason[..reason.floor_char_boundary(REASON_MAX)]);
         }
-        let mut end = reason.len().min(REASON_MAX);
-        while !reason.is_char_boundary(end) {
-            end -= 1;
-        }
-        let signalled = signalled.unwrap_or(received).clamp(received, now.max(received));
-        let known = address_known.filter(|at| *at >= received).unwrap_or(now).clamp(signalled, now.max(signalled));
-        let wake = ObservedWake {
-            signal_us: micros(signalled - received),
-            start_us: micros(known - signalled),
-            probe_us: micros(now.saturating_duration_since(known)),
-            failed: reason[..end].to_owned(),
-            ..ObservedWake::default()
-        };
-        state.end(now, wake);
     }
 
     /// Records that a connection to this Service port ended without a byte while the revision slept.
@@ -103,11 +75,20 @@ impl UnreportedObservations {
 }
 
 impl ObservationState {
-    fn end(&mut self, at: Instant, wake: ObservedWake) {
+    fn end(&mut self, cold: &ColdStart, failed: &str) {
         if self.ended.len() == WAKES_MAX {
             self.ended.pop_front();
         }
-        self.ended.push_back((at, wake));
+        let phases = cold.phases();
+        let wake = ObservedWake {
+            signal_us: micros(phases.signal),
+            start_us: micros(phases.scale),
+            probe_us: micros(phases.probe),
+            forward_us: micros(phases.release + phases.answer),
+            failed: failed.to_owned(),
+            ..ObservedWake::default()
+        };
+        self.ended.push_back((cold.first_byte, wake));
     }
 }
 
@@ -161,9 +142,10 @@ mod tests {
 
         let long = "é".repeat(REASON_MAX);
         for ms in [3000, 3001, 7000] {
-            seen.failed(start, [Some(at(2)), None], at(ms), &long);
+            seen.failed(&cold(start, [2, ms, ms, ms, ms]), &long);
         }
-        seen.failed(at(9000), [Some(at(2)), Some(at(12_500))], at(12_600), "timeout");
+        let late = ColdStart { received: at(9000), ..cold(start, [2, 12_500, 12_600, 12_600, 12_600]) };
+        seen.failed(&late, "timeout");
         let told = seen.take(0, 0, at(13_000)).expect("failures").wakes;
         let lengths: Vec<_> = told.iter().map(|wake| [wake.signal_us, wake.start_us, wake.probe_us]).collect();
         assert_eq!(lengths, [[2000, 2_998_000, 0], [0, 3_500_000, 100_000]]);

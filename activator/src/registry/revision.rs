@@ -330,9 +330,12 @@ impl Revision {
     pub(crate) fn refused(&self, received: Instant, refusal: &Refusal) {
         let is_wake = matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. } | Refusal::Failing { .. });
         if is_wake && self.is_cold() {
-            let timeline = self.timeline();
-            let steps = [timeline.signalled, timeline.address_known];
-            self.seen.failed(received, steps, Instant::now(), &refusal.to_string());
+            let (Timeline { signalled, address_known, .. }, now) = (self.timeline(), Instant::now());
+            let address_known = address_known.filter(|known| *known >= received).unwrap_or(now);
+            let key = self.key.clone();
+            let cold =
+                ColdStart { key, received, signalled, address_known, probed: now, released: now, first_byte: now };
+            self.seen.failed(&cold, &refusal.to_string());
         }
     }
 
