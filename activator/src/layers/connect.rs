@@ -38,9 +38,7 @@ use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
 use activator_net::{CONNECTED, Connected, Connector, Ended, Evidence, Place, ProxyError, TcpEnd, evidence_of_connect};
 use common_api::zeroscaler::PortProtocol;
-use std::future::{Future, poll_fn};
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -182,8 +180,7 @@ impl PortConnector {
             };
         }
         let mut acquire = revision.throttler.acquire();
-        let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
-        let Poll::Ready(Ok(admitted)) = at_once else { return None };
+        let Poll::Ready(Ok(admitted)) = futures::poll!(&mut acquire) else { return None };
         let permit = admitted.pick(&mut rand::rng()).ok()?;
         // The slot is returned at once, because nothing is served.
         let (_, target) = at_port(revision, permit, Some(&self.port)).ok()?;
@@ -377,8 +374,7 @@ const ELSEWHERE_REFUSED: Refusal = Refusal::Elsewhere { relayed: true };
 /// Waits for a slot. Also returns whether there was no pod when the connection came.
 async fn admit(revision: &Revision, client: IpAddr) -> Result<(Admitted, bool), Refusal> {
     let mut acquire = revision.throttler.acquire();
-    let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
-    if let Poll::Ready(admitted) = at_once {
+    if let Poll::Ready(admitted) = futures::poll!(&mut acquire) {
         return Ok((admitted.map_err(refusal)?, false));
     }
     let cold = revision.is_cold();

@@ -64,9 +64,8 @@ use activator_net::{
 };
 use futures::future::{BoxFuture, OptionFuture};
 use http::{HeaderMap, Response};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -210,8 +209,7 @@ fn exchange(
 /// Waits for a slot, or for the time at which the request falls back.
 async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusal> {
     let mut acquire = call.revision.throttler.acquire();
-    let at_once = poll_fn(|cx| Poll::Ready(Pin::new(&mut acquire).poll(cx))).await;
-    if let Poll::Ready(admitted) = at_once {
+    if let Poll::Ready(admitted) = futures::poll!(&mut acquire) {
         return admitted.map(|admitted| Admission::Pod(admitted, false)).or_else(|error| refused(call, error));
     }
     let cold = call.revision.is_cold();

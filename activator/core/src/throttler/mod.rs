@@ -275,11 +275,6 @@ impl Throttler {
         }
     }
 
-    /// Returns true if `other` is this throttler or a clone of it.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
     /// Returns the numbers of refused and abandoned requests.
     pub fn turned_away(&self) -> TurnedAway {
         self.inner.breaker.turned_away()

@@ -22,7 +22,8 @@ const DEFAULT_TEMPLATE: &str = concat!(
 /// Values of `config-observability` for an activator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observability {
-    request_log: Option<Arc<Template>>,
+    /// Template of the request log; `None` if the log is off.
+    pub(super) template: Option<Arc<Template>>,
 }
 
 impl Observability {
@@ -32,28 +33,18 @@ impl Observability {
     /// `logging.enable-request-log` is no boolean, or the template is empty although it is true, or contains an
     /// unsupported action.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let refused = |key: &str, value: &str, rule: String| {
-            Err(ConfigError { key: key.to_owned(), value: value.to_owned(), rule })
+        let refused = |key: &str, rule: String| {
+            let value = data.get(key).cloned().unwrap_or_default();
+            ConfigError { key: key.to_owned(), value, rule }
         };
-        let enabled = match data.get(ENABLE) {
-            None => false,
-            Some(text) => match golang::parse_bool(text) {
-                Ok(enabled) => enabled,
-                Err(error) => return refused(ENABLE, text, format!("it {}", error.problem)),
-            },
-        };
+        let enabled = data.get(ENABLE).map_or(Ok(false), |text| golang::parse_bool(text));
+        let enabled = enabled.map_err(|error| refused(ENABLE, format!("it {}", error.problem)))?;
         let text = data.get(TEMPLATE).map_or(DEFAULT_TEMPLATE, String::as_str);
-        match (enabled, Template::parse(text)) {
-            (_, Err(rule)) => refused(TEMPLATE, text, rule),
-            (true, Ok(None)) => refused(TEMPLATE, text, format!("must not be empty while {ENABLE} is true")),
-            (true, Ok(template)) => Ok(Self { request_log: template.map(Arc::new) }),
-            (false, Ok(_)) => Ok(Self::default()),
+        let template = Template::parse(text).map_err(|rule| refused(TEMPLATE, rule))?;
+        if enabled && template.is_none() {
+            return Err(refused(TEMPLATE, format!("must not be empty while {ENABLE} is true")));
         }
-    }
-
-    /// Returns the template of the request log; `None` if the log is off.
-    pub(crate) fn template(&self) -> Option<Arc<Template>> {
-        self.request_log.clone()
+        Ok(Self { template: template.filter(|_| enabled).map(Arc::new) })
     }
 }
 
@@ -67,9 +58,9 @@ mod tests {
 
     #[test]
     fn a_bad_key_is_refused_with_its_value() {
-        assert!(read(&[]).expect("defaults").template().is_none());
-        assert!(read(&[(ENABLE, "true")]).expect("the default template").template().is_some());
-        assert!(read(&[(TEMPLATE, "")]).expect("off").template().is_none());
+        assert!(read(&[]).expect("defaults").template.is_none());
+        assert!(read(&[(ENABLE, "true")]).expect("the default template").template.is_some());
+        assert!(read(&[(TEMPLATE, "")]).expect("off").template.is_none());
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
         let rows: [Row<'_>; 3] = [
             (&[(ENABLE, "yes")], ENABLE, "yes"),

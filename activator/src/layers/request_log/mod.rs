@@ -48,12 +48,12 @@ pub(crate) struct RequestLog<S> {
 impl<S> RequestLog<S> {
     /// Wraps `inner`. Changes of `config` apply live.
     pub(crate) fn new(inner: S, mut config: watch::Receiver<Arc<Observability>>, sink: Sink) -> Self {
-        let template = Arc::new(ArcSwapOption::new(config.borrow_and_update().template()));
+        let template = Arc::new(ArcSwapOption::new(config.borrow_and_update().template.clone()));
         let live = Arc::downgrade(&template);
         tokio::spawn(async move {
             while config.changed().await.is_ok() {
                 let Some(template) = live.upgrade() else { return };
-                template.store(config.borrow_and_update().template());
+                template.store(config.borrow_and_update().template.clone());
             }
         });
         Self { inner, template, sink }
