@@ -31,17 +31,16 @@ use common::bound_ports::{self, Question};
 use common::golang;
 use common::headers::{self, Incoming};
 use common_runtime::admission::bearer;
-use futures::TryFutureExt;
 use futures::future::{BoxFuture, Either, MapOk};
+use futures::{FutureExt, TryFutureExt};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT};
 use http::{Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
-use std::future::{Ready, ready};
+use std::future::ready;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower::Service;
 
@@ -57,21 +56,19 @@ pub(crate) struct Probe<S> {
     pub(crate) parts: Arc<LayerParts>,
 }
 
-/// Response to a probe, at once or after its preparation, or the exchange of the inner service.
-pub(crate) type Probed<F, B> = Either<
-    Ready<Result<Response<Reply<B>>, Refusal>>,
-    Either<BoxFuture<'static, Result<Response<Reply<B>>, Refusal>>, MapOk<F, fn(Response<B>) -> Response<Reply<B>>>>,
->;
+/// Response to a probe, or the exchange of the inner service.
+pub(crate) type Probed<F, B> =
+    Either<BoxFuture<'static, Result<Response<Reply<B>>, Refusal>>, MapOk<F, fn(Response<B>) -> Response<Reply<B>>>>;
 
 fn into_reply<B>(response: Response<B>) -> Response<Reply<B>> {
     response.map(Reply::Right)
 }
 
 /// Response to a request that is not traffic.
-enum Answer {
-    Ready(Response<Full<Bytes>>),
-    /// Bound ports, as JSON.
-    BoundPorts(JoinHandle<Response<Full<Bytes>>>),
+type Answer = BoxFuture<'static, Response<Full<Bytes>>>;
+
+fn at_once(response: Response<Full<Bytes>>) -> Answer {
+    ready(response).boxed()
 }
 
 impl<S, B> Service<Inbound> for Probe<S>
@@ -90,7 +87,7 @@ where
     fn call(&mut self, mut inbound: Inbound) -> Self::Future {
         let fields = inbound.request.headers();
         let answer = match inbound.peer.port::<WorkloadPort>() {
-            Some(port) => on_port(&self.parts, fields, port).map(Answer::Ready),
+            Some(port) => on_port(&self.parts, fields, port).map(at_once),
             None if fields.contains_key(UPGRADE) => {
                 let holders = self.parts.holders.as_ref();
                 let session =
@@ -99,16 +96,13 @@ where
                     // Without room the session ends soon and is opened again.
                     let _ = inbound.peer.count_to_workload(LINKS);
                 }
-                session.map(Answer::Ready).or_else(|| on_shared_port(&self.parts, &inbound))
+                session.map(at_once).or_else(|| on_shared_port(&self.parts, &inbound))
             }
             None => on_shared_port(&self.parts, &inbound),
         };
         match answer {
-            Some(Answer::Ready(response)) => Either::Left(ready(Ok(response.map(Reply::Left)))),
-            Some(Answer::BoundPorts(making)) => Either::Right(Either::Left(Box::pin(async move {
-                Ok(making.await.unwrap_or_else(|_| bound(None)).map(Reply::Left))
-            }))),
-            None => Either::Right(Either::Right(self.inner.call(inbound).map_ok(into_reply as fn(_) -> _))),
+            Some(answer) => Either::Left(answer.map(|response| Ok(response.map(Reply::Left))).boxed()),
+            None => Either::Right(self.inner.call(inbound).map_ok(into_reply as fn(_) -> _)),
         }
     }
 }
@@ -117,20 +111,21 @@ where
 fn on_shared_port(parts: &Arc<LayerParts>, inbound: &Inbound) -> Option<Answer> {
     let fields = inbound.request.headers();
     let question = fields.get(PORTS_QUESTION).filter(|_| parts.registry.has_ports());
-    let Some(question) = question else { return answer(fields, &parts.readiness).map(Answer::Ready) };
+    let Some(question) = question else { return answer(fields, &parts.readiness).map(at_once) };
     // A value that is not text contains no port numbers either.
     match Question::parse(question.to_str().unwrap_or("\u{fffd}")) {
         Ok(question) => {
             let (parts, from) = (parts.clone(), inbound.peer.address.ip().to_canonical());
             let token = bearer(fields).map(str::to_owned);
-            Some(Answer::BoundPorts(tokio::spawn(async move {
+            let making = tokio::spawn(async move {
                 match may_ask(&parts, &question, token, from).await {
                     Ok(()) => bound(parts.registry.bound_ports(question).await.ok().flatten()),
                     Err((status, why)) => plain(status, format!("{why}\n"), true),
                 }
-            })))
+            });
+            Some(making.map(|made| made.unwrap_or_else(|_| bound(None))).boxed())
         }
-        Err(error) => Some(Answer::Ready(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true))),
+        Err(error) => Some(at_once(plain(StatusCode::BAD_REQUEST, format!("{error}\n"), true))),
     }
 }
 
@@ -230,7 +225,6 @@ fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Byt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
     use http_body_util::BodyExt;
 
     fn ask(fields: &[(&str, &[u8])], readiness: &Readiness) -> Option<(u16, String)> {
