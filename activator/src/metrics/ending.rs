@@ -7,23 +7,20 @@
 use crate::refusal::Refusal;
 use common_runtime::environment::Mode;
 use http::StatusCode;
-use std::fmt;
 
 /// Result of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ending {
-    status: Option<StatusLabel>,
+    status: Option<StatusCode>,
     /// Status that Knative reports if none was sent.
-    instead: Option<StatusLabel>,
+    instead: Option<StatusCode>,
     error: Option<&'static str>,
 }
 
 impl From<&Refusal> for Ending {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::ClientGone => {
-                Self { instead: Some(refusal.status().into()), ..Self::unanswered(refusal.reason()) }
-            }
+            Refusal::ClientGone => Self { instead: Some(refusal.status()), ..Self::unanswered(refusal.reason()) },
             // The replacement response is not an error.
             Refusal::Asleep => Self::answered(StatusCode::OK),
             refusal => {
@@ -37,7 +34,7 @@ impl From<&Refusal> for Ending {
 impl Ending {
     /// Returns the result of an exchange that the peer answered with this status.
     pub(crate) fn answered(status: StatusCode) -> Self {
-        Self { status: Some(status.into()), instead: None, error: None }
+        Self { status: Some(reported(status)), instead: None, error: None }
     }
 
     /// Returns the result of an exchange without a response.
@@ -58,49 +55,27 @@ impl Ending {
 
     /// Returns the status that was sent.
     pub(super) fn status(self) -> Option<String> {
-        self.status.map(|status| status.to_string())
+        self.status.map(label)
     }
 
     /// Returns the type of error. Statuses from `errors_from` on are errors.
     pub(super) fn error(self, errors_from: u16) -> Option<String> {
-        let by_status = || self.status.filter(|status| status.least() >= errors_from).map(|status| status.to_string());
+        let by_status = || self.status.filter(|status| status.as_u16() >= errors_from).map(label);
         self.error.map(str::to_owned).or_else(by_status)
     }
 }
 
-/// Label of a status: the status itself if HTTP names it, or else its class. A pod may send any status from 200 to 999,
-/// and each would create a series per measure for the lifetime of its revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StatusLabel {
-    Code(StatusCode),
-    /// First digit.
-    Class(u16),
+/// Returns the status itself if HTTP names it, or else the last one of its class, which HTTP does not name. A pod may
+/// send any status from 200 to 999, and each would create a series per measure for the lifetime of its revision.
+fn reported(status: StatusCode) -> StatusCode {
+    let last = StatusCode::from_u16(status.as_u16() / 100 * 100 + 99).unwrap_or(status);
+    if status.canonical_reason().is_some() { status } else { last }
 }
 
-impl From<StatusCode> for StatusLabel {
-    fn from(status: StatusCode) -> Self {
-        match status.canonical_reason() {
-            Some(_) => Self::Code(status),
-            None => Self::Class(status.as_u16() / 100),
-        }
-    }
-}
-
-impl fmt::Display for StatusLabel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(status) => f.write_str(status.as_str()),
-            Self::Class(digit) => write!(f, "{digit}xx"),
-        }
-    }
-}
-
-impl StatusLabel {
-    /// Returns the status, or the first one of its class.
-    fn least(self) -> u16 {
-        match self {
-            Self::Code(status) => status.as_u16(),
-            Self::Class(digit) => digit * 100,
-        }
+/// Returns the label of a reported status. A class is shown as `4xx`.
+fn label(status: StatusCode) -> String {
+    match status.canonical_reason() {
+        Some(_) => status.as_str().to_owned(),
+        None => format!("{}xx", status.as_u16() / 100),
     }
 }
