@@ -23,18 +23,13 @@ pub(crate) struct FallbackAddresses {
     /// Earliest time of the next lookup.
     again: Option<Instant>,
     /// Addresses that the last successful lookup returned.
-    said: Vec<SocketAddr>,
+    pub(crate) said: Vec<SocketAddr>,
 }
 
 impl FallbackAddresses {
     /// Returns the addresses to use at `now`, or `None` if they must be resolved again.
     pub(crate) fn fresh(&self, now: Instant) -> Option<Vec<SocketAddr>> {
-        self.again.is_some_and(|again| now < again).then(|| self.believed())
-    }
-
-    /// Returns the last resolved addresses; empty if there are none.
-    pub(crate) fn believed(&self) -> Vec<SocketAddr> {
-        self.said.clone()
+        self.again.is_some_and(|again| now < again).then(|| self.said.clone())
     }
 
     /// Records the result of a lookup that ended at `now`.
@@ -127,6 +122,6 @@ mod tests {
         found.failed(begin + later);
         assert_eq!(found.fresh(begin + later), Some(addresses()));
         assert_eq!(found.fresh(begin + PAUSE), None, "the second does not put it off");
-        assert_eq!(found.believed(), addresses(), "if nobody knows better");
+        assert_eq!(found.said, addresses(), "if nobody knows better");
     }
 }

@@ -2,15 +2,12 @@
 
 use bytes::Bytes;
 use common_api::zeroscaler::FixedResponse;
-use http::header::{
-    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderName, RETRY_AFTER, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
-};
+use http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 /// Headers that frame a message or belong to the connection.
-const FRAMING: [HeaderName; 6] = [CONNECTION, CONTENT_LENGTH, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-/// More of these headers, for which `http` has no constants.
-const FRAMING_TOO: [&str; 2] = ["keep-alive", "proxy-connection"];
+const FRAMING: [&str; 8] =
+    ["connection", "content-length", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
 
 /// Seconds in `Retry-After` of a placeholder.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -48,7 +45,7 @@ impl Fixed {
         for header in &said.headers {
             let parsed = HeaderName::try_from(&header.name).ok().zip(HeaderValue::try_from(&header.value).ok());
             let Some((name, value)) = parsed else { continue };
-            if !FRAMING.contains(&name) && !FRAMING_TOO.contains(&name.as_str()) {
+            if !FRAMING.contains(&name.as_str()) {
                 headers.append(name, value);
             }
         }

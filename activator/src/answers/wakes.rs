@@ -47,19 +47,17 @@ impl Wakes {
 
     /// Records a ready pod. Returns the start of the wake, if requests waited for it.
     pub(crate) fn end(&self, now: Instant) -> Option<Instant> {
-        let running = {
-            let mut state = self.state.lock();
-            let running = state.running.take();
-            if let Some(running) = running {
-                if state.lengths.len() == KEPT {
-                    state.lengths.pop_front();
-                }
-                state.lengths.push_back(now.saturating_duration_since(running.since));
+        let mut state = self.state.lock();
+        let since = state.running.take().map(|running| running.since);
+        if let Some(since) = since {
+            if state.lengths.len() == KEPT {
+                state.lengths.pop_front();
             }
-            running
-        };
+            state.lengths.push_back(now.saturating_duration_since(since));
+        }
+        drop(state);
         self.changed.send_replace(());
-        running.map(|running| running.since)
+        since
     }
 
     /// Notifies subscribers that the workload's state changed.

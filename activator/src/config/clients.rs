@@ -77,8 +77,7 @@ impl ClientOptions {
         }
         let rule = "must be a number of connections, at least 1";
         let connections = NonZeroUsize::new(options.bounds.connections).unwrap_or(NonZeroUsize::MIN);
-        let connections = environment::parsed(get, "ZEROSCALE_CLIENT_CONNECTIONS", connections, rule)?;
-        options.bounds.connections = connections.get();
+        options.bounds.connections = environment::parsed(get, "ZEROSCALE_CLIENT_CONNECTIONS", connections, rule)?.get();
         Ok(options)
     }
 }

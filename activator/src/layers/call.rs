@@ -78,22 +78,15 @@ impl Call {
     pub(crate) fn give_back(&mut self) {
         if let Some(back) = &self.back {
             let request = std::mem::replace(&mut self.request, Request::new(RequestBody::Empty));
-            back.put(request, &self.peer, self.received, self.again, &self.revision);
+            let (peer, revision) = (self.peer.clone(), self.revision.clone());
+            back.put(Self::new(request, peer, self.received, self.again, revision, self.is_relayed));
         }
     }
 }
 
 impl Back {
-    /// Stores the request for the handoff as a new call, without the results of the layers.
-    pub(crate) fn put(
-        &self,
-        request: Request<RequestBody>,
-        peer: &Arc<Peer>,
-        received: Instant,
-        again: bool,
-        revision: &Arc<Revision>,
-    ) {
-        let call = Call::new(request, peer.clone(), received, again, revision.clone(), self.is_relayed);
+    /// Stores a call without the results of the layers for the handoff.
+    pub(crate) fn put(&self, call: Call) {
         *self.call.lock() = Some(Box::new(call));
     }
 

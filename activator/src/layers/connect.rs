@@ -27,6 +27,7 @@ use super::hold::{
     ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, gives_way, pick, refusal, report_cold_start, take_out,
     too_much, unless_it_gives_way, until_it_listens,
 };
+use super::report::enter;
 use super::{LayerParts, relay};
 use crate::holders::{Mark, Relayed, Target};
 use crate::metrics::Queued;
@@ -85,12 +86,9 @@ impl Connector for PortConnector {
     }
 
     async fn connect(self, client: SocketAddr, mark: Option<String>) -> Connected<Occupied> {
-        let relayed = match &mark {
-            Some(mark) => match self.parts.holders.as_ref().and_then(|holders| holders.relayed(mark)) {
-                Some(mark) => Some(mark),
-                None => return Connected::Refused, // Only activators mark connections.
-            },
-            None => None,
+        let relayed = match mark.map(|mark| self.parts.holders.as_ref()?.relayed(&mark)) {
+            Some(None) => return Connected::Refused, // Only activators mark connections.
+            relayed => relayed.flatten(),
         };
         if relayed.as_ref().is_some_and(|mark| mark.asks) {
             return self.answer().await;
@@ -271,32 +269,22 @@ impl PortConnector {
         client: IpAddr,
         received: Instant,
     ) -> Result<(TcpEnd, Occupied), Refusal> {
-        let entered = revision.stats.enter();
-        if entered.first {
-            self.parts.sink.first_request(revision, || None);
-        }
+        let in_flight = enter(&self.parts.sink, revision, None);
         if self.port.speaker.is_pod()
             && let Some(port) = self.undeclared_port(revision)
         {
             revision.seen.pod_speaks_first(port);
         }
         let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
-        let connected = match timeout(bound, self.held(revision.clone(), entered.in_flight, received, client)).await {
-            Ok(connected) => connected,
-            Err(_) => {
-                let refusal = Refusal::from(TimedOut::Wait(bound));
-                Err(match revision.wake_refused() {
-                    Some(why) => refusal.unwoken(&why),
-                    None => refusal,
-                })
-            }
-        };
-        let is_refused = |refusal: &Refusal| !matches!(refusal, Refusal::Elsewhere { .. });
-        connected.inspect_err(|refusal| {
-            if is_refused(refusal) {
-                revision.refused(received, refusal);
-            }
-        })
+        let connected = timeout(bound, self.held(revision.clone(), in_flight, received, client)).await;
+        let connected = connected.unwrap_or_else(|_| {
+            let refusal = Refusal::from(TimedOut::Wait(bound));
+            Err(match revision.wake_refused() {
+                Some(why) => refusal.unwoken(&why),
+                None => refusal,
+            })
+        });
+        connected.inspect_err(|refusal| revision.refused(received, refusal))
     }
 
     /// Waits for a slot, and connects to one pod after another until one accepts.

@@ -76,7 +76,10 @@ impl Fallbacks {
         drop(standby.load.lock().take());
         let workload = HeaderValue::try_from(revision.key.name()).unwrap_or(HeaderValue::from_static("unknown"));
         request.headers_mut().insert(MARK, workload);
-        let addresses = self.addresses(fallback, revision.key.namespace()).await?;
+        let addresses = self.addresses(fallback, revision.key.namespace()).await;
+        if addresses.is_empty() {
+            return Err(failed(fallback, "the address of the Service is not known".to_owned()));
+        }
         let mut prepared = Prepared::new(request, Contract::Plain, fallback.protocol, peer.clone(), None)?;
         let mut sending = Sending::new(client, trace);
         let mut attempts = addresses.len().clamp(*ATTEMPTS.start(), *ATTEMPTS.end());
@@ -108,31 +111,22 @@ impl Fallbacks {
         Err(failed(fallback, "the Service has no address".to_owned()))
     }
 
-    async fn addresses(&self, fallback: &Fallback, namespace: &str) -> Result<Vec<SocketAddr>, Refusal> {
+    /// Returns the addresses of a fallback; empty if none is known.
+    async fn addresses(&self, fallback: &Fallback, namespace: &str) -> Vec<SocketAddr> {
         // Concurrent requests share one lookup.
         let mut found = fallback.found.lock().await;
         if let Some(addresses) = found.fresh(Instant::now()) {
-            return known(fallback, addresses);
+            return addresses;
         }
         let name = format!("{}.{namespace}.svc.{}.", fallback.service, self.cluster_domain);
-        let is_known = !found.believed().is_empty();
-        let within = if is_known { CONFIRMED_WITHIN } else { FOUND_WITHIN };
+        let within = if found.said.is_empty() { FOUND_WITHIN } else { CONFIRMED_WITHIN };
         let said = timeout(within, self.resolver.resolve(&name, fallback.port)).await;
         let said = said.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
         if let Err(error) = &said {
             tracing::debug!(name, %error, "the lookup of a fallback failed");
         }
         found.hear(Instant::now(), said);
-        known(fallback, found.believed())
-    }
-}
-
-/// Returns the addresses, or a refusal if there are none.
-fn known(fallback: &Fallback, addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Refusal> {
-    if addresses.is_empty() {
-        Err(failed(fallback, "the address of the Service is not known".to_owned()))
-    } else {
-        Ok(addresses)
+        found.said.clone()
     }
 }
 

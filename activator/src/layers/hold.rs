@@ -402,7 +402,8 @@ fn given_back(
     if matches!(refusal, Refusal::Elsewhere { .. })
         && let (Some(back), Some(request)) = (back, prepared.into_original())
     {
-        back.put(request, client.peer, client.received, client.again, revision);
+        let (peer, revision) = (client.peer.clone(), revision.clone());
+        back.put(Call::new(request, peer, client.received, client.again, revision, back.is_relayed));
     }
     refusal
 }

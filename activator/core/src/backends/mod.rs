@@ -249,11 +249,6 @@ impl Backends {
         self.pods.iter().filter(|(_, pod)| pod.is_healthy()).map(|(at, _)| at)
     }
 
-    /// Returns the number of listed addresses.
-    pub fn listed_count(&self) -> usize {
-        self.pods.len()
-    }
-
     fn listed(
         &mut self,
         ready: &BTreeSet<Destination>,

@@ -156,7 +156,7 @@ fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
     assert_eq!(watch.pass(2), publishes(&[2]), "unready in Kubernetes, proven by probe");
     assert_eq!(watch.pass(1), publishes(&[1, 2]));
     assert_eq!(watch.list(&[1, 2], &[]), nothing(), "Kubernetes catching up is no news");
-    assert_eq!((watch.due_us(), watch.machine.listed_count()), (None, 2), "all proven: nothing to do");
+    assert_eq!((watch.due_us(), watch.machine.pods.len()), (None, 2), "all proven: nothing to do");
 }
 
 /// Goal: the pause depends only on the time waited for this address.

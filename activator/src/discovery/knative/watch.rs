@@ -70,12 +70,8 @@ struct Known {
     trusts_probe: bool,
 }
 
-/// Cluster address of a private Service, per protocol.
-#[derive(Clone, Copy)]
-struct ClusterAddresses {
-    http1: Option<SocketAddr>,
-    h2c: Option<SocketAddr>,
-}
+/// Cluster address of a private Service for HTTP/1.1, and for h2c.
+type ClusterAddresses = [Option<SocketAddr>; 2];
 
 struct KnativeWatch {
     network: Arc<NetworkConfig>,
@@ -211,7 +207,7 @@ impl KnativeWatch {
         if self.served.get(&name).is_some_and(|former| *former != key) {
             self.service_gone(&name);
         }
-        let addresses = ClusterAddresses::from_service(service);
+        let addresses = [Protocol::Http1, Protocol::H2c].map(|protocol| cluster_address(service, protocol));
         self.cluster_ip(&key, addresses);
         self.served.insert(name.clone(), key.clone());
         self.services.insert(key, (name, addresses));
@@ -226,10 +222,10 @@ impl KnativeWatch {
         self.events.push(Event::ClusterIp { key, destination: None });
     }
 
-    fn cluster_ip(&mut self, key: &RevisionKey, addresses: ClusterAddresses) {
+    fn cluster_ip(&mut self, key: &RevisionKey, [http1, h2c]: ClusterAddresses) {
         let address = match self.protocol(key) {
-            Some(Protocol::Http1) => addresses.http1,
-            Some(Protocol::H2c) => addresses.h2c,
+            Some(Protocol::Http1) => http1,
+            Some(Protocol::H2c) => h2c,
             None => return,
         };
         let destination = address.map(Destination::from);
@@ -248,17 +244,12 @@ impl KnativeWatch {
     }
 }
 
-impl ClusterAddresses {
-    fn from_service(service: &Service) -> Self {
-        let [http1, h2c] = [Protocol::Http1, Protocol::H2c].map(|protocol| {
-            let spec = service.spec.as_ref()?;
-            let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
-            let mut ports = spec.ports.iter().flatten();
-            let port = ports.find(|port| port.name.as_deref() == Some(protocol.port_name()))?;
-            Some(SocketAddr::new(ip, u16::try_from(port.port).ok()?))
-        });
-        Self { http1, h2c }
-    }
+fn cluster_address(service: &Service, protocol: Protocol) -> Option<SocketAddr> {
+    let spec = service.spec.as_ref()?;
+    let ip: IpAddr = spec.cluster_ip.as_deref()?.parse().ok()?;
+    let mut ports = spec.ports.iter().flatten();
+    let port = ports.find(|port| port.name.as_deref() == Some(protocol.port_name()))?;
+    Some(SocketAddr::new(ip, u16::try_from(port.port).ok()?))
 }
 
 #[cfg(test)]
