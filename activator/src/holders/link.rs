@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 /// Shared limit of one workload, for the requests of this activator.
 pub(crate) struct Link {
     pub(super) key: RevisionKey,
-    throttler: Throttler,
+    throttler: Arc<Throttler>,
     shared: Weak<Holders>,
     state: Mutex<LinkState>,
     way: ArcSwap<RelayRoute>,
@@ -73,7 +73,7 @@ impl Drop for Relayed {
 }
 
 impl Link {
-    pub(super) fn new(key: RevisionKey, throttler: Throttler, shared: &Arc<Holders>) -> Arc<Self> {
+    pub(super) fn new(key: RevisionKey, throttler: Arc<Throttler>, shared: &Arc<Holders>) -> Arc<Self> {
         let state = LinkState {
             holding: None,
             pods: BTreeSet::new(),
@@ -154,7 +154,7 @@ impl Link {
             self.throttler.hold_lots(me);
         }
         let input = Input::Pods(state.pods.clone(), state.limit);
-        state.holding = Some(begin(input.clone(), &self.throttler));
+        state.holding = Some(begin(input.clone(), &*self.throttler));
         self.handle(&mut state, input);
     }
 
@@ -194,7 +194,7 @@ impl Link {
     fn handle(&self, state: &mut LinkState, input: Input) {
         let (Some(shared), Some(holding)) = (self.shared.upgrade(), state.holding.as_mut()) else { return };
         let sessions = shared.sessions.load();
-        for output in holding.handle(input, &shared.peers.load(), &self.throttler, now()) {
+        for output in holding.handle(input, &shared.peers.load(), &*self.throttler, now()) {
             match output {
                 Output::Send { to, message } => {
                     sessions.get(&to).into_iter().for_each(|session| session.send_holder(&self.key, message.clone()));

@@ -158,7 +158,7 @@ impl Holders {
     }
 
     /// Registers a workload with a hard limit. `fresh`: no pod of it was ever listed.
-    pub(crate) fn enter(self: &Arc<Self>, key: &RevisionKey, throttler: &Throttler, fresh: bool) -> Arc<Link> {
+    pub(crate) fn enter(self: &Arc<Self>, key: &RevisionKey, throttler: &Arc<Throttler>, fresh: bool) -> Arc<Link> {
         let membership = self.membership.lock();
         let link = Link::new(key.clone(), throttler.clone(), self);
         if membership.standing.shares_limits() {

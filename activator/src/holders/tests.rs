@@ -22,7 +22,7 @@ pub(super) fn beside_another() -> Arc<Holders> {
 }
 
 /// Returns the throttler of a workload with a limit and a pod.
-pub(super) fn throttler() -> Throttler {
+pub(super) fn throttler() -> Arc<Throttler> {
     let throttler = Throttler::new(1, 10);
     throttler.update(Destinations::Pods(vec![Destination::from(SocketAddr::from(([10, 0, 0, 1], 8012)))]));
     throttler
@@ -35,7 +35,7 @@ async fn a_workload_that_is_made_anew_is_held() {
     let (holders, key) = (beside_another(), RevisionKey::new("ns", "app"));
     assert_eq!(holders.sharing_mode(), SharingMode::Undecided);
     let (former, new) = (throttler(), throttler());
-    let places = |throttler: &Throttler| throttler.load().capacity;
+    let places = |throttler: &Arc<Throttler>| throttler.load().capacity;
     let link = holders.enter(&key, &former, true);
     assert_eq!((places(&former), link.sharing().is_some()), (Capacity::CLOSED, true));
     let next = holders.enter(&key, &new, true);

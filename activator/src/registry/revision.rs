@@ -144,7 +144,7 @@ impl Revision {
         let revision = Arc::new(Self {
             key: spec.key.clone(),
             number: share_number(&spec.key),
-            throttler: Arc::new(Throttler::new(concurrency, spec.backend.max_held)),
+            throttler: Throttler::new(concurrency, spec.backend.max_held),
             stats: RevisionStats::new(clock),
             metrics: metrics.revision(spec),
             memory,

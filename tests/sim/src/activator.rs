@@ -46,7 +46,7 @@ pub(crate) struct Activator {
 
 struct Front {
     stats: Arc<RevisionStats>,
-    throttler: Throttler,
+    throttler: Arc<Throttler>,
 }
 
 pub(crate) struct Request {

@@ -66,14 +66,9 @@ use crate::destination::{Destination, Destinations};
 use crate::holders::{Lots, Pods, Running};
 use crate::own_index::Activators;
 
-/// Admission and load balancing of one revision. Cheap to clone; clones share their state.
-#[derive(Clone, Debug)]
-pub struct Throttler {
-    inner: Arc<Inner>,
-}
-
+/// Admission and load balancing of one revision.
 #[derive(Debug)]
-struct Inner {
+pub struct Throttler {
     breaker: Breaker,
     snapshot: ArcSwap<Snapshot>,
     cursor: Cursor,
@@ -118,7 +113,7 @@ struct ThrottlerState {
     /// Every pod that is still referenced.
     known: BTreeMap<Destination, Arc<PodTracker>>,
     /// Handle with which a pod reports the end of a request after the pod was removed.
-    inner: Weak<Inner>,
+    throttler: Weak<Throttler>,
     held: Option<Held>,
     /// Reason why no request may wait, and a flag that is set while other activators hold all pods.
     refusal: Option<AdmissionError>,
@@ -155,10 +150,10 @@ pub struct PodLoad {
 impl Throttler {
     /// Creates a throttler without pods: every request waits, at most `max_held` at once. A pod may run `concurrency`
     /// requests at once; 0 means no limit.
-    pub fn new(concurrency: u32, max_held: u32) -> Self {
+    pub fn new(concurrency: u32, max_held: u32) -> Arc<Self> {
         let targets = Targets::Pods(Vec::new());
         let snapshot = Snapshot { policy: Policy::for_concurrency(concurrency, false), targets, is_cold: None };
-        let inner = |inner: &Weak<Inner>| Inner {
+        Arc::new_cyclic(|throttler| Self {
             breaker: Breaker::new(Capacity::CLOSED, max_held),
             snapshot: ArcSwap::from_pointee(snapshot),
             cursor: Cursor(AtomicUsize::new(0)),
@@ -168,23 +163,22 @@ impl Throttler {
                 listed: Destinations::NONE,
                 failed: BTreeSet::new(),
                 known: BTreeMap::new(),
-                inner: Weak::clone(inner),
+                throttler: Weak::clone(throttler),
                 held: None,
                 refusal: None,
                 elsewhere: false,
             }),
-        };
-        Self { inner: Arc::new_cyclic(inner) }
+        })
     }
 
     /// Waits for a permit, in order of arrival.
-    pub fn acquire(&self) -> Acquire {
-        Acquire::new(Handle(Arc::clone(&self.inner)))
+    pub fn acquire(self: &Arc<Self>) -> Acquire {
+        Acquire::new(Handle(Arc::clone(self)))
     }
 
     /// Sets the destinations.
     pub fn update(&self, destinations: Destinations) {
-        self.inner.change(|state| {
+        self.change(|state| {
             state.listed = destinations;
             if let Destinations::Pods(pods) = &mut state.listed {
                 pods.sort_unstable();
@@ -198,40 +192,40 @@ impl Throttler {
 
     /// Sets this activator's position among the revision's activators.
     pub fn set_activators(&self, activators: Activators) {
-        self.inner.change(|state| state.activators = activators);
+        self.change(|state| state.activators = activators);
     }
 
     /// Sets the number of requests that a pod may run at once; 0 means no limit. Running requests are not
     /// interrupted.
     pub fn set_concurrency(&self, concurrency: u32) {
-        self.inner.change(|state| state.concurrency = concurrency);
+        self.change(|state| state.concurrency = concurrency);
     }
 
     /// Sets the number of requests that may wait. Requests that already wait stay.
     pub fn set_max_held(&self, max_held: u32) {
-        self.inner.breaker.set_queue_limit(max_held);
+        self.breaker.set_queue_limit(max_held);
     }
 
     /// Refuses requests that wait or would have to wait, while `refusal` is `Some`. See [`Breaker::refuse_waiting`].
     pub fn refuse_waiting(&self, refusal: Option<AdmissionError>) {
-        let mut state = self.inner.state.lock();
+        let mut state = self.state.lock();
         state.refusal = refusal;
-        self.inner.breaker.refuse_waiting(state.refusal_now());
+        self.breaker.refuse_waiting(state.refusal_now());
     }
 
     /// Refuses requests that wait or would have to wait while `elsewhere` is true: other activators hold all pods, and
     /// the requests are relayed to them.
     pub fn send_elsewhere(&self, elsewhere: bool) {
-        let mut state = self.inner.state.lock();
+        let mut state = self.state.lock();
         if std::mem::replace(&mut state.elsewhere, elsewhere) != elsewhere {
-            self.inner.breaker.refuse_waiting(state.refusal_now());
+            self.breaker.refuse_waiting(state.refusal_now());
         }
     }
 
     /// Removes a pod at once, after a refused connection or unacknowledged bytes. Returns true if that changed
     /// anything. A cluster IP stays, since there is no alternative.
     pub fn mark_failed(&self, destination: &Destination) -> bool {
-        self.inner.change(|state| match &state.listed {
+        self.change(|state| match &state.listed {
             Destinations::Pods(pods) if pods.binary_search(destination).is_ok() => {
                 state.failed.insert(destination.clone())
             }
@@ -241,49 +235,49 @@ impl Throttler {
 
     /// Brings back a pod that had failed. Returns true if that changed anything.
     pub fn restore(&self, destination: &Destination) -> bool {
-        self.inner.change(|state| state.failed.remove(destination))
+        self.change(|state| state.failed.remove(destination))
     }
 
     /// Returns in flight, queued and capacity at one instant. Too expensive for every request: see [`Breaker::load`].
     pub fn load(&self) -> Load {
-        self.inner.breaker.load()
+        self.breaker.load()
     }
 
     /// Returns true if no activator has a pod to send to.
     pub fn is_cold(&self) -> bool {
-        let is_cold = self.inner.snapshot.load().is_cold;
-        is_cold.unwrap_or_else(|| self.inner.breaker.capacity() == Capacity::CLOSED)
+        let is_cold = self.snapshot.load().is_cold;
+        is_cold.unwrap_or_else(|| self.breaker.capacity() == Capacity::CLOSED)
     }
 
     /// Switches to lots: from now on requests go only to pods of the lots that this activator holds, at first none.
     /// [`Throttler::divide`] switches back.
     pub fn hold_lots(&self, ended: Arc<dyn Ended>) {
         let taken = BTreeMap::new();
-        self.inner.change(|state| state.held = Some(Held { lots: Lots::NONE, taken, ended }));
+        self.change(|state| state.held = Some(Held { lots: Lots::NONE, taken, ended }));
     }
 
     /// Returns true if this activator sends by lots under a hard limit.
     pub fn holds_lots(&self) -> bool {
-        self.inner.snapshot.load().is_cold.is_some()
+        self.snapshot.load().is_cold.is_some()
     }
 
     /// Ends sending by lots. Running requests continue, and the pods are divided among the activators again.
     pub fn divide(&self) {
-        let former = self.inner.change(|state| state.held.take());
+        let former = self.change(|state| state.held.take());
         if former.is_some_and(|held| !held.taken.is_empty()) {
-            self.inner.change(|_| ()); // Slots that siblings used are free now.
+            self.change(|_| ()); // Slots that siblings used are free now.
         }
     }
 
     /// Returns the numbers of refused and abandoned requests.
     pub fn turned_away(&self) -> TurnedAway {
-        self.inner.breaker.turned_away()
+        self.breaker.turned_away()
     }
 
     /// Returns every pod that may be picked or still runs a request, in order.
     pub fn pods(&self) -> Vec<PodLoad> {
-        let state = self.inner.state.lock();
-        let snapshot = self.inner.snapshot.load();
+        let state = self.state.lock();
+        let snapshot = self.snapshot.load();
         let load = |pod: &Arc<PodTracker>| PodLoad {
             destination: pod.destination.clone(),
             in_flight: pod.in_flight(),
@@ -295,12 +289,12 @@ impl Throttler {
 
 impl Pods for Throttler {
     fn hold(&self, lots: Lots, taken: &Running) {
-        let former = self.inner.change(|state| {
-            let ThrottlerState { held: Some(held), known: pods, inner, .. } = state else { return None };
+        let former = self.change(|state| {
+            let ThrottlerState { held: Some(held), known: pods, throttler, .. } = state else { return None };
             held.lots = lots;
             let former = std::mem::take(&mut held.taken);
             for (at, count) in taken {
-                let pod = known(pods, inner, at);
+                let pod = known(pods, throttler, at);
                 held.taken.insert(at.clone(), (0..*count).map(|_| pod.reserve()).collect());
             }
             Some(former)
@@ -308,12 +302,12 @@ impl Pods for Throttler {
         // Slots are dropped outside the lock, since their drop takes it. Afterwards capacity is recomputed, for others
         // may run in them.
         if former.is_some_and(|former| !former.is_empty()) {
-            self.inner.change(|_| ());
+            self.change(|_| ());
         }
     }
 
     fn running(&self, beside: Lots) -> Running {
-        let state = self.inner.state.lock();
+        let state = self.state.lock();
         let taken = |at: &Destination| {
             let taken = state.held.as_ref().and_then(|held| held.taken.get(at));
             taken.map_or(0, |slots| u32::try_from(slots.len()).unwrap_or(u32::MAX))
@@ -324,9 +318,7 @@ impl Pods for Throttler {
     }
 }
 
-// === impl Inner ===
-
-impl Inner {
+impl Throttler {
     /// Changes the state and applies the consequences in the order that the module documentation gives. Wakes no waiter
     /// under the lock.
     fn change<T>(&self, change: impl FnOnce(&mut ThrottlerState) -> T) -> T {
@@ -376,7 +368,7 @@ impl ThrottlerState {
         let mut is_cold = None;
         let targets = match &self.listed {
             Destinations::ClusterIp { destination, .. } => {
-                Targets::ClusterIp(known(&mut self.known, &self.inner, destination))
+                Targets::ClusterIp(known(&mut self.known, &self.throttler, destination))
             }
             Destinations::Pods(pods) => {
                 let is_divided = self.concurrency > 0 && lots.is_none();
@@ -386,7 +378,7 @@ impl ThrottlerState {
                 let usable: Vec<&Destination> = usable.collect();
                 is_cold = lots.map(|_| usable.is_empty());
                 let own = usable.into_iter().filter(|pod| lots.is_none_or(|lots| lots.contains(Lots::of_pod(pod))));
-                Targets::Pods(own.map(|pod| known(&mut self.known, &self.inner, pod)).collect())
+                Targets::Pods(own.map(|pod| known(&mut self.known, &self.throttler, pod)).collect())
             }
         };
         Snapshot { policy: Policy::for_concurrency(self.concurrency, lots.is_some()), targets, is_cold }
@@ -435,8 +427,12 @@ impl ThrottlerState {
 }
 
 /// Returns the tracker of the pod at a destination, and creates it if there is none.
-fn known(pods: &mut BTreeMap<Destination, Arc<PodTracker>>, inner: &Weak<Inner>, at: &Destination) -> Arc<PodTracker> {
-    Arc::clone(pods.entry(at.clone()).or_insert_with(|| PodTracker::new(at.clone(), Weak::clone(inner))))
+fn known(
+    pods: &mut BTreeMap<Destination, Arc<PodTracker>>,
+    throttler: &Weak<Throttler>,
+    at: &Destination,
+) -> Arc<PodTracker> {
+    Arc::clone(pods.entry(at.clone()).or_insert_with(|| PodTracker::new(at.clone(), Weak::clone(throttler))))
 }
 
 impl Targets {

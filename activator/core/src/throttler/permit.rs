@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rand::Rng;
 
 use super::pod::{PodTracker, Slot};
-use super::{Inner, Targets};
+use super::{Targets, Throttler};
 use crate::breaker::{self, Breaker};
 use crate::destination::Destination;
 
@@ -27,7 +27,7 @@ pub struct Permit {
 
 /// Owned handle of a throttler's breaker.
 #[derive(Debug)]
-pub struct Handle(pub(super) Arc<Inner>);
+pub struct Handle(pub(super) Arc<Throttler>);
 
 impl Deref for Handle {
     type Target = Breaker;
@@ -50,15 +50,15 @@ impl Admitted {
 
     /// Chooses a pod. If `client` is given, prefers the pod assigned to that client.
     pub fn pick_for<R: Rng + ?Sized>(self, client: Option<IpAddr>, rng: &mut R) -> Result<Permit, Self> {
-        let inner = &self.handle().0;
+        let throttler = &self.handle().0;
         for _ in 0..Self::SCANS {
-            let snapshot = inner.snapshot.load();
+            let snapshot = throttler.snapshot.load();
             let slot = match &snapshot.targets {
                 Targets::ClusterIp(only) => Some(only.reserve()),
                 Targets::Pods(pods) => {
                     let slot = match client {
                         Some(client) => snapshot.policy.pick_own(pods, client),
-                        None => snapshot.policy.pick(pods, &inner.cursor.0, rng),
+                        None => snapshot.policy.pick(pods, &throttler.cursor.0, rng),
                     };
                     // Check again: the pod may have been given up since the snapshot.
                     slot.filter(|slot| !slot.pod.is_retired())
@@ -99,12 +99,12 @@ impl Permit {
     /// Like [`Permit::prefer_another`], but moves only to a pod that `suits`.
     #[must_use = "dropping it gives up the place"]
     pub fn prefer_another_that<R: Rng + ?Sized>(mut self, suits: impl Fn(&Destination) -> bool, rng: &mut R) -> Self {
-        let inner = &self.admitted.handle().0;
-        let snapshot = inner.snapshot.load();
+        let throttler = &self.admitted.handle().0;
+        let snapshot = throttler.snapshot.load();
         if let Targets::Pods(pods) = &snapshot.targets {
             let is_other = |pod: &Arc<PodTracker>| !Arc::ptr_eq(pod, &self.slot.pod) && suits(&pod.destination);
             let others: Vec<_> = pods.iter().filter(|pod| is_other(pod)).cloned().collect();
-            let slot = snapshot.policy.pick(&others, &inner.cursor.0, rng);
+            let slot = snapshot.policy.pick(&others, &throttler.cursor.0, rng);
             let slot = slot.filter(|slot| !slot.pod.is_retired()); // Check again, as in `pick_for`.
             if let Some(slot) = slot {
                 self.slot = slot;

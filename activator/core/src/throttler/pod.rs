@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::Inner;
+use super::Throttler;
 use crate::destination::Destination;
 
 /// Destination and its count.
@@ -20,7 +20,7 @@ pub(super) struct PodTracker {
     in_flight: AtomicU32,
     /// True if the pod must not be picked, and the throttler needs to know when a request on it ends.
     retired: AtomicBool,
-    throttler: Weak<Inner>,
+    throttler: Weak<Throttler>,
     pub(super) destination: Destination,
     _apart: [u64; 5],
 }
@@ -32,7 +32,7 @@ pub(super) struct Slot {
 }
 
 impl PodTracker {
-    pub(super) fn new(destination: Destination, throttler: Weak<Inner>) -> Arc<Self> {
+    pub(super) fn new(destination: Destination, throttler: Weak<Throttler>) -> Arc<Self> {
         Arc::new(Self {
             in_flight: AtomicU32::new(0),
             retired: AtomicBool::new(false),

@@ -21,7 +21,7 @@ fn pods(ns: impl IntoIterator<Item = u8>) -> Destinations {
     Destinations::Pods(ns.into_iter().map(at).collect())
 }
 
-fn throttler(container_concurrency: u32, ns: impl IntoIterator<Item = u8>) -> Throttler {
+fn throttler(container_concurrency: u32, ns: impl IntoIterator<Item = u8>) -> Arc<Throttler> {
     let throttler = Throttler::new(container_concurrency, 100);
     throttler.update(pods(ns));
     throttler
@@ -36,15 +36,15 @@ fn pick(admitted: Admitted) -> Permit {
 }
 
 /// Starts a request that runs at once, and returns its permit.
-fn run(throttler: &Throttler) -> Permit {
+fn run(throttler: &Arc<Throttler>) -> Permit {
     pick(now(throttler.acquire()).expect("room"))
 }
 
-fn wait(throttler: &Throttler) -> Task<Acquire> {
+fn wait(throttler: &Arc<Throttler>) -> Task<Acquire> {
     Task::new(throttler.acquire()).waiting()
 }
 
-fn capacity_of(throttler: &Throttler) -> Capacity {
+fn capacity_of(throttler: &Arc<Throttler>) -> Capacity {
     throttler.load().capacity
 }
 
@@ -226,7 +226,7 @@ fn a_changed_bound_on_waiting_applies_to_who_comes() {
 #[test]
 fn a_pod_is_shown_while_it_matters_and_then_forgotten() {
     let throttler = throttler(1, [1]);
-    let shown = |throttler: &Throttler| {
+    let shown = |throttler: &Arc<Throttler>| {
         let pods = throttler.pods();
         pods.iter().map(|pod| (pod.destination.clone(), pod.in_flight, pod.usable)).collect::<Vec<_>>()
     };
@@ -238,7 +238,7 @@ fn a_pod_is_shown_while_it_matters_and_then_forgotten() {
     drop(long);
     assert_eq!(shown(&throttler), [(at(3), 0, true)]);
     throttler.update(pods([3, 4]));
-    let known = throttler.inner.state.lock().known.keys().cloned().collect::<Vec<_>>();
+    let known = throttler.state.lock().known.keys().cloned().collect::<Vec<_>>();
     assert_eq!(known, [at(3), at(4)]);
 }
 
@@ -351,7 +351,7 @@ struct Requests {
     running: Vec<Permit>,
 }
 
-fn apply(throttler: &Throttler, requests: &mut Requests, op: Op, rng: &mut SmallRng) {
+fn apply(throttler: &Arc<Throttler>, requests: &mut Requests, op: Op, rng: &mut SmallRng) {
     let nth = |n: usize, len: usize| n.checked_rem(len);
     let admit = |requests: &mut Requests, mut task: Task<Acquire>| match task.poll() {
         Poll::Pending => requests.waiting.push(task),
@@ -386,9 +386,7 @@ fn apply(throttler: &Throttler, requests: &mut Requests, op: Op, rng: &mut Small
             let (before, places) = (permit.destination().clone(), throttler.load().in_flight);
             let permit = permit.prefer_another(rng);
             let more = |pod: &&PodLoad| pod.destination == *permit.destination() && *permit.destination() != before;
-            if let (Some(pod), limit @ 1..) =
-                (throttler.pods().iter().find(more), throttler.inner.state.lock().concurrency)
-            {
+            if let (Some(pod), limit @ 1..) = (throttler.pods().iter().find(more), throttler.state.lock().concurrency) {
                 assert!(pod.in_flight <= limit, "moved to a full pod: {pod:?}");
             }
             assert_eq!(throttler.load().in_flight, places, "the place is kept");

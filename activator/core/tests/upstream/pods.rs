@@ -8,6 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 const M: i64 = 2_147_483_647;
@@ -137,14 +138,14 @@ fn at(n: u8) -> Destination {
     std::net::SocketAddr::from(([10, 0, 0, n], 8012)).into()
 }
 
-fn throttler(concurrency: u32, pods: u8) -> Throttler {
+fn throttler(concurrency: u32, pods: u8) -> Arc<Throttler> {
     let throttler = Throttler::new(concurrency, 100);
     throttler.update(Destinations::Pods((1..=pods).map(at).collect()));
     throttler
 }
 
 /// Returns the permit of a request that is admitted at once, or `None` if it would wait.
-fn run(throttler: &Throttler, rng: &mut SmallRng) -> Option<Permit> {
+fn run(throttler: &Arc<Throttler>, rng: &mut SmallRng) -> Option<Permit> {
     let mut acquire = throttler.acquire();
     match Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(admitted) => Some(admitted.expect("nobody refuses").pick(rng).expect("a place means a pod")),
