@@ -56,9 +56,9 @@ pub(crate) struct Answers {
 pub(crate) type OwnPage = Option<Arc<Page>>;
 
 #[derive(Debug, PartialEq)]
-struct Static {
+pub(crate) struct Static {
     matching: Matching,
-    answer: Arc<Fixed>,
+    pub(crate) answer: Arc<Fixed>,
     always: bool,
     keeps_awake: bool,
 }
@@ -129,12 +129,8 @@ impl Answers {
         self.fallback.as_ref().filter(|fallback| fallback.takes(request))
     }
 
-    /// Returns the static response for a request, if an entry matches.
-    pub(crate) fn fixed(&self, request: Request<'_>) -> Option<&Arc<Fixed>> {
-        self.static_for(request).map(|found| &found.answer)
-    }
-
-    fn static_for(&self, request: Request<'_>) -> Option<&Static> {
+    /// Returns the entry of `static` that matches a request.
+    pub(crate) fn static_for(&self, request: Request<'_>) -> Option<&Static> {
         self.fixed.iter().find(|entry| entry.matching.matches(request))
     }
 

@@ -65,7 +65,11 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
     }
     let mut response = match refusal.grpc_code() {
         Some(code) if grpc => trailers_only(code, refusal.text().trim_end()),
-        _ => plain(status, printable_document(&front_end.text(refusal)).into_owned(), !is_timeout(refusal)),
+        _ => plain(
+            status,
+            printable_document(&front_end.text(refusal)).into_owned(),
+            !matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. }),
+        ),
     };
     let headers = response.headers_mut();
     if status.is_server_error() || matches!(refusal, Refusal::Guarded) {
@@ -82,10 +86,6 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
         response.extensions_mut().insert(PortGone);
     }
     response
-}
-
-fn is_timeout(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. })
 }
 
 /// Returns a plain text response.

@@ -90,7 +90,9 @@ impl Fallbacks {
                     sending.charge(&revision, &mut response)?;
                     response.headers_mut().insert(MARK, fallback.mark.clone());
                     self.answered.count("fallback");
-                    return Ok(response.map(|body| Guarded::new(body, Occupied::nothing(sending.at_pod))));
+                    return Ok(
+                        response.map(|body| Guarded::new(body, Occupied { _place: None, _trace: sending.at_pod }))
+                    );
                 }
                 Err(Failure::Elsewhere { request, cause, evidence }) => {
                     sending.note(&cause, evidence);

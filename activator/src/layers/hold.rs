@@ -116,18 +116,11 @@ struct HoldShared {
 /// Resources held by an admitted request.
 pub(crate) struct Occupied {
     /// `None` if the response does not come from a pod.
-    _place: Option<(Permit, Active)>,
-    _trace: Option<Box<AtPod>>,
+    pub(super) _place: Option<(Permit, Active)>,
+    pub(super) _trace: Option<Box<AtPod>>,
 }
 
 impl Guard for Occupied {}
-
-impl Occupied {
-    /// Returns the guard of a request without a pod.
-    pub(super) fn nothing(trace: Option<Box<AtPod>>) -> Self {
-        Self { _place: None, _trace: trace }
-    }
-}
 
 /// Destination of an admitted request.
 enum Admission {

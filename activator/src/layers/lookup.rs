@@ -76,7 +76,11 @@ where
         let parts = &self.parts;
         let relayed = relayed(parts, &mut inbound);
         let found = match &relayed {
-            Some(mark) => find_relayed(parts, mark),
+            // If the revision is not known here yet, the request is turned away.
+            Some(Mark { workload, .. }) => {
+                let known = parts.registry.by_key(workload.namespace(), workload.name());
+                known.ok_or(Refusal::Elsewhere { relayed: true })
+            }
             None => find(parts, &inbound),
         };
         match found {
@@ -93,7 +97,10 @@ where
             Err(Refusal::NotSynced) if self.starting.available_permits() > 0 => {
                 let (mut inner, parts, starting) = (self.inner.clone(), parts.clone(), self.starting.clone());
                 Either::Right(Either::Left(Box::pin(async move {
-                    match find_once_known(&parts, &starting, &inbound).await {
+                    if let Ok(_place) = starting.try_acquire() {
+                        let _ = timeout(STARTING_WAIT, parts.readiness.synced()).await; // On timeout the lookup fails.
+                    }
+                    match find(&parts, &inbound) {
                         Ok(revision) => {
                             inbound.peer.count_to_workload(revision.number)?;
                             inner.call(call(&parts, inbound, revision, false)).await
@@ -105,18 +112,6 @@ where
             Err(refusal) => Either::Left(ready(Err(refused(parts, &inbound, refusal)))),
         }
     }
-}
-
-/// Waits until revisions are known, then returns the revision.
-async fn find_once_known(
-    parts: &LayerParts,
-    starting: &Semaphore,
-    inbound: &Inbound,
-) -> Result<Arc<Revision>, Refusal> {
-    if let Ok(_place) = starting.try_acquire() {
-        let _ = timeout(STARTING_WAIT, parts.readiness.synced()).await; // On timeout the lookup fails.
-    }
-    find(parts, inbound)
 }
 
 fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_relayed: bool) -> Call {
@@ -143,12 +138,6 @@ fn relayed(parts: &LayerParts, inbound: &mut Inbound) -> Option<Mark> {
         inbound.request.headers_mut().remove(EXPECT);
     }
     Some(mark)
-}
-
-/// Returns the revision that another activator has found. If it is not known here yet, the request is turned away.
-fn find_relayed(parts: &LayerParts, mark: &Mark) -> Result<Arc<Revision>, Refusal> {
-    let (namespace, name) = (mark.workload.namespace(), mark.workload.name());
-    parts.registry.by_key(namespace, name).ok_or(Refusal::Elsewhere { relayed: true })
 }
 
 /// Records a refusal in metrics and traces.

@@ -85,7 +85,8 @@ impl StatSink {
                 self.metrics.link_reachable.set(i64::from(up));
                 if up {
                     readiness.set_linked();
-                    self.send_owed();
+                    let owing: Vec<Arc<Revision>> = self.reporting.lock().clone();
+                    owing.iter().for_each(|revision| self.send_signal(revision, || None));
                 } else {
                     self.metrics.link_errors.inc();
                 }
@@ -109,13 +110,6 @@ impl StatSink {
         let trace = if self.shows { trace().unwrap_or_default() } else { String::new() };
         let frame = self.frame(vec![WireStatMessage { trace, ..self.entry(revision, 1.0, 1.0) }]);
         self.send(frame, vec![(revision.clone(), signal)]);
-    }
-
-    fn send_owed(&self) {
-        let owing: Vec<Arc<Revision>> = self.reporting.lock().clone();
-        for revision in &owing {
-            self.send_signal(revision, || None);
-        }
     }
 
     /// Hands a frame to the link, and confirms its signals once it has been written.

@@ -154,7 +154,7 @@ impl Sibling {
     /// Returns true if the sibling has left the list and has been silent long enough to have stopped everywhere.
     fn is_dead(&self, peer: &Peer, peers: &Peers, now: Instant) -> bool {
         let since = |gone: Instant| gone.max(self.known_since).max(peers.last_received(peer).unwrap_or(gone));
-        let silent = |gone| now.saturating_duration_since(since(gone)) >= peers.dead_after();
+        let silent = |gone| now.saturating_duration_since(since(gone)) >= peers.dead_after;
         !self.connected && self.gone_since.is_some_and(silent)
     }
 }

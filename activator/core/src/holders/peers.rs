@@ -44,7 +44,8 @@ pub struct Beat {
 #[derive(Clone, Debug)]
 pub struct Peers {
     epoch: Instant,
-    dead_after: Duration,
+    /// Bound of silence, by default [`DEAD_AFTER`].
+    pub(super) dead_after: Duration,
     peers: BTreeMap<Peer, Contact>,
 }
 
@@ -67,11 +68,6 @@ impl Peers {
     #[must_use]
     pub fn with_dead_after(self, dead_after: Duration) -> Self {
         Self { dead_after, ..self }
-    }
-
-    /// Returns the bound, by default [`DEAD_AFTER`].
-    pub fn dead_after(&self) -> Duration {
-        self.dead_after
     }
 
     /// Records that a session was opened. Facts proven by former sessions stay true; the beats of this session may use
@@ -114,11 +110,6 @@ impl Peers {
         let echo_us = self.peers.get(peer).and_then(|contact| contact.latest);
         let sent = now.saturating_duration_since(self.epoch).as_micros();
         Beat { sent_us: u64::try_from(sent).unwrap_or(u64::MAX), echo_us }
-    }
-
-    /// Returns true if there is a session.
-    pub fn is_connected(&self, peer: &Peer) -> bool {
-        self.peers.get(peer).is_some_and(|contact| contact.connected)
     }
 
     /// Returns the last time at which anything was received from the sibling.
@@ -179,9 +170,9 @@ mod tests {
         peers.received(&b, Beat { sent_us: 70_000_000, echo_us: None }, start);
         assert_eq!(peers.beat(&b, start).echo_us, Some(70_000_000));
         peers.disconnected(&b);
-        assert!(!peers.is_connected(&b));
+        assert!(!peers.peers[&b].connected);
         peers.connected(&b, start);
-        assert!(peers.is_connected(&b));
+        assert!(peers.peers[&b].connected);
         assert_eq!((peers.beat(&b, start).echo_us, peers.acknowledged(&b)), (None, Some(start)));
     }
 }

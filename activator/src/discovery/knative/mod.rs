@@ -40,8 +40,7 @@ impl FrontEnd for Knative {
         network: tokio::sync::watch::Receiver<Arc<NetworkConfig>>,
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()> {
-        let (probe_timeout, system_namespace) = (self.probe_timeout, self.system_namespace.clone());
-        async move { watch::run(client, network, (probe_timeout, &system_namespace), events).await }.boxed()
+        watch::run(client, network, self.probe_timeout, self.system_namespace.clone(), events).boxed()
     }
 
     fn trust(&self, _: IpAddr) -> Trust {

@@ -37,10 +37,11 @@ use tokio::sync::{mpsc, watch};
 pub(super) async fn run(
     client: Client,
     mut network: watch::Receiver<Arc<NetworkConfig>>,
-    (probe_timeout, system_namespace): (Duration, &str),
+    probe_timeout: Duration,
+    system_namespace: String,
     sender: mpsc::Sender<Event>,
 ) {
-    let mut activators = siblings::of_endpoints(client.clone(), system_namespace);
+    let mut activators = siblings::of_endpoints(client.clone(), &system_namespace);
     let by_label = watcher::Config::default().labels(names::SERVICE_TYPE);
     let mut revisions = watch_all(Api::<Revision>::all(client.clone()), watcher::Config::default());
     let mut endpoints = watch_all(Api::<Endpoints>::all(client.clone()), by_label.clone());

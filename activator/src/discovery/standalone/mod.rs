@@ -45,8 +45,7 @@ impl FrontEnd for Standalone {
         _: tokio::sync::watch::Receiver<Arc<NetworkConfig>>,
         events: mpsc::Sender<Event>,
     ) -> BoxFuture<'static, ()> {
-        let (system_namespace, namespaces) = (self.system_namespace.clone(), self.namespaces.clone());
-        async move { watch::run(client, &system_namespace, &namespaces, events).await }.boxed()
+        watch::run(client, self.system_namespace.clone(), self.namespaces.clone(), events).boxed()
     }
 
     /// Trusts the forwarding headers of a peer that may select revisions, too.

@@ -34,15 +34,15 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Watches until the receiver of `sender` is gone.
-pub(super) async fn run(client: Client, system_namespace: &str, namespaces: &Namespaces, sender: mpsc::Sender<Event>) {
+pub(super) async fn run(client: Client, system_namespace: String, namespaces: Namespaces, sender: mpsc::Sender<Event>) {
     let labelled = |selector: &str| watcher::Config::default().labels(selector);
     let privates = format!("{}={}", names::SIDE, names::SERVICE_TYPE_PRIVATE);
     let mut scalers = attempts(namespaces.reach::<ZeroScaler>(&client), watcher::Config::default());
-    let ledgers = Api::<ConfigMap>::namespaced(client.clone(), system_namespace);
+    let ledgers = Api::<ConfigMap>::namespaced(client.clone(), &system_namespace);
     let mut ledgers = changes::watch(ledgers, labelled(names::LEDGER));
     let mut services = watch(namespaces.reach::<Service>(&client), labelled(&privates));
     let mut slices = watch(namespaces.reach::<EndpointSlice>(&client), labelled(names::SIDE));
-    let mut activators = siblings::of_slices(client.clone(), system_namespace);
+    let mut activators = siblings::of_slices(client.clone(), &system_namespace);
     let mut adapter = StandaloneWatch::default();
     loop {
         let knows_scalers = adapter.listed.contains(&ListedKind::Scalers);

@@ -94,7 +94,7 @@ fn instead(parts: &Arc<LayerParts>, answers: &Answers, call: &Call) -> Option<In
             is_failing.then(|| waiting_page(&parts, &page, &revision, Instant::now()))
         }));
     }
-    let (fixed, parts) = (answers.fixed(request_of(call))?.clone(), parts.clone());
+    let (fixed, parts) = (answers.static_for(request_of(call))?.answer.clone(), parts.clone());
     Some(Box::new(move |refusal| {
         let is_cold = matches!(refusal, Refusal::Asleep | Refusal::Failing { .. } | Refusal::Paused);
         is_cold.then(|| static_response(&parts, &fixed))

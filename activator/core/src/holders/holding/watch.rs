@@ -113,7 +113,7 @@ impl Holding {
     /// with them has stopped. (Such an activator checks the holders that its own list names, and needs time to learn
     /// which they are.)
     fn is_watched(&self, peers: &Peers, now: Instant) -> bool {
-        now.saturating_duration_since(self.holders_since) >= peers.dead_after()
+        now.saturating_duration_since(self.holders_since) >= peers.dead_after
     }
 
     /// Returns true if a sibling has stopped.
