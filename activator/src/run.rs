@@ -54,6 +54,7 @@ use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, Trust, files, server_config};
 use common_runtime::websocket::{Config, DurableSender};
 use futures::FutureExt;
+use futures::future::OptionFuture;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -274,15 +275,9 @@ impl Setup {
         let idle = (options.idle_connections_per_pod, options.idle_connections);
         let pools = Pools::start(idle, roots, self.infrastructure.clone());
         let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
-        let trust = match options.stat_trust.clone() {
-            Some(trust) => Some(
-                trust
-                    .open(&self.infrastructure)
-                    .await
-                    .context("the authorities for TLS to the autoscaler cannot be used")?,
-            ),
-            None => None,
-        };
+        let trust = options.stat_trust.clone().map(|trust| trust.open(&self.infrastructure));
+        let trust = OptionFuture::from(trust).await.transpose();
+        let trust = trust.context("the authorities for TLS to the autoscaler cannot be used")?;
         let sink = self.sink(resolver, trust.clone(), metrics.clone())?;
         tokio::spawn(sink.clone().run(readiness.clone(), self.infrastructure.clone()));
         let gate = options.stat_audience.clone().zip(self.client.clone()).map(|(audience, client)| {

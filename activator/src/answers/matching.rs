@@ -88,12 +88,7 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// Reports whether `Accept` ranks HTML first.
 fn prefers_html(headers: &HeaderMap) -> bool {
-    let mut best: Option<(&str, u16)> = None;
-    for (kind, quality) in accepted(headers) {
-        if best.is_none_or(|(_, most)| quality > most) {
-            best = Some((kind, quality));
-        }
-    }
+    let best = accepted(headers).reduce(|best, next| if next.1 > best.1 { next } else { best });
     best.is_some_and(|(kind, quality)| {
         quality > 0 && (kind.eq_ignore_ascii_case("text/html") || kind.eq_ignore_ascii_case("application/xhtml+xml"))
     })

@@ -261,7 +261,7 @@ impl Membership {
                 matches!(self.siblings.contacts.get(peer), Some(Contact::Session(SharingReport { shares: true, .. })));
             if shares && self.connected.insert(*peer) {
                 shared.tell_all(&Input::Connected(*peer));
-                session.connect();
+                session.connected.send_replace(true);
             }
         }
     }
@@ -342,11 +342,6 @@ impl Membership {
         let is_alone = self.standing == SharingMode::Alone || self.decider.is_none();
         only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
     }
-
-    /// Reports whether siblings are listed but none has a session.
-    fn has_lost_all(&self) -> bool {
-        self.sessions.is_empty() && self.siblings.listed.iter().any(|peer| *peer != self.me)
-    }
 }
 
 /// Reports whether an activator dials another one at once. Both must agree, so addresses are compared as text by every
@@ -369,7 +364,8 @@ impl Isolation {
     /// reachable.
     pub(super) fn look(&mut self, shared: &Arc<Holders>, now: Instant) -> bool {
         let membership = shared.membership.lock();
-        let lost = membership.standing == SharingMode::Shared && membership.has_lost_all();
+        let has_siblings = membership.siblings.listed.iter().any(|peer| *peer != membership.me);
+        let lost = membership.standing == SharingMode::Shared && membership.sessions.is_empty() && has_siblings;
         let Some(ask) = shared.parts.ask_api.as_ref().filter(|_| lost) else {
             *self = Self::default();
             return false;

@@ -51,8 +51,8 @@ pub(super) struct Session {
     queue: mpsc::Sender<Frame>,
     /// False after `shut`: no message is delivered any more.
     open: Mutex<bool>,
-    /// True once links are connected to the sibling.
-    connected: watch::Sender<bool>,
+    /// True once links are connected to the sibling. Starts the delivery of messages about workloads.
+    pub(super) connected: watch::Sender<bool>,
     ending: CancellationToken,
 }
 
@@ -85,11 +85,6 @@ impl Session {
     /// Stops the delivery of messages before it returns.
     pub(super) fn shut(&self) {
         *self.open.lock() = false;
-    }
-
-    /// Starts the delivery of messages about workloads, now that links know the session.
-    pub(super) fn connect(&self) {
-        self.connected.send_replace(true);
     }
 }
 

@@ -226,11 +226,6 @@ impl Holding {
         taken
     }
 
-    /// Returns true if there is a session with `peer`.
-    pub fn is_connected(&self, peer: &Peer) -> bool {
-        self.siblings.get(peer).is_some_and(|sibling| sibling.connected)
-    }
-
     /// Returns true if this activator holds all lots, or there are no pods, and no other activator is ready. Every
     /// sibling must be dead, so that its requests have ended.
     pub fn is_alone(&self, peers: &Peers, now: Instant) -> bool {
@@ -259,7 +254,7 @@ impl Holding {
     }
 
     fn receive(&mut self, from: &Peer, message: Message, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
-        if !self.is_connected(from) {
+        if !self.siblings.get(from).is_some_and(|sibling| sibling.connected) {
             return;
         }
         match message {
@@ -306,11 +301,6 @@ impl Holding {
         let nth = self.holders.iter().position(|holder| holder == peer);
         let lots = nth.into_iter().flat_map(|nth| (nth..lots::LOTS).step_by(self.holders.len()));
         lots.fold(Lots::NONE, |all, lot| all.and(Lots::nth(lot)))
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
     }
 }
 

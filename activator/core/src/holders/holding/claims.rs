@@ -105,7 +105,8 @@ impl Holding {
         let is_open = |sibling: &super::Sibling| sibling.connected && sibling.claimed.unwrap_or(Lots::NONE) != lots;
         let open = self.siblings.iter().filter(|(_, sibling)| is_open(sibling)).map(|(peer, _)| *peer);
         for peer in open.collect::<Vec<_>>() {
-            let number = self.number();
+            self.next_number += 1;
+            let number = self.next_number;
             if let Some(sibling) = self.siblings.get_mut(&peer) {
                 (sibling.claimed, sibling.asked) = (Some(lots), Some((number, lots)));
             }
