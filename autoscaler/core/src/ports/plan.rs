@@ -49,7 +49,7 @@ use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::ledger::{Block, Entry, Ledger, NumberState, PortId};
 use common::time::Timestamp;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -182,8 +182,6 @@ pub enum Problem {
     Quota {
         /// Range of numbers.
         range: PortRange,
-        /// Quota of the namespace.
-        quota: usize,
     },
     /// Another process listens on the number on some activator.
     InUse {
@@ -233,21 +231,21 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
         lines.entry(&entry.uid).or_default().push((*number, entry));
     }
     let mut planner = Planner::new(view, now);
-    let mut kept = BTreeSet::new();
     let restricted = view.workloads.iter().filter(|workload| workload.access.is_restricted());
     let restricted: BTreeMap<&str, &Access> = restricted.map(|workload| (&*workload.uid, &workload.access)).collect();
     for workload in view.workloads {
         let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
         let outcomes = workload.ports.iter().map(|wanted| {
-            let mine = of_port(&mut lines, workload, wanted);
-            planner.port(workload, wanted, &mine, &mut kept)
+            let mut mine = of_port(&mut lines, workload, wanted);
+            mine.retain(|(number, _)| !workload.access.is_restricted() || view.allows(&workload.access, *number));
+            planner.port(workload, wanted, &mine)
         });
         let outcomes = outcomes.collect();
         planner.plan.ports.insert(workload.key.clone(), outcomes);
     }
     for (number, entry) in view.ledger.iter().filter(|(_, entry)| (view.is_mine)(&entry.key)) {
         let is_refused = restricted.get(&*entry.uid).is_some_and(|access| !view.allows(access, *number));
-        planner.release(*number, entry, kept.contains(number), is_refused);
+        planner.release(*number, entry, is_refused);
     }
     planner.plan
 }
@@ -271,9 +269,11 @@ fn rest_of(entry: &Entry, now: Timestamp) -> Option<Timestamp> {
     Some(entry.state.ended()? + RESTS_FOR).filter(|until| *until > now)
 }
 
-struct Planner<'a, 'v> {
-    view: &'a View<'v>,
+struct Planner<'a> {
+    view: &'a View<'a>,
     now: Timestamp,
+    /// Numbers that ports keep.
+    kept: BTreeSet<u16>,
     /// Numbers given by this plan.
     given: BTreeSet<u16>,
     general: Pool<'a>,
@@ -284,31 +284,27 @@ struct Planner<'a, 'v> {
 /// Numbers of one range.
 struct Pool<'a> {
     range: PortRange,
-    at: u16,
-    /// True if a search for an unused number covered the whole range without success. Further searches would fail too,
-    /// and there may be thousands.
-    is_used_up: bool,
-    /// Numbers that have rested, longest first.
-    rested: VecDeque<u16>,
+    /// Numbers that may be given: unused ones, then those that have rested, longest first.
+    free: Box<dyn Iterator<Item = u16> + 'a>,
     /// Time at which the next number has rested.
     rests_until: Option<Timestamp>,
     /// Numbers of each namespace that count to its quota.
     has: BTreeMap<&'a str, usize>,
 }
 
-impl<'a, 'v> Planner<'a, 'v> {
-    fn new(view: &'a View<'v>, now: Timestamp) -> Self {
+impl<'a> Planner<'a> {
+    fn new(view: &'a View<'a>, now: Timestamp) -> Self {
         let general = Pool::new(view, view.range, now);
         let guarded = view.guarded.map(|range| Pool::new(view, range, now));
-        Self { view, now, given: BTreeSet::new(), general, guarded, plan: Plan::default() }
+        Self { view, now, kept: BTreeSet::new(), given: BTreeSet::new(), general, guarded, plan: Plan::default() }
     }
 
     /// Releases a line that is no longer wanted, or releases it again. Closes a line whose number the workload must not
     /// have.
-    fn release(&mut self, number: u16, entry: &Entry, is_kept: bool, is_refused: bool) {
+    fn release(&mut self, number: u16, entry: &Entry, is_refused: bool) {
         let is_listed = self.view.listed.contains(&number);
         let is_due = match entry.state.ended() {
-            None => !is_kept && !is_listed,
+            None => !self.kept.contains(&number) && !is_listed,
             Some(at) if at > self.now + NOTED_EVERY => true,
             Some(at) if is_listed => {
                 self.look_again(at + NOTED_EVERY);
@@ -329,24 +325,20 @@ impl<'a, 'v> Planner<'a, 'v> {
         self.plan.again = Some(self.plan.again.map_or(after, |other| other.min(after)));
     }
 
-    fn port(
-        &mut self,
-        workload: &'a Workload,
-        wanted: &Wanted,
-        lines: &[(u16, &Entry)],
-        kept: &mut BTreeSet<u16>,
-    ) -> PortOutcome {
+    /// Determines the number of a port. `lines` are those of the port, as far as the workload may have their numbers.
+    fn port(&mut self, workload: &'a Workload, wanted: &Wanted, lines: &[(u16, &Entry)]) -> PortOutcome {
+        let view = self.view;
+        let in_use = view.in_use;
         if let Access::Barred(why) = &workload.access {
             let problem = Some(Problem::Barred { why: why.clone() });
             return PortOutcome { number: None, former: Vec::new(), problem };
         }
-        let allows = |number: u16| self.view.allows(&workload.access, number);
-        let may_have = |number: u16| !workload.access.is_restricted() || allows(number);
-        let is_held = |(number, entry): &&(u16, &Entry)| entry.state == NumberState::Held && may_have(*number);
-        let held: Vec<u16> = lines.iter().filter(is_held).map(|(number, _)| *number).collect();
-        let is_ended = |(_, entry): &&(u16, &Entry)| entry.state.ended().is_some();
-        let released: Vec<u16> = lines.iter().filter(is_ended).map(|(number, _)| *number).collect();
-        let good = |number: &u16| allows(*number) && !self.view.in_use.contains(number);
+        let allows = |number: u16| view.allows(&workload.access, number);
+        let good = |number: &u16| allows(*number) && !in_use.contains(number);
+        let (held, ended): (Vec<_>, Vec<_>) =
+            lines.iter().copied().partition(|(_, entry)| entry.state == NumberState::Held);
+        let numbers = |lines: Vec<(u16, &Entry)>| lines.into_iter().map(|(number, _)| number).collect::<Vec<u16>>();
+        let (held, released) = (numbers(held), numbers(ended));
         let choose = |numbers: &[u16]| {
             let known = [wanted.listed, wanted.shown].into_iter().flatten().find(|number| numbers.contains(number));
             known.or(numbers.first().copied())
@@ -354,7 +346,7 @@ impl<'a, 'v> Planner<'a, 'v> {
         let best = choose(&held.iter().copied().filter(good).collect::<Vec<_>>());
         let number = best.or_else(|| choose(&held));
         let mut problem = self.misled(workload, wanted);
-        kept.extend(number);
+        self.kept.extend(number);
         if let Some(best) = best {
             let others: Vec<u16> = held.iter().copied().filter(|other| *other != best).collect();
             if others.iter().any(good) {
@@ -363,7 +355,7 @@ impl<'a, 'v> Planner<'a, 'v> {
             self.rename(lines, best, &wanted.port);
         } else if workload.access != Access::Unknown {
             // The number to replace is released once its successor is held.
-            let in_use = number.filter(|number| self.view.in_use.contains(number));
+            let in_use = number.filter(|number| in_use.contains(number));
             // Numbers that have rested may be usable again, and so may others.
             let of_range = lines.iter().filter(|(number, _)| allows(*number));
             let rests: Vec<Timestamp> = of_range.filter_map(|(_, entry)| rest_of(entry, self.now)).collect();
@@ -375,18 +367,15 @@ impl<'a, 'v> Planner<'a, 'v> {
                 }
                 _ => self.free(workload, wanted, &released),
             };
-            match (next, in_use) {
-                (Ok(next), _) => {
+            match next {
+                Ok(next) => {
                     let (key, uid, port) = (workload.key.clone(), workload.uid.clone(), wanted.port.clone());
                     self.change(next, Entry { state: NumberState::Held, key, uid, port });
                 }
-                (Err(_), Some(number)) => problem = Some(Problem::InUse { number, tried }),
-                (Err(why), None) => problem = Some(why),
+                Err(why) => problem = Some(in_use.map_or(why, |number| Problem::InUse { number, tried })),
             }
         }
-        let is_former = |(other, entry): &&(u16, &Entry)| {
-            Some(*other) != number && entry.state.is_open(self.now) && may_have(*other)
-        };
+        let is_former = |(other, entry): &&(u16, &Entry)| Some(*other) != number && entry.state.is_open(self.now);
         PortOutcome { number, former: lines.iter().filter(is_former).map(|(other, _)| *other).collect(), problem }
     }
 
@@ -420,22 +409,17 @@ impl<'a, 'v> Planner<'a, 'v> {
         let known = [wanted.listed, wanted.shown].into_iter().flatten().find(is_former);
         let former = known.or_else(|| released.iter().copied().find(is_free));
         let pool = match access {
-            Access::Open | Access::Unknown => Some(&mut self.general),
-            Access::Guarded | Access::Barred(_) => self.guarded.as_mut(),
+            Access::Open | Access::Unknown => &mut self.general,
+            Access::Guarded | Access::Barred(_) => self.guarded.as_mut().ok_or(Problem::NoneGuarded)?,
         };
-        let pool = pool.ok_or(Problem::NoneGuarded)?;
         let namespace = workload.key.namespace();
-        let next = match former {
-            Some(former) => Ok(former),
-            None => pool.take(namespace, view, &self.given),
-        };
-        let rests_until = pool.rests_until;
-        match next {
+        let next = former.map_or_else(|| pool.take(namespace, &self.given), Ok);
+        match &next {
             Ok(next) => {
                 *pool.has.entry(namespace).or_default() += 1;
-                self.given.insert(next);
+                self.given.insert(*next);
             }
-            Err(_) => rests_until.into_iter().for_each(|until| self.look_again(until)),
+            Err(_) => pool.rests_until.into_iter().for_each(|until| self.look_again(until)),
         }
         next
     }
@@ -448,63 +432,31 @@ impl<'a, 'v> Planner<'a, 'v> {
 impl<'a> Pool<'a> {
     fn new(view: &'a View<'_>, range: PortRange, now: Timestamp) -> Self {
         let (mut rested, mut rests_until, mut has) = (Vec::new(), None, BTreeMap::new());
-        for (number, entry) in view.ledger.iter().filter(|(number, _)| range.contains(**number)) {
-            match (entry.state.ended(), rest_of(entry, now)) {
-                (Some(at), None) => {
-                    if view.is_usable(*number) && !view.listed.contains(number) {
-                        rested.push((at, *number));
-                    }
-                    continue;
-                }
-                (_, Some(until)) => {
-                    rests_until = Some(rests_until.map_or(until, |other: Timestamp| other.min(until)));
-                }
-                (None, None) => {}
+        for (number, entry) in view.ledger.range(range.first..=range.last) {
+            let rest = rest_of(entry, now);
+            match entry.state.ended() {
+                Some(at) if rest.is_none() => rested.push((at, *number)),
+                _ => *has.entry(entry.key.namespace()).or_default() += 1,
             }
-            *has.entry(entry.key.namespace()).or_default() += 1;
+            rests_until = rests_until.into_iter().chain(rest).min();
         }
         rested.sort_unstable();
-        let rested = rested.into_iter().map(|(_, number)| number).collect();
-        Self { range, at: view.start, is_used_up: false, rested, rests_until, has }
+        let start = if range.contains(view.start) { view.start } else { range.first };
+        let unused =
+            (start..=range.last).chain(range.first..start).filter(move |number| !view.ledger.contains_key(number));
+        let free = unused.chain(rested.into_iter().map(|(_, number)| number));
+        let free = free.filter(move |number| view.is_usable(*number) && !view.listed.contains(number));
+        Self { range, free: Box::new(free), rests_until, has }
     }
 
     /// Returns an unused number, otherwise the one that has rested longest.
-    fn take(&mut self, namespace: &str, view: &View<'_>, given: &BTreeSet<u16>) -> Result<u16, Problem> {
+    fn take(&mut self, namespace: &str, given: &BTreeSet<u16>) -> Result<u16, Problem> {
         let range = self.range;
         let quota = quota(range);
         if quota < range.len() && self.has.get(namespace).is_some_and(|has| *has >= quota) {
-            return Err(Problem::Quota { range, quota });
+            return Err(Problem::Quota { range });
         }
-        self.unused(view, given).or_else(|| self.rested(given)).ok_or(Problem::Exhausted { range })
-    }
-
-    /// Returns the next number of the range without a line.
-    fn unused(&mut self, view: &View<'_>, given: &BTreeSet<u16>) -> Option<u16> {
-        if self.is_used_up {
-            return None;
-        }
-        let is_unused = |number: &u16| {
-            view.is_usable(*number)
-                && !(view.ledger.contains_key(number) || view.listed.contains(number) || given.contains(number))
-        };
-        let range = self.range;
-        let first = if range.contains(self.at) { self.at } else { range.first };
-        let next = (first..=range.last).chain(range.first..first).find(is_unused);
-        match next {
-            Some(next) => self.at = next.checked_add(1).unwrap_or(range.first),
-            None => self.is_used_up = true,
-        }
-        next
-    }
-
-    /// Returns the number that has rested longest.
-    fn rested(&mut self, given: &BTreeSet<u16>) -> Option<u16> {
-        while let Some(number) = self.rested.pop_front() {
-            if !given.contains(&number) {
-                return Some(number);
-            }
-        }
-        None
+        self.free.find(|number| !given.contains(number)).ok_or(Problem::Exhausted { range })
     }
 }
 
@@ -518,10 +470,11 @@ impl fmt::Display for Problem {
                      number is free after ten minutes"
                 )
             }
-            Self::Quota { range, quota } => write!(
+            Self::Quota { range } => write!(
                 f,
-                "the namespace has {quota} port numbers, the maximum for a namespace in {range}, the range of config-ports. \
-                 Enlarge the range, or wait: a released number counts for ten minutes"
+                "the namespace has {} port numbers, the maximum for a namespace in {range}, the range of config-ports. \
+                 Enlarge the range, or wait: a released number counts for ten minutes",
+                quota(*range)
             ),
             Self::InUse { number, tried: 0 } => write!(
                 f,
