@@ -23,8 +23,6 @@ pub enum Answer {
     Refused,
     /// A process that is not an activator listens there.
     Foreign,
-    /// There was no response.
-    Silent,
 }
 
 /// Knowledge about an address and number, for one workload.
@@ -67,13 +65,13 @@ struct Answered {
 }
 
 impl Proofs {
-    /// Records the result of a probe sent at `sent`. A missing response changes nothing, since the prober itself may be
+    /// Records the response to a probe sent at `sent`. A missing response is no result, since the prober itself may be
     /// disconnected.
     pub fn record(&mut self, address: IpAddr, number: u16, answer: Answer, sent: Instant) {
         let process =
             self.processes.entry(address).or_insert(Process { instance: None, since: sent, identified: sent });
         let known = self.answers.get(&(address, number));
-        if answer == Answer::Silent || sent < process.since || known.is_some_and(|known| known.sent > sent) {
+        if sent < process.since || known.is_some_and(|known| known.sent > sent) {
             return;
         }
         if let Answer::Ours(listening) = &answer {

@@ -350,7 +350,6 @@ fn an_answer_is_its_process_and_holds_for_a_while() {
     // (sent at, response) -> verdict for a, at the time
     let rows = [
         ((0, held("1")), Verdict::Proven),
-        ((2, Answer::Silent), Verdict::Proven),
         ((3, ours("1", "a", false)), Verdict::Listens),
         ((1, held("1")), Verdict::Listens), // Overtaken by a later probe.
         ((4, ours("1", "b", true)), Verdict::Denied),

@@ -160,12 +160,12 @@ impl World {
         self.time.say(|| format!("activator {index} listens on {number}: {:?}", self.proxies[index].serves(number)));
     }
 
-    /// Returns the result of a probe.
-    pub(super) fn probed(&self, index: usize, number: u16) -> Answer {
-        let Some(proxy) = self.proxies.get(index).filter(|proxy| !proxy.gone) else { return Answer::Silent };
-        match proxy.serves(number) {
+    /// Returns the result of a probe, or `None` if there is no response.
+    pub(super) fn probed(&self, index: usize, number: u16) -> Option<Answer> {
+        let proxy = self.proxies.get(index).filter(|proxy| !proxy.gone)?;
+        Some(match proxy.serves(number) {
             _ if proxy.foreign.contains(&number) => Answer::Foreign,
-            Some(_) if proxy.paused => Answer::Silent,
+            Some(_) if proxy.paused => return None,
             Some(entry) => {
                 let instance = format!("{index}-{}", proxy.life);
                 Answer::Ours(Listening {
@@ -175,7 +175,7 @@ impl World {
                 })
             }
             None => Answer::Refused,
-        }
+        })
     }
 
     pub(super) fn publish_soon(&mut self) {

@@ -5,7 +5,7 @@ use super::owner::Owner;
 use super::proxy::Proxy;
 use super::{END, Summary, Without};
 use crate::timeline::Timeline;
-use autoscaler_core::ports::{Answer, Change};
+use autoscaler_core::ports::Change;
 use common::ports::ledger::Block;
 use common::time::Timestamp;
 use rand::rngs::StdRng;
@@ -101,8 +101,7 @@ impl World {
             }
             Event::Write { by, life, id, base, object, lines } => self.written((by, life), id, base, object, &lines),
             Event::Probe { by, life, address: to, number, sent } => {
-                let answer = self.probed(to, number);
-                if !self.owners[by].cut && answer != Answer::Silent {
+                if let Some(answer) = self.probed(to, number).filter(|_| !self.owners[by].cut) {
                     self.summary.probes += 1;
                     let delay = Duration::from_millis(self.rng.random_range(1..400));
                     let what = ToOwner::Probed { address: address(to), number, answer, sent };
