@@ -156,59 +156,27 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
     endpoints
 }
 
-/// Urgency of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Urgency {
-    /// Write when there is time: several activators get one more.
-    Low,
-    /// Write without a wait: a single activator gets a second one. If the only one died, clients would be refused.
-    Soon,
-    /// Write first: clients are routed to an activator that is leaving, or to none.
-    High,
-}
-
-/// Returns the urgency of changing slices from `before` to `after`. Each address family counts separately, since a
-/// client uses one. `serves` returns true if an activator still serves at an endpoint ([`serves`]). An endpoint that
-/// serves and is replaced by another one misleads no client meanwhile.
-pub fn urgency(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> bool) -> Urgency {
-    let ready = |is_v6: bool| before.iter().filter(move |at| at.ready && at.address.is_ipv6() == is_v6).count();
-    let comes = |at: &&Listed| !before.contains(at);
+/// Reports whether a change of slices from `before` to `after` comes first: clients are routed to an activator that is
+/// leaving, or to none. Other changes are written when there is time. Each address family counts separately, since a
+/// client uses one. `serves` returns true if clients of an endpoint reach a ready activator ([`reached`]). An endpoint
+/// that serves and is replaced by another one misleads no client meanwhile.
+pub fn is_urgent(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> bool) -> bool {
+    let has_ready = |listed: &[Listed], is_v6: bool| listed.iter().any(|at| at.ready && at.address.is_ipv6() == is_v6);
     let moves = |address: IpAddr| after.iter().any(|at| at.address == address);
     let may_wait = |at: &Listed| after.contains(at) || (at.ready && serves(at) && !moves(at.address));
-    let is_left = |is_v6: bool| ready(is_v6) == 0 || after.iter().any(|at| at.ready && at.address.is_ipv6() == is_v6);
-    if ready(false) + ready(true) == 0 || !before.iter().all(may_wait) || !(is_left(false) && is_left(true)) {
-        return Urgency::High;
-    }
-    let beside = after.iter().filter(comes).map(|at| ready(at.address.is_ipv6())).min();
-    match beside {
-        Some(0) => Urgency::High,
-        Some(1) => Urgency::Soon,
-        Some(_) | None => Urgency::Low,
-    }
+    let is_left = |is_v6: bool| !has_ready(before, is_v6) || has_ready(after, is_v6);
+    let is_first = |at: &Listed| !before.contains(at) && !has_ready(before, at.address.is_ipv6());
+    !before.iter().any(|at| at.ready)
+        || !before.iter().all(may_wait)
+        || !(is_left(false) && is_left(true))
+        || after.iter().any(is_first)
 }
 
-/// Returns true if clients of the endpoint reach the workload: its activator is ready, and there is no evidence against
-/// it.
-pub fn serves(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
-    is_met(at, uid, activators, proofs, now, |serving| serving == Serving::Ready)
-}
-
-/// Returns true if clients of the endpoint get a response: like [`serves`], but its activator may also terminate and
-/// serve.
-pub fn answers(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> bool {
-    is_met(at, uid, activators, proofs, now, Serving::is_on)
-}
-
-fn is_met(
-    at: &Listed,
-    uid: &str,
-    activators: &[Activator],
-    proofs: &Proofs,
-    now: Instant,
-    counts: impl Fn(Serving) -> bool,
-) -> bool {
-    let is_there = |one: &Activator| one.address == at.address && counts(one.serving);
-    activators.iter().any(is_there) && proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied
+/// Returns the state of the activator that clients of the endpoint reach, or `None` if it is gone or there is evidence
+/// that it does not listen there for the workload.
+pub fn reached(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs, now: Instant) -> Option<Serving> {
+    let there = activators.iter().find(|one| one.address == at.address)?;
+    (proofs.verdict(at.address, at.number, uid, now) != Verdict::Denied).then_some(there.serving)
 }
 
 /// Returns true if a change may wait briefly for the response of a probed activator, so that removal and replacement

@@ -1,6 +1,5 @@
 //! Tests of each rule in tables, and of invariants over histories of creations, deletions, edits and restores.
 
-use super::slices::Urgency;
 use super::*;
 use common::RevisionKey;
 use common::config::PortRange;
@@ -495,38 +494,38 @@ fn who_is_not_ready_stays_where_nobody_else_is() {
     assert_eq!(find(&there, &both(Unready, Terminating), &[]).with_unready(), [at(B, 90, false)], "one still serves");
 }
 
-/// Goal: clients that are routed to no activator or to a leaving one have priority. A second activator is added without
-/// a wait, and a further one can wait. Each family is served by its own addresses.
+/// Goal: clients that are routed to no activator or to a leaving one have priority. A further activator beside a ready
+/// one can wait. Each family is served by its own addresses.
 #[test]
-fn a_second_activator_does_not_wait_and_a_third_does() {
+fn a_first_activator_does_not_wait_and_a_second_does() {
     let at = |address: &str, ready| Listed { address: address.parse().expect("an address"), number: 100, ready };
     let (a, b, c, six) = (at("10.0.0.1", true), at("10.0.0.2", true), at("10.0.0.3", true), at("fd00::1", true));
     let six_more = at("fd00::2", true);
     let gone = at("10.0.0.9", true);
-    let rows: [(&[Listed], &[Listed], Urgency); 18] = [
-        (&[], &[a], Urgency::High),
-        (&[a], &[], Urgency::High),
-        (&[gone], &[b], Urgency::High),
-        (&[gone, b], &[b], Urgency::High),
-        (&[gone, b], &[b, c], Urgency::High),
+    let rows: [(&[Listed], &[Listed], bool); 18] = [
+        (&[], &[a], true),
+        (&[a], &[], true),
+        (&[gone], &[b], true),
+        (&[gone, b], &[b], true),
+        (&[gone, b], &[b, c], true),
         // The activator is ready, and another one replaces it.
-        (&[a], &[b], Urgency::Soon),
-        (&[a, b], &[b, c], Urgency::Low),
-        (&[a, b, c], &[b, c], Urgency::Low),
-        (&[a, b, six], &[a, b], Urgency::High),
-        (&[a, b], &[Listed { number: 101, ..a }, b], Urgency::High),
-        (&[at("10.0.0.1", false)], &[at("10.0.0.1", false), b], Urgency::High),
-        (&[a], &[Listed { number: 101, ..a }, b], Urgency::High),
-        (&[a], &[a, b], Urgency::Soon),
-        (&[a], &[a, b, c], Urgency::Soon),
-        (&[a, b, six], &[a, b, six, six_more], Urgency::Soon),
-        (&[a, b], &[a, b, six], Urgency::High),
-        (&[a, b], &[a, b, c], Urgency::Low),
-        (&[a], &[a], Urgency::Low),
+        (&[a], &[b], false),
+        (&[a, b], &[b, c], false),
+        (&[a, b, c], &[b, c], false),
+        (&[a, b, six], &[a, b], true),
+        (&[a, b], &[Listed { number: 101, ..a }, b], true),
+        (&[at("10.0.0.1", false)], &[at("10.0.0.1", false), b], true),
+        (&[a], &[Listed { number: 101, ..a }, b], true),
+        (&[a], &[a, b], false),
+        (&[a], &[a, b, c], false),
+        (&[a, b, six], &[a, b, six, six_more], false),
+        (&[a, b], &[a, b, six], true),
+        (&[a, b], &[a, b, c], false),
+        (&[a], &[a], false),
     ];
     for (before, after, expected) in rows {
         let serves = |at: &Listed| at.address != gone.address;
-        assert_eq!(slices::urgency(before, after, serves), expected, "{before:?} {after:?}");
+        assert_eq!(slices::is_urgent(before, after, serves), expected, "{before:?} {after:?}");
     }
 }
 
@@ -558,9 +557,10 @@ fn who_goes_waits_for_a_successor_while_all_answer() {
     }
 }
 
-/// Goal: an endpoint counts as serving only while its clients reach the workload. Only then may its removal be delayed.
+/// Goal: clients of an endpoint reach its activator, in whatever state it is, until evidence speaks against it. Only
+/// then may the endpoint's removal be delayed.
 #[test]
-fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {
+fn an_activator_is_reached_while_nothing_speaks_against_it() {
     let now = epoch();
     for (serving, answer, expected) in [
         (Serving::Ready, Some(ours("1", "a", true)), true),
@@ -569,19 +569,19 @@ fn an_activator_serves_while_it_is_ready_and_nothing_speaks_against_it() {
         (Serving::Ready, Some(ours("1", "b", true)), false),
         (Serving::Ready, Some(Answer::Refused), false),
         (Serving::Ready, Some(Answer::Foreign), false),
-        (Serving::Terminating, Some(ours("1", "a", true)), false),
-        (Serving::Unready, Some(ours("1", "a", true)), false),
-        (Serving::No, Some(ours("1", "a", true)), false),
+        (Serving::Terminating, Some(ours("1", "a", true)), true),
+        (Serving::Terminating, Some(Answer::Refused), false),
+        (Serving::Unready, Some(ours("1", "a", true)), true),
     ] {
         let mut proofs = Proofs::default();
         answer.iter().for_each(|answer| proofs.record(A, 100, answer.clone(), now));
         let at = Listed { address: A, number: 100, ready: true };
         assert_eq!(
-            slices::serves(&at, "a", &activators(&[(A, serving)]), &proofs, now),
-            expected,
+            slices::reached(&at, "a", &activators(&[(A, serving)]), &proofs, now),
+            expected.then_some(serving),
             "{serving:?} {answer:?}"
         );
-        assert!(!slices::serves(&at, "a", &[], &proofs, now), "it is gone");
+        assert_eq!(slices::reached(&at, "a", &[], &proofs, now), None, "it is gone");
     }
 }
 

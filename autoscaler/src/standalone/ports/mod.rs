@@ -34,8 +34,8 @@ pub(crate) use pass::Controller;
 pub(crate) use state::AllocatedPorts;
 
 use autoscaler_core::ports::carriers::endpoints_among;
-use autoscaler_core::ports::slices::{Endpoints, Listed, Port, answers, serves};
-use autoscaler_core::ports::{Access, Answer, PortOutcome, Verdict, Wanted, Workload};
+use autoscaler_core::ports::slices::{Endpoints, Listed, Port, reached};
+use autoscaler_core::ports::{Access, Answer, PortOutcome, Serving, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
@@ -220,18 +220,10 @@ impl Numbers {
         found
     }
 
-    /// Reports whether clients of an object that are led to `at` reach the object: its activator is ready, and no
-    /// response contradicts.
-    pub(crate) fn serves(&self, uid: &str, at: &Listed) -> bool {
+    /// Returns the state of the activator that clients of an object reach at `at`, or `None` if they do not reach one.
+    pub(crate) fn reached(&self, uid: &str, at: &Listed) -> Option<Serving> {
         let state = self.state.lock();
-        serves(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
-    }
-
-    /// Reports whether clients of an object that are led to `at` get responses: as in [`Numbers::serves`], or the
-    /// activator is terminating but still serves.
-    pub(crate) fn answers(&self, uid: &str, at: &Listed) -> bool {
-        let state = self.state.lock();
-        answers(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
+        reached(at, uid, &state.activators(), &state.proofs, Instant::now().into_std())
     }
 
     /// Reports whether all of these addresses and numbers are proven to lead an object's clients to activators.

@@ -32,8 +32,8 @@ use super::slices::{self, Route, Write};
 use super::{Pass, adopt};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
-use autoscaler_core::ports::slices::{Listed, Port, Urgency, may_wait_for_successor, urgency};
-use autoscaler_core::ports::{Access, PortOutcome, Wanted};
+use autoscaler_core::ports::slices::{Listed, Port, is_urgent, may_wait_for_successor};
+use autoscaler_core::ports::{Access, PortOutcome, Serving, Wanted};
 use common::RevisionKey as Key;
 use common::names;
 use common::write_rate::WriteClass;
@@ -106,14 +106,18 @@ impl Pass<'_> {
         let numbers = &controller.cluster.numbers;
         let carried = of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
         let changes: Vec<_> = slice_plan::changes(carried, before, &after).collect();
-        let (serves, answers) = (|at: &_| numbers.serves(self.uid(), at), |at: &_| numbers.answers(self.uid(), at));
-        let urgency = changes.iter().map(|(before, after)| urgency(before, after, serves)).max();
-        let urgency = urgency.unwrap_or(Urgency::High);
+        let reached = |at: &Listed| numbers.reached(self.uid(), at);
+        let serves = |at: &Listed| reached(at) == Some(Serving::Ready);
+        let answers = |at: &Listed| reached(at).is_some_and(Serving::is_on);
+        let is_urgent = changes.is_empty() || changes.iter().any(|(before, after)| is_urgent(before, after, serves));
         let may_be_succeeded = || changes.iter().all(|(before, after)| may_wait_for_successor(before, after, answers));
-        let patience = match urgency {
-            Urgency::Low => MERGED_WITHIN,
-            Urgency::Soon | Urgency::High if *is_asked && may_be_succeeded() => SUCCEEDED_WITHIN,
-            Urgency::Soon | Urgency::High => Duration::ZERO,
+        let count =
+            |listed: &[Listed], is_v6| listed.iter().filter(|at| at.ready && at.address.is_ipv6() == is_v6).count();
+        let is_alone = |(before, _): &(&[Listed], _)| count(before, false) == 1 || count(before, true) == 1;
+        let patience = match () {
+            () if !is_urgent && !changes.iter().any(is_alone) => MERGED_WITHIN,
+            () if *is_asked && may_be_succeeded() => SUCCEEDED_WITHIN,
+            () => Duration::ZERO,
         };
         if writes.is_empty() {
             controller.waiting.remove(&waits);
@@ -125,7 +129,7 @@ impl Pass<'_> {
                 return Ok(None);
             }
         }
-        let class = if urgency == Urgency::High { WriteClass::Scale } else { WriteClass::Object };
+        let class = if is_urgent { WriteClass::Scale } else { WriteClass::Object };
         let still = || self.look(of, false).outcome == *outcome;
         self.write_slices(&of.public.name_any(), existing, writes, class, still).await?;
         controller.waiting.remove(&waits);

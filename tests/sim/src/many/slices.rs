@@ -3,7 +3,7 @@
 use super::{Size, address, key, need};
 use crate::timeline::origin;
 use autoscaler_core::ports::carriers::endpoints_among;
-use autoscaler_core::ports::slices::{Endpoints, Port, Urgency, answers, may_wait_for_successor, serves, urgency};
+use autoscaler_core::ports::slices::{Endpoints, Port, is_urgent, may_wait_for_successor, reached};
 use autoscaler_core::ports::{Activator, Answer, Listed, PROOF_HOLDS, Proofs, Serving};
 use common::RevisionKey;
 use common::ports::answer::Listening;
@@ -75,9 +75,10 @@ impl<'a> Workload<'a> {
             if found.listed == self.listed && found.ask.is_empty() {
                 break;
             }
-            let is_served = |at: &Listed| serves(at, self.key.as_str(), activators, &self.proofs, now);
-            let is_high = urgency(&self.listed, &found.listed, is_served) == Urgency::High;
-            let is_answered = |at: &Listed| answers(at, self.key.as_str(), activators, &self.proofs, now);
+            let reached = |at: &Listed| reached(at, self.key.as_str(), activators, &self.proofs, now);
+            let is_served = |at: &Listed| reached(at) == Some(Serving::Ready);
+            let is_high = is_urgent(&self.listed, &found.listed, is_served);
+            let is_answered = |at: &Listed| reached(at).is_some_and(Serving::is_on);
             let may_wait = !is_high || may_wait_for_successor(&self.listed, &found.listed, is_answered);
             if found.listed != self.listed && (found.ask.is_empty() || !may_wait) {
                 writes.all += 1;
