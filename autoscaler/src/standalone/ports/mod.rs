@@ -47,7 +47,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use state::{PortState, Waiters};
+use state::{PendingQuery, PortState};
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Weak};
@@ -151,19 +151,13 @@ impl Numbers {
 
     /// Records the ports that a ZeroScaler needs from now on, and who may connect.
     pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>, access: Access) {
-        let changed = {
-            let PortState { objects, wants, .. } = &mut *self.state.lock();
-            // Keys and uids are shared, so each is stored once.
-            let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
-            let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
-            let workload = Workload { key: key.clone(), uid, ports, access };
-            let changed = wants.get(&key) != Some(&workload);
-            if changed {
-                wants.insert(key, workload);
-            }
-            changed
-        };
-        if changed {
+        let PortState { objects, wants, .. } = &mut *self.state.lock();
+        // Keys and uids are shared, so each is stored once.
+        let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
+        let (key, uid) = known.map_or_else(|| (key.clone(), uid.into()), |(key, uid)| (key.clone(), uid.clone()));
+        let workload = Workload { key: key.clone(), uid, ports, access };
+        if wants.get(&key) != Some(&workload) {
+            wants.insert(key, workload);
             self.look();
         }
     }
@@ -213,7 +207,7 @@ impl Numbers {
         let found = endpoints_among(ports, &activators, need, key.name(), &state.proofs, now);
         if let Some(priority) = asks {
             for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
-                state.asks.waiting_for(*asked).path = Some((key.clone(), priority));
+                state.asks.entry(*asked).or_default().path = Some((key.clone(), priority));
                 self.asks.notify_one();
             }
         }
@@ -239,7 +233,7 @@ impl Numbers {
         let (mut state, now) = (self.state.lock(), Instant::now().into_std());
         for (address, number) in leads {
             if state.proofs.verdict(*address, *number, uid, now) != Verdict::Proven {
-                state.asks.waiting_for((*address, *number)).decision = Some(key.clone());
+                state.asks.entry((*address, *number)).or_default().decision = Some(key.clone());
             }
         }
         drop(state);
@@ -272,11 +266,11 @@ impl Numbers {
                 self.look(); // If another process occupies a number, each response counts.
             }
             let waiting = match is_ours {
-                true => asks.remove(address, number),
+                true => asks.remove(&(address, number)),
                 // After a negative response the reconcile keeps waiting, and is queued only if the verdict changed.
-                false => asks.get(address, number).filter(|_| verdict != known).cloned(),
+                false => asks.get(&(address, number)).filter(|_| verdict != known).cloned(),
             };
-            let Waiters { path, decision } = waiting.unwrap_or_default();
+            let PendingQuery { path, decision, .. } = waiting.unwrap_or_default();
             if let Some(key) = decision {
                 self.decisions.add(key, Priority::Normal);
             }
@@ -291,7 +285,7 @@ impl Numbers {
             // A replacement process must confirm each number anew.
             let held = maps.lines.iter().filter(|(_, line)| line.state == NumberState::Held);
             for (number, _) in held {
-                asks.waiting_for((address, *number));
+                asks.entry((address, *number)).or_default();
             }
         }
     }

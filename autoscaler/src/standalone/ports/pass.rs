@@ -100,7 +100,7 @@ impl Controller {
         let wall = numbers.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));
         proofs.follow(&activators, is_open, now);
-        asks.keep(|_, number| is_open(number));
+        asks.retain(|(_, number), _| is_open(*number));
         let ready = activators.iter().filter(|activator| activator.serving == Serving::Ready);
         let in_use = proofs.in_use(&ready.map(|activator| activator.address).collect());
         let view = View {

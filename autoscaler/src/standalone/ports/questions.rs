@@ -3,12 +3,12 @@
 //!
 //! # Frequency
 //!
-//! The first query is sent at once when a reconcile begins to wait. While the responses bring nothing new, further
-//! queries follow after [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`]. An activator binds a number some
-//! milliseconds after the number enters the ledger.
+//! The first query about a number is sent at once when a reconcile begins to wait. Further ones follow after
+//! [`PAUSE_FIRST`], twice that, and so on up to [`PAUSE_MAX`], until the activator confirms the number: it binds a
+//! number some milliseconds after the number enters the ledger.
 //!
-//! A query names fewer than [`NAMED_MAX`] numbers. If more are pending, further queries follow after [`PAUSE_FIRST`] as
-//! long as their count changes, which is some ten thousand numbers a second: far more than the slices that can be written
+//! Queries begin in rounds, [`PAUSE_FIRST`] apart at least. A query names at most [`NAMED_MAX`] numbers, and the rest
+//! waits for the next round. That is some ten thousand numbers a second: far more than the slices that can be written
 //! meanwhile.
 //!
 //! An activator without pending queries is asked for its process identity every ten seconds ([`Proofs::unidentified`]).
@@ -16,6 +16,7 @@
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
 
 use super::Numbers;
+use super::state::PortState;
 use crate::engine::probe;
 use autoscaler_core::ports::Answer;
 use bytes::Bytes;
@@ -29,125 +30,78 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until};
 
-/// Pause before the second query.
+/// Pause before the second query about a number, and the least time between two rounds of queries.
 const PAUSE_FIRST: Duration = Duration::from_millis(25);
-/// Maximum pause between two queries while no response brings anything new.
+/// Maximum pause between two queries about a number.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Interval between searches for activators whose identity is outdated.
 const LOOK: Duration = Duration::from_secs(1);
-/// Maximum number of numbers in one query. One slot is reserved for the number of an identity query.
-const ASKED_MAX: usize = NAMED_MAX - 1;
 /// Maximum duration of one query.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a response: a uid and an error for each number.
 const BODY_LENGTH_MAX: usize = 1 << 20;
-
-/// Query schedule of one activator.
-#[derive(Default)]
-struct Pace {
-    /// Set if a query is in flight.
-    is_asked: bool,
-    next: Option<Instant>,
-    pause: Duration,
-    /// Numbers of the last query.
-    about: BTreeSet<u16>,
-    /// Count of all numbers that were pending then.
-    pending: usize,
-}
-
-/// Numbers to query at one activator.
-struct DueQuery {
-    /// Shared port of the activator.
-    port: u16,
-    numbers: BTreeSet<u16>,
-    /// Count of all pending numbers.
-    pending: usize,
-}
-
-impl Pace {
-    /// Begins a query, or returns the time until which it must wait.
-    fn begin(&mut self, query: &DueQuery, now: Instant) -> Result<(), Instant> {
-        let is_new = match query.pending > ASKED_MAX {
-            true => query.pending != self.pending, // The numbers of a query are random ones.
-            false => !query.numbers.is_subset(&self.about),
-        };
-        if let Some(at) = self.next.filter(|at| now < *at && !is_new) {
-            return Err(at);
-        }
-        self.pause = match is_new {
-            true => PAUSE_FIRST,
-            false => (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX),
-        };
-        (self.is_asked, self.next) = (true, Some(now + self.pause));
-        (self.about, self.pending) = (query.numbers.clone(), query.pending);
-        Ok(())
-    }
-}
 
 /// Sends all pending queries, forever.
 ///
 /// Cancel safe: queries in flight are dropped.
 pub(super) async fn ask_for_ever(numbers: &Numbers) {
     let mut under_way = FuturesUnordered::new();
-    let mut paces: BTreeMap<IpAddr, Pace> = BTreeMap::new();
+    let mut asked: BTreeSet<IpAddr> = BTreeSet::new();
     loop {
         let now = Instant::now();
-        let mut next = now + LOOK;
-        let due = to_ask(numbers, now, |address, count| {
-            let pace = paces.entry(address).or_default();
-            let later = pace.next.filter(|at| now < *at);
-            // A query about so many numbers waits for its turn, whichever they are.
-            let is_many = count > ASKED_MAX;
-            if let Some(at) = later.filter(|_| is_many && !pace.is_asked) {
-                next = next.min(at);
-            }
-            !pace.is_asked && (later.is_none() || !is_many)
-        });
-        for (address, query) in due {
-            match paces.entry(address).or_default().begin(&query, now) {
-                Err(at) => next = next.min(at),
-                Ok(()) => under_way.push(async move {
-                    (address, now, ask(SocketAddr::new(address, query.port), &query.numbers).await)
-                }),
-            }
+        let (due, next) = due(&mut numbers.state.lock(), &asked, now);
+        for (at, about) in due {
+            asked.insert(at.ip());
+            under_way.push(async move { (at.ip(), now, ask(at, &about).await) });
         }
-        tokio::select! {
-            Some((address, sent, answers)) = under_way.next() => {
-                paces.entry(address).or_default().is_asked = false;
-                numbers.answered(address, answers, sent);
+        let round = async {
+            sleep(PAUSE_FIRST).await;
+            tokio::select! {
+                () = numbers.asks.notified() => {}
+                () = sleep_until(next) => {}
             }
-            () = numbers.asks.notified() => {}
-            () = tokio::time::sleep_until(next) => {
-                let known = numbers.state.lock().activators();
-                paces.retain(|address, pace| pace.is_asked || known.iter().any(|one| one.address == *address));
+        };
+        tokio::pin!(round);
+        loop {
+            tokio::select! {
+                () = &mut round => break,
+                Some((address, sent, answers)) = under_way.next() => {
+                    asked.remove(&address);
+                    numbers.answered(address, answers, sent);
+                    numbers.asks.notify_one(); // The activator may have further pending queries.
+                }
             }
         }
     }
 }
 
-/// Returns the addresses to query now, each with its port and numbers. `may` reports whether a query may be sent to an
-/// address for which this count of numbers is pending.
-fn to_ask(numbers: &Numbers, now: Instant, mut may: impl FnMut(IpAddr, usize) -> bool) -> BTreeMap<IpAddr, DueQuery> {
-    let state = numbers.state.lock();
-    let mut found: BTreeMap<IpAddr, DueQuery> = BTreeMap::new();
-    for (address, pending, numbers) in state.asks.each() {
-        if let Some(port) = state.shared_port(address).filter(|_| may(address, pending)) {
-            // If there are too many, start at a random number, so that each gets its turn.
-            let skipped = if pending > ASKED_MAX { rand::random_range(0..pending) } else { 0 };
-            let numbers: Vec<u16> = numbers.collect();
-            let some = numbers.iter().cycle().skip(skipped).take(pending.min(ASKED_MAX));
-            found.insert(address, DueQuery { port, numbers: some.copied().collect(), pending });
+/// Begins all queries that are due, except at activators in `asked`, which have not responded yet. Returns the numbers
+/// by the shared ports of the activators, and the time when the next query may be due.
+fn due(
+    state: &mut PortState,
+    asked: &BTreeSet<IpAddr>,
+    now: Instant,
+) -> (BTreeMap<SocketAddr, BTreeSet<u16>>, Instant) {
+    for unidentified in state.proofs.unidentified(now.into_std()) {
+        state.asks.entry(unidentified).or_default();
+    }
+    let (ports, mut due, mut next) = (state.shared_ports(), BTreeMap::new(), now + LOOK);
+    for ((address, number), pending) in &mut state.asks {
+        let Some(port) = ports.get(address).filter(|_| !asked.contains(address)) else { continue };
+        if let Some(at) = pending.next.filter(|at| now < *at) {
+            next = next.min(at);
+            continue;
+        }
+        let about: &mut BTreeSet<u16> = due.entry(SocketAddr::new(*address, *port)).or_default();
+        if about.len() < NAMED_MAX {
+            about.insert(*number);
+            pending.pause = (pending.pause * 2).clamp(PAUSE_FIRST, PAUSE_MAX);
+            pending.next = Some(now + pending.pause);
         }
     }
-    for (address, number) in state.proofs.unidentified(now.into_std()) {
-        if let Some(port) = state.shared_port(address).filter(|_| may(address, 1)) {
-            let none = || DueQuery { port, numbers: BTreeSet::new(), pending: 1 };
-            found.entry(address).or_insert_with(none).numbers.insert(number);
-        }
-    }
-    found
+    (due, next)
 }
 
 /// Queries the activator at an address about these numbers. Returns no results if there is no valid response.
@@ -200,6 +154,11 @@ async fn send(at: SocketAddr, numbers: &BTreeSet<u16>) -> anyhow::Result<BoundPo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::standalone::ports::state::PendingQuery;
+    use crate::standalone::traffic::slices::SERVICE_NAME;
+    use common::RevisionKey as Key;
+    use common::names;
+    use serde_json::json;
 
     #[test]
     fn what_a_row_says_is_an_answer() {
@@ -214,23 +173,33 @@ mod tests {
         assert_eq!(read(answer, &(1..=5).collect()), expected);
     }
 
-    /// Goal: queries without news become rarer, also if one query cannot name all pending numbers.
+    /// Goal: queries about a number become rarer, whichever other numbers are pending. One query names a bounded count
+    /// of numbers, each number gets its turn, and an activator that has not responded is not queried.
     #[test]
-    fn queries_without_news_become_rarer() {
-        let mut now = Instant::now();
-        for many in [3, 4 * ASKED_MAX] {
-            let query = |pending: usize| DueQuery { port: 1, numbers: (0..3).collect(), pending };
-            let mut pace = Pace::default();
-            let mut pauses = Vec::new();
-            for pending in [many, many, many, many] {
-                pace.begin(&query(pending), now).expect("it is due");
-                assert_eq!(pace.begin(&query(pending), now), pace.next.map_or(Ok(()), Err));
-                pauses.push(pace.pause.as_millis() / PAUSE_FIRST.as_millis());
-                now += pace.pause;
-            }
-            assert_eq!(pauses, [1, 2, 4, 8], "{many}");
-            let news = DueQuery { port: 1, numbers: (0..4).collect(), pending: many + 1 };
-            assert_eq!((pace.begin(&news, now), pace.pause), (Ok(()), PAUSE_FIRST), "{many}");
-        }
+    fn queries_without_a_response_become_rarer() {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let mut state = PortState::default();
+        let slice = json!({
+            "metadata": {"name": "a", "namespace": "system", "labels": {SERVICE_NAME: names::ACTIVATOR_SERVICE}},
+            "addressType": "IPv4", "endpoints": [{"addresses": [address.to_string()]}],
+        });
+        let slice = serde_json::from_value(slice).expect("a slice");
+        let (begin, key) = (Instant::now(), Key::new("system", "a"));
+        state.slice("system", &key, Some(&slice), begin.into_std());
+        let count = u16::try_from(NAMED_MAX).expect("few") + 1;
+        state.asks.extend((1..=count).map(|number| ((address, number), PendingQuery::default())));
+        let mut ask = |after: u64, asked: &[IpAddr]| {
+            let now = begin + Duration::from_millis(after);
+            let (found, next) = due(&mut state, &asked.iter().copied().collect(), now);
+            (found.into_values().next().unwrap_or_default(), (next - begin).as_millis())
+        };
+        let all_but_last: BTreeSet<u16> = (1..count).collect();
+        assert_eq!(ask(0, &[address]), (BTreeSet::new(), 1000));
+        assert_eq!(ask(0, &[]), (all_but_last.clone(), 1000));
+        assert_eq!(ask(1, &[]), ([count].into(), 25));
+        assert_eq!(ask(24, &[]), (BTreeSet::new(), 25));
+        assert_eq!(ask(25, &[]), (all_but_last.clone(), 26));
+        assert_eq!(ask(26, &[]), ([count].into(), 75));
+        assert_eq!(ask(75, &[]).0, all_but_last);
     }
 }

@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub(super) struct PortState {
@@ -29,7 +29,8 @@ pub(super) struct PortState {
     /// Activators by the slice of their Service, each with its shared port for HTTP/1.1.
     activators: BTreeMap<Key, Vec<(Activator, u16)>>,
     pub(super) proofs: Proofs,
-    pub(super) asks: PendingQueries,
+    /// Pending queries by address and number.
+    pub(super) asks: BTreeMap<(IpAddr, u16), PendingQuery>,
 }
 
 /// Ports given to a workload.
@@ -59,50 +60,18 @@ impl AllocatedPorts {
     }
 }
 
-/// Reconciles that wait for a response. The ledger is reconciled after every response that concerns it.
+/// Query about a number that an activator has not confirmed yet, and the reconciles that wait for the response. The
+/// ledger is reconciled after every response that concerns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Waiters {
+pub(super) struct PendingQuery {
     /// Path reconcile of a workload, and its priority.
     pub(super) path: Option<(Key, Priority)>,
     /// Scale reconcile of a workload.
     pub(super) decision: Option<Key>,
-}
-
-/// Pending queries: the address and number, and the reconciles that wait for the response.
-#[derive(Debug, Default)]
-pub(super) struct PendingQueries(BTreeMap<IpAddr, BTreeMap<u16, Waiters>>);
-
-impl PendingQueries {
-    /// Returns the waiting reconciles for an address and number. The call itself creates the query.
-    pub(super) fn waiting_for(&mut self, (address, number): (IpAddr, u16)) -> &mut Waiters {
-        self.0.entry(address).or_default().entry(number).or_default()
-    }
-
-    pub(super) fn get(&self, address: IpAddr, number: u16) -> Option<&Waiters> {
-        self.0.get(&address)?.get(&number)
-    }
-
-    pub(super) fn remove(&mut self, address: IpAddr, number: u16) -> Option<Waiters> {
-        let numbers = self.0.get_mut(&address)?;
-        let waiting = numbers.remove(&number);
-        if numbers.is_empty() {
-            self.0.remove(&address);
-        }
-        waiting
-    }
-
-    /// Keeps only the queries for which `holds` returns true.
-    pub(super) fn keep(&mut self, holds: impl Fn(IpAddr, u16) -> bool) {
-        self.0.retain(|address, numbers| {
-            numbers.retain(|number, _| holds(*address, *number));
-            !numbers.is_empty()
-        });
-    }
-
-    /// Returns for each address how many numbers are to be queried, and which.
-    pub(super) fn each(&self) -> impl Iterator<Item = (IpAddr, usize, impl Iterator<Item = u16>)> {
-        self.0.iter().map(|(address, numbers)| (*address, numbers.len(), numbers.keys().copied()))
-    }
+    /// Time of the next query; `None`: at once.
+    pub(super) next: Option<tokio::time::Instant>,
+    /// Pause after the last query.
+    pub(super) pause: Duration,
 }
 
 /// Maps of the ledger as last read.
@@ -164,15 +133,14 @@ impl PortState {
                 && slice.labels().get(SERVICE_NAME).is_some_and(|service| service == names::ACTIVATOR_SERVICE)
         };
         let addresses = slice.filter(is_theirs).map(addresses).unwrap_or_default();
-        let activators_before = match addresses.is_empty() {
-            true => self.activators.remove(key).unwrap_or_default(),
-            false => self.activators.insert(key.clone(), addresses.clone()).unwrap_or_default(),
-        };
-        let activators_moved = activators_before != addresses;
+        let activators_moved = self.activators.remove(key).unwrap_or_default() != addresses;
+        if !addresses.is_empty() {
+            self.activators.insert(key.clone(), addresses);
+        }
         if activators_moved {
             let activators = self.activators();
             self.proofs.follow(&activators, |number| self.maps.lines.contains_key(&number), now);
-            self.asks.keep(|address, _| activators.iter().any(|activator| activator.address == address));
+            self.asks.retain(|(address, _), _| activators.iter().any(|activator| activator.address == *address));
         }
         let claim = slice.and_then(claim_of);
         let before = match &claim {
@@ -188,10 +156,9 @@ impl PortState {
         all.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
-    /// Returns the shared port of the activator at an address.
-    pub(super) fn shared_port(&self, address: IpAddr) -> Option<u16> {
-        let mut all = self.activators.values().flatten();
-        all.find(|(activator, _)| activator.address == address).map(|(_, port)| *port)
+    /// Returns the shared port of each activator.
+    pub(super) fn shared_ports(&self) -> BTreeMap<IpAddr, u16> {
+        self.activators.values().flatten().map(|(activator, port)| (activator.address, *port)).collect()
     }
 }
 
