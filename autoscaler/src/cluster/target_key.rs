@@ -8,6 +8,7 @@ use crate::scale::{Chain, PodOwner};
 use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_api::validation::{is_api_version, is_kind, is_object_name};
+use common_api::zeroscaler;
 use kube::core::ApiResource;
 use std::collections::HashSet;
 use std::fmt;
@@ -67,16 +68,6 @@ pub(crate) enum TargetError {
     /// The first list of the kind is not complete yet. Its completion triggers another reconcile.
     #[error("{resource} of {version} are still being listed", resource = .0, version = .0.api_version)]
     NotListed(TargetResource),
-}
-
-impl TargetError {
-    /// Renames the field path to that of a ZeroScaler.
-    pub(crate) fn of_scaler(self) -> Self {
-        match self {
-            Self::Reference { field, value, rule, .. } => Self::Reference { root: SCALER_ROOT, field, value, rule },
-            other => other,
-        }
-    }
 }
 
 impl TargetResource {
@@ -160,29 +151,39 @@ impl TargetKey {
     /// # Errors
     /// A field is missing, or its value is not valid in Kubernetes.
     pub(crate) fn from_reference(namespace: &str, reference: &ObjectReference) -> Result<Self, TargetError> {
-        let api_version =
-            field("apiVersion", &reference.api_version, is_api_version, "must be VERSION or GROUP/VERSION")?;
-        let kind = field("kind", &reference.kind, is_kind, "must be a kind such as Deployment")?;
-        let name = field("name", &reference.name, is_object_name, "must be an object's name: a-z, 0-9, - and .")?;
+        let ObjectReference { api_version, kind, name } = reference;
+        let [api_version, kind, name] = [api_version, kind, name].map(|text| text.as_deref().unwrap_or_default());
+        Self::resolve(ROOT, namespace, (api_version, kind, name))
+    }
+
+    /// Resolves the target of a ZeroScaler in `namespace`.
+    ///
+    /// # Errors
+    /// A field is empty, or its value is not valid in Kubernetes.
+    pub(crate) fn from_target(namespace: &str, target: &zeroscaler::Target) -> Result<Self, TargetError> {
+        let zeroscaler::Target { api_version, kind, name } = target;
+        Self::resolve(SCALER_ROOT, namespace, (api_version, kind, name))
+    }
+
+    fn resolve(
+        root: &'static str,
+        namespace: &str,
+        (api_version, kind, name): (&str, &str, &str),
+    ) -> Result<Self, TargetError> {
+        let check = |field, value: &str, is_good: fn(&str) -> bool, rule| match value {
+            "" => Err(TargetError::Reference { root, field, value: String::new(), rule: "must be set" }),
+            value if !is_good(value) => Err(TargetError::Reference { root, field, value: value.to_owned(), rule }),
+            _ => Ok(()),
+        };
+        check("apiVersion", api_version, is_api_version, "must be VERSION or GROUP/VERSION")?;
+        check("kind", kind, is_kind, "must be a kind such as Deployment")?;
+        check("name", name, is_object_name, "must be an object's name: a-z, 0-9, - and .")?;
         Ok(Self { resource: TargetResource::for_kind(api_version, kind), object: Key::new(namespace, name) })
     }
 
     /// Returns it as the owner of pods.
     pub(crate) fn owner(&self, target: &Target) -> PodOwner {
         PodOwner { chain: self.resource.chain(), name: self.object.name().to_owned(), uid: target.uid.clone() }
-    }
-}
-
-fn field<'a>(
-    field: &'static str,
-    value: &'a Option<String>,
-    good: fn(&str) -> bool,
-    rule: &'static str,
-) -> Result<&'a str, TargetError> {
-    match value.as_deref() {
-        None | Some("") => Err(TargetError::Reference { root: ROOT, field, value: String::new(), rule: "must be set" }),
-        Some(value) if !good(value) => Err(TargetError::Reference { root: ROOT, field, value: value.to_owned(), rule }),
-        Some(value) => Ok(value),
     }
 }
 
@@ -263,8 +264,11 @@ mod tests {
         for (reference, message) in rows {
             let error = TargetKey::from_reference("ns", &reference).expect_err(message).to_string();
             assert!(error.contains(message), "{error}");
-            let known = TargetKey::from_reference("ns", &reference).expect_err(message).of_scaler().to_string();
-            assert!(known.starts_with("spec.target.") && !known.contains("scaleTargetRef"), "{known}");
+            let text = |text: Option<String>| text.unwrap_or_default();
+            let ObjectReference { api_version, kind, name } = reference;
+            let target = zeroscaler::Target { api_version: text(api_version), kind: text(kind), name: text(name) };
+            let of_scaler = TargetKey::from_target("ns", &target).expect_err(message).to_string();
+            assert_eq!(of_scaler, error.replace(ROOT, SCALER_ROOT));
         }
     }
 }

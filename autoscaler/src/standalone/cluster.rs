@@ -36,7 +36,6 @@ use crate::standalone::ports::Numbers;
 use crate::standalone::release::handover::{Addresses, Handovers};
 use crate::standalone::scalers::Scalers;
 use crate::standalone::scalers::findings::Findings;
-use crate::standalone::scalers::translation;
 use crate::standalone::services::choice::{self, Choice, Selections};
 use crate::standalone::services::fallbacks::{self, Fallbacks, Resolved};
 use crate::standalone::services::service_ports::TcpPort;
@@ -514,7 +513,7 @@ impl Cluster {
 /// The two may differ.
 fn targets_of(object: &ZeroScaler) -> Targets {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-    match TargetKey::from_reference(namespace, &translation::target(object)) {
+    match TargetKey::from_target(namespace, &object.spec.target) {
         Ok(target) => {
             let held = held(object).filter(|held| *held != target);
             [target].into_iter().chain(held).collect()
@@ -525,8 +524,8 @@ fn targets_of(object: &ZeroScaler) -> Targets {
 
 /// Returns the target that a ZeroScaler has adopted and not given back.
 pub(crate) fn held(object: &ZeroScaler) -> Option<TargetKey> {
-    let held = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(object));
-    let held = TargetKey::from_reference(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok();
+    let held = adopted_target(object.annotations()).unwrap_or_else(|| object.spec.target.clone());
+    let held = TargetKey::from_target(object.metadata.namespace.as_deref().unwrap_or_default(), &held).ok();
     held.filter(|_| has_finalizer(object))
 }
 

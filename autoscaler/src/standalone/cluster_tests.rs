@@ -7,7 +7,7 @@ use crate::engine::workload::Path;
 use crate::standalone::hosts::MERGED_WITHIN;
 use autoscaler_core::path_mode::PathMode;
 use common::backend::Backend;
-use common_api::ObjectReference;
+use common_api::zeroscaler;
 use common_controller::Alone;
 use common_runtime::clock::Clock;
 use kube::Client;
@@ -278,7 +278,7 @@ async fn activators_concern_every_path() {
     for name in ["a", "b"] {
         let object = f.cluster.scalers.get(&Key::new("ns", name)).expect("there");
         let path = Path { mode: PathMode::Proxy, activators: 2 };
-        f.cluster.request_path(&object, PathRequest { path, target: ObjectReference::default() });
+        f.cluster.request_path(&object, PathRequest { path, target: zeroscaler::Target::default() });
     }
     assert_eq!(f.drain().await, (keys(&["a", "b"]), keys(&["a", "b"])));
     let value = json!({

@@ -11,7 +11,8 @@ use crate::cluster::facts::Target;
 use crate::engine::parts::Parts;
 use crate::standalone::cluster::Cluster;
 use common::names;
-use common_api::{ObjectReference, ZeroScaler};
+use common_api::ZeroScaler;
+use common_api::zeroscaler;
 use common_controller::{BoundedApi, WriteError, code};
 use kube::ResourceExt;
 use serde_json::json;
@@ -25,17 +26,15 @@ pub(crate) const ADOPTED_REPLICAS: &str = "zeroscale.dev/adopted-replicas";
 pub(crate) const ADOPTED_TARGET: &str = "zeroscale.dev/adopted-target";
 
 /// Parses the adopted target from the annotations of a ZeroScaler. Returns `None` if they do not name one.
-pub(crate) fn adopted_target(annotations: &BTreeMap<String, String>) -> Option<ObjectReference> {
+pub(crate) fn adopted_target(annotations: &BTreeMap<String, String>) -> Option<zeroscaler::Target> {
     let (rest, name) = annotations.get(ADOPTED_TARGET)?.rsplit_once('/')?;
     let (api_version, kind) = rest.rsplit_once('/')?;
-    let text = |text: &str| Some(text.to_owned());
-    Some(ObjectReference { api_version: text(api_version), kind: text(kind), name: text(name) })
+    Some(zeroscaler::Target { api_version: api_version.into(), kind: kind.into(), name: name.into() })
 }
 
 /// Formats a target for the annotation that [`adopted_target`] parses.
-fn noted(target: &ObjectReference) -> String {
-    let part = |part: &Option<String>| part.clone().unwrap_or_default();
-    format!("{}/{}/{}", part(&target.api_version), part(&target.kind), part(&target.name))
+fn noted(target: &zeroscaler::Target) -> String {
+    format!("{}/{}/{}", target.api_version, target.kind, target.name)
 }
 
 /// Returns the replicas that the target was found with: the recorded number, or else the current one.
@@ -65,7 +64,7 @@ impl Finalizers {
     pub(super) async fn set(
         &self,
         object: &Arc<ZeroScaler>,
-        asked: &ObjectReference,
+        asked: &zeroscaler::Target,
         target: &Target,
     ) -> Result<Arc<ZeroScaler>, Error> {
         if has_finalizer(object) {
@@ -121,10 +120,10 @@ mod tests {
 
     #[test]
     fn a_target_is_read_as_it_was_noted() {
-        let reference = |api_version: &str| ObjectReference {
-            api_version: Some(api_version.to_owned()),
-            kind: Some("Rollout".to_owned()),
-            name: Some("web.v2".to_owned()),
+        let reference = |api_version: &str| zeroscaler::Target {
+            api_version: api_version.into(),
+            kind: "Rollout".into(),
+            name: "web.v2".into(),
         };
         for api_version in ["v1", "argoproj.io/v1alpha1"] {
             let annotations = BTreeMap::from([(ADOPTED_TARGET.to_owned(), noted(&reference(api_version)))]);

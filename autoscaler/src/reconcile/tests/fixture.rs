@@ -46,7 +46,7 @@ use common::ports::PortId;
 use common::time::Timestamp;
 use common::write_rate::Rate;
 use common_api::condition::from_rfc3339;
-use common_api::{Metric, ObjectReference, PodAutoscaler, ServerlessService, ZeroScaler};
+use common_api::{Metric, PodAutoscaler, ServerlessService, ZeroScaler, zeroscaler};
 use common_controller::{Leadership, Priority, Recorder, WorkQueue, Workers, WriteLimiter};
 use common_runtime::clock::Clock;
 use common_runtime::lease::WriteGuard;
@@ -940,9 +940,7 @@ impl Fixture {
 }
 
 fn request(mode: PathMode, target: &str) -> PathRequest {
-    let text = |text: &str| Some(text.to_owned());
-    let target = ObjectReference { api_version: text("apps/v1"), kind: text("Deployment"), name: text(target) };
-    PathRequest { path: Path { mode, activators: 2 }, target }
+    PathRequest { path: Path { mode, activators: 2 }, target: zeroscaler::Target::deployment(target) }
 }
 
 /// Returns the findings that a PodAutoscaler's status describes.

@@ -39,9 +39,9 @@ use autoscaler_core::manual_requests::Wanted;
 use common::RevisionKey as Key;
 use common::names;
 use common::time::Timestamp;
-use common_api::zeroscaler::RequestStatus;
+use common_api::ZeroScaler;
 use common_api::zeroscaler::request::{self, Request};
-use common_api::{ObjectReference, ZeroScaler};
+use common_api::zeroscaler::{self, RequestStatus};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -78,9 +78,9 @@ pub(super) struct AdmissionNotes {
     /// Settings that have no effect.
     pub(super) ignored: Option<String>,
     /// Target of the version in force.
-    pub(super) target: ObjectReference,
-    /// Proof that clients are led to activators; `None` if its Service does not exist.
-    pub(super) path_proof: Option<PathByPort>,
+    pub(super) target: zeroscaler::Target,
+    /// Services that must lead clients to activators; `None` if the first one does not exist.
+    pub(super) services: Option<CarriedServices>,
 }
 
 /// Reason why a ZeroScaler is not acted upon.
@@ -99,7 +99,6 @@ impl From<Error> for Rejection {
 
 /// Target of a version, which may be scaled.
 struct AdmittedTarget {
-    reference: ObjectReference,
     key: TargetKey,
     target: Arc<Target>,
     pods: PodSet,
@@ -159,13 +158,13 @@ impl Admission {
     /// as if the object were deleted.
     fn check_moves(&self, key: &Key, object: &Arc<ZeroScaler>, to: &TargetKey) -> Result<(), Rejection> {
         let held = held(object).filter(|held| held != to);
-        let Some((held, reference)) = held.zip(adopted_target(object.annotations())) else { return Ok(()) };
-        let names = |version: &Arc<ZeroScaler>| translation::target(version) == reference;
+        let Some((held, adopted)) = held.zip(adopted_target(object.annotations())) else { return Ok(()) };
+        let names = |version: &Arc<ZeroScaler>| version.spec.target == adopted;
         let former = self.validation.former(key, object).map(|former| former.original).filter(names);
         let former = former.unwrap_or_else(|| {
             // Only the target of that version is recorded.
             let mut version = ZeroScaler::clone(object);
-            version.spec.target = translation::named(&reference);
+            version.spec.target = adopted;
             Arc::new(version)
         });
         self.cluster.scalers.start_release(key, former);
@@ -223,18 +222,15 @@ impl Admission {
             broken: broken.or(taken.contender),
             lost_hosts: self.lost_hosts(key, original),
             ignored: self.validation.hpa.ignored(original),
-            target: taken.reference,
-            path_proof,
+            target: original.spec.target.clone(),
+            services,
         };
         Ok((workload, notes))
     }
 
     /// Checks the target of a version.
     fn target(&self, key: &Key, newest: &ZeroScaler, original: &ZeroScaler) -> Result<AdmittedTarget, Rejection> {
-        let reference = translation::target(original);
-        let target_key = TargetKey::from_reference(key.namespace(), &reference)
-            .map_err(TargetError::of_scaler)
-            .map_err(Error::from)?;
+        let target_key = TargetKey::from_target(key.namespace(), &original.spec.target).map_err(Error::from)?;
         let target = match self.parts.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ (TargetError::Missing(_) | TargetError::Unwatchable { .. })) => {
@@ -274,7 +270,7 @@ impl Admission {
                         stores its scale in another field cannot be scaled";
             return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         }
-        Ok(AdmittedTarget { reference, key: target_key, target, pods, contender })
+        Ok(AdmittedTarget { key: target_key, target, pods, contender })
     }
 
     /// Checks the Services of a version. `is_former`: the newest version is not in force.
@@ -355,33 +351,6 @@ impl Admission {
         parameters
     }
 
-    /// Returns the proof that clients are led to activators.
-    fn proof(
-        &self,
-        key: &Key,
-        newest: &ZeroScaler,
-        original: &ZeroScaler,
-        target: &Target,
-        served: &AdmittedServices,
-    ) -> PathByPort {
-        let AdmittedServices { services, port, .. } = served;
-        let ports = services::served_ports(original, services, port, target, translation::protocol(original)).ports;
-        let carried =
-            |ports: Vec<ServedPort>| ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
-        let each = services.iter().zip(ports).enumerate().map(|(index, (service, ports))| {
-            (index, Key::new(key.namespace(), service.name_any()), carried(ports).collect::<BTreeSet<_>>())
-        });
-        // A further Service without carried ports always leads to the pods.
-        let each = each.filter(|(index, _, carried)| *index == 0 || !carried.is_empty());
-        PathByPort {
-            key: key.clone(),
-            services: each.map(|(_, service, carried)| (service, carried)).collect(),
-            uid: newest.uid().unwrap_or_default(),
-            cluster: self.cluster.clone(),
-            decisions: self.parts.writes.decisions.clone(),
-        }
-    }
-
     /// Returns the finding about hosts that a version claims and does not have.
     fn lost_hosts(&self, key: &Key, original: &ZeroScaler) -> Option<Finding> {
         let hosts = original.spec.host_patterns();
@@ -432,6 +401,18 @@ impl Admission {
         let first = naming.into_iter().filter_map(rank).min()?;
         Some(first.2).filter(|first| first != key)
     }
+/// Returns the Services whose slices must lead to activators before the last pod goes.
+fn carried_services(key: &Key, original: &ZeroScaler, target: &Target, served: &AdmittedServices) -> CarriedServices {
+    let AdmittedServices { services, port, .. } = served;
+    let ports = services::served_ports(original, services, port, target, translation::protocol(original)).ports;
+    let carried = |ports: Vec<ServedPort>| ports.into_iter().filter(|port| port.is_carried).map(|port| port.id.name);
+    let each = services.iter().zip(ports).map(|(service, ports)| {
+        (Key::new(key.namespace(), service.name_any()), carried(ports).collect::<BTreeSet<_>>())
+    });
+    // A further Service without carried ports always leads to the pods.
+    each.enumerate().filter(|(index, (_, carried))| *index == 0 || !carried.is_empty()).map(|(_, each)| each).collect()
+}
+
 }
 
 /// Returns the requested wake or sleep, unless it is over.

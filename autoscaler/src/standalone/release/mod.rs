@@ -25,13 +25,14 @@ use crate::engine::workload::Path;
 use crate::standalone::cluster::Cluster;
 use crate::standalone::finalizer::{Finalizers, adopted_replicas, adopted_target, has_finalizer};
 use crate::standalone::release::handover::RECONNECT_TIME;
-use crate::standalone::scalers::{COMPONENT, translation};
-use crate::standalone::traffic::adopt::is_borrowed_by;
+use crate::standalone::scalers::COMPONENT;
+use crate::standalone::traffic::adopt::{is_borrowed_by, is_controlled_by};
 use crate::standalone::traffic::paths::{PathProgress, PathRequest};
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::names;
-use common_api::{ObjectReference, ZeroScaler};
+use common_api::ZeroScaler;
+use common_api::zeroscaler;
 use common_controller::Severity;
 use common_controller::objects::controller;
 use dashmap::DashMap;
@@ -72,7 +73,9 @@ impl TargetRelease {
     /// # Errors
     /// Returns errors of the API server.
     pub(super) async fn give_back(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
-        let (in_force, target) = self.in_force(key, object);
+        // An older version may be in force.
+        let in_force = self.cluster.scalers.former_version(key).unwrap_or_else(|| object.clone());
+        let target = adopted_target(object.annotations()).unwrap_or_else(|| in_force.spec.target.clone());
         let restored = self.restore(key, object, &in_force, &target).await?;
         let since = *self.began.entry(key.clone()).or_insert_with(Instant::now);
         if self.cluster.path(object).is_none() && has_finalizer(object) {
@@ -175,22 +178,15 @@ impl TargetRelease {
         left.is_zero()
     }
 
-    /// Returns the version in force, which may be an older one, and the target that was adopted.
-    fn in_force(&self, key: &Key, object: &Arc<ZeroScaler>) -> (Arc<ZeroScaler>, ObjectReference) {
-        let in_force = self.cluster.scalers.former_version(key).unwrap_or_else(|| object.clone());
-        let target = adopted_target(object.annotations()).unwrap_or_else(|| translation::target(&in_force));
-        (in_force, target)
-    }
-
     /// Runs step 1. Returns false if there is nothing to restore: the target is gone or unreadable.
     async fn restore(
         &self,
         key: &Key,
         object: &Arc<ZeroScaler>,
         in_force: &ZeroScaler,
-        reference: &ObjectReference,
+        reference: &zeroscaler::Target,
     ) -> Result<bool, Error> {
-        let Ok(target_key) = TargetKey::from_reference(key.namespace(), reference) else { return Ok(false) };
+        let Ok(target_key) = TargetKey::from_target(key.namespace(), reference) else { return Ok(false) };
         let target = match self.parts.stores.targets.get(&target_key) {
             Ok(target) => target,
             Err(error @ TargetError::NotListed(_)) => return Err(error.into()),
@@ -203,8 +199,7 @@ impl TargetRelease {
             restored_replicas(object, &target, in_force.spec.scale.bounds(&self.parts.configs.autoscaler.borrow()).min);
         if target.current() != replicas {
             let change = Change { to: replicas, why: "the target is being restored", still: &|| true };
-            let kind = reference.kind.as_deref().unwrap_or_default();
-            let scaled = self.parts.scaler.patch(key, kind, &target_key, &target, change).await?;
+            let scaled = self.parts.scaler.patch(key, &reference.kind, &target_key, &target, change).await?;
             match object.metadata.deletion_timestamp {
                 None => self.cluster.scalers.scaled(key, scaled),
                 // The object is being deleted, so no status will report the change.

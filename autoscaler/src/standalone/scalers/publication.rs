@@ -16,7 +16,7 @@ use super::events::{self, News};
 use super::fault::FaultEvidence;
 use super::findings::Findings;
 use super::pod_creation::CreationFailures;
-use super::{COMPONENT, Scalers, status, translation};
+use super::{COMPONENT, Scalers, status};
 use crate::cluster::error::Error;
 use crate::cluster::facts::{Selector, Target};
 use crate::cluster::target_key::{TargetError, TargetKey};
@@ -250,9 +250,7 @@ impl Publisher {
 
     /// Reads the reason for missing pods from events, if the target's status does not show it.
     async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
-        let former = self.scalers.former_version(key);
-        let of =
-            TargetKey::from_reference(key.namespace(), &translation::target(former.as_deref().unwrap_or(object))).ok();
+        let of = self.target_key(key, object).ok();
         let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, findings));
         match of.and_then(|of| self.parts.stores.targets.get(&of).ok()) {
             Some(target) => {
@@ -269,9 +267,14 @@ impl Publisher {
         is_wanted && counts.ready + counts.not_ready == 0
     }
 
-    /// Returns the target, or the reason why it is not known.
-    fn target(&self, key: &Key, served: &ZeroScaler) -> Result<Arc<Target>, TargetError> {
-        self.parts.stores.targets.get(&TargetKey::from_reference(key.namespace(), &translation::target(served))?)
+    /// Returns the target of the version in force, or the reason why it is not known.
+    fn target(&self, key: &Key, object: &ZeroScaler) -> Result<Arc<Target>, TargetError> {
+        self.parts.stores.targets.get(&self.target_key(key, object)?)
+    }
+
+    fn target_key(&self, key: &Key, object: &ZeroScaler) -> Result<TargetKey, TargetError> {
+        let former = self.scalers.former_version(key);
+        TargetKey::from_target(key.namespace(), &former.as_deref().unwrap_or(object).spec.target)
     }
 
     /// Returns the chosen Services, and the existing ones of those that are served.

@@ -1,28 +1,10 @@
-//! Translates a ZeroScaler into its target, the protocol of its pods, settings, and a plan for its metrics.
+//! Translates a ZeroScaler into the protocol of its pods and a plan for its metrics.
 
 use autoscaler_core::engine::Plan;
 use autoscaler_core::engine::plan::plan;
 use common::backend::Protocol;
 use common::field::FieldErrors;
-use common_api::zeroscaler::Target;
-use common_api::{ObjectReference, ZeroScaler};
-
-/// Returns the target of a ZeroScaler.
-pub(crate) fn target(object: &ZeroScaler) -> ObjectReference {
-    let target = &object.spec.target;
-    ObjectReference {
-        api_version: Some(target.api_version.clone()),
-        kind: Some(target.kind.clone()),
-        name: Some(target.name.clone()),
-    }
-}
-
-/// Returns the target that a reference names.
-pub(crate) fn named(reference: &ObjectReference) -> Target {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    let ObjectReference { api_version, kind, name } = reference;
-    Target { api_version: text(api_version), kind: text(kind), name: text(name) }
-}
+use common_api::ZeroScaler;
 
 /// Returns the protocol of the pods for requests on the shared ports. It is that of the first port that the ZeroScaler
 /// names. Requests to another port use that port's protocol.

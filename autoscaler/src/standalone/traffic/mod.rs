@@ -51,8 +51,8 @@ pub(crate) mod slices;
 pub(crate) use slice_writer::SUCCEEDED_WITHIN;
 
 use crate::cluster::error::Error;
-use crate::cluster::facts::{Labels, Selector, Target};
-use crate::cluster::target_key::{SCALER_ROOT, TargetError, TargetKey};
+use crate::cluster::facts::{Selector, Target};
+use crate::cluster::target_key::{TargetError, TargetKey};
 use crate::engine::parts::Parts;
 use crate::standalone::admission::traffic_port;
 use crate::standalone::admission::validation::Validation;
@@ -187,7 +187,7 @@ impl Pass<'_> {
     /// Follows policies if nothing is led. Numbers from before may still be open.
     async fn guard_unserved(&self) -> Result<(), Error> {
         let cluster = &self.controller.cluster;
-        let Some((target, _)) = self.target().ok().filter(|_| !self.is_guarded) else { return Ok(()) };
+        let Some(target) = self.target().ok().filter(|_| !self.is_guarded) else { return Ok(()) };
         let fronts = cluster.fronts(&self.version, &target, self.claimant());
         let services: Vec<_> = fronts.into_iter().filter_map(|(_, existing)| existing).collect();
         let counted = tcp_ports(&self.version, &services, Some(&target));
@@ -203,12 +203,12 @@ impl Pass<'_> {
 
     /// Leads clients to activators or pods. Returns false if there is nothing to lead to, or nothing may be led.
     async fn lead(&mut self) -> Result<bool, Error> {
-        let (target, selector) = match self.target() {
-            Ok(found) => found,
-            Err(TargetError::Missing(_)) => return Ok(false), // The status reports it.
+        let target = match self.target() {
+            Ok(target) if target.selector != Selector::Missing => target,
+            Ok(_) | Err(TargetError::Missing(_)) => return Ok(false), // The status reports it.
             // The target may stay unknown forever: its kind is no longer served, or a role is missing.
             Err(error) if self.is_retiring() && !matches!(error, TargetError::NotListed(_)) => return Ok(false),
-            Err(error) => return Err(error.of_scaler().into()),
+            Err(error) => return Err(error.into()),
         };
         let protocol = translation::protocol(&self.version);
         let common = self.common();
@@ -248,9 +248,12 @@ impl Pass<'_> {
         });
         self.reach(&first, has_affinity, &target, &port);
         let private_name = names::private_service(self.key.name());
-        let selector = selector.filter(|_| self.labels_suffice(&private_name));
+        let selector = match &target.selector {
+            Selector::Labels(labels) if self.labels_suffice(&private_name) => Some(labels),
+            _ => None,
+        };
         let (traffic, extra) = ((&*served.traffic, &port), &served.extra);
-        let private = services::private(&common, &private_name, selector.as_ref(), traffic, &target, extra);
+        let private = services::private(&common, &private_name, selector, traffic, &target, extra);
         let private = self.private(&private).await?;
         let led = self.pod_slices(&private, &common, &target).await?;
         let mut public = Vec::new();
@@ -305,18 +308,9 @@ impl Pass<'_> {
         matches!(self.ownership(Some(service)), ServiceOwnership::Adoptable | ServiceOwnership::Adopted)
     }
 
-    fn target(&self) -> Result<(Arc<Target>, Option<Labels>), TargetError> {
-        let target_key = TargetKey::from_reference(self.key.namespace(), &self.path.request.target)?;
-        let target = self.controller.parts.stores.targets.get(&target_key)?;
-        match &target.selector {
-            Selector::Labels(labels) => Ok((target.clone(), Some(labels.clone()))),
-            Selector::Expressions(_) => Ok((target.clone(), None)),
-            Selector::Missing => {
-                let rule = "the target must have a label selector";
-                let (root, value) = (SCALER_ROOT, target_key.object.name().to_owned());
-                Err(TargetError::Reference { root, field: "name", value, rule })
-            }
-        }
+    fn target(&self) -> Result<Arc<Target>, TargetError> {
+        let target_key = TargetKey::from_target(self.key.namespace(), &self.path.request.target)?;
+        self.controller.parts.stores.targets.get(&target_key)
     }
 
     fn common(&self) -> Common {

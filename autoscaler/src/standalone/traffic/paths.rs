@@ -10,7 +10,7 @@ use crate::engine::workload::Path;
 use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
-use common_api::ObjectReference;
+use common_api::zeroscaler::Target;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 pub(crate) struct PathRequest {
     pub(crate) path: Path,
     /// Target whose pods receive the traffic.
-    pub(crate) target: ObjectReference,
+    pub(crate) target: Target,
 }
 
 /// Requested path and the progress in following it.
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn a_path_is_followed_once_the_wish_has_been_read() {
         let (paths, key) = (Paths::default(), Key::new("ns", "hello"));
-        let request = |mode| PathRequest { path: Path { mode, activators: 2 }, target: ObjectReference::default() };
+        let request = |mode| PathRequest { path: Path { mode, activators: 2 }, target: Target::default() };
         let at = Timestamp::from_secs;
         let read = || paths.get(&key, "u").expect("asked for");
         assert!(

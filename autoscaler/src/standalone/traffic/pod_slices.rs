@@ -49,8 +49,7 @@ impl Pass<'_> {
     /// Returns the pod names that activators accept as the target's if the controller of Kubernetes writes the slices.
     fn pod_names(&self) -> PodNames {
         let target = &self.path.request.target;
-        let said = |text: &Option<String>| text.clone().unwrap_or_default();
-        PodNames::for_workload(&said(&target.api_version), &said(&target.kind), said(&target.name).into())
+        PodNames::for_workload(&target.api_version, &target.kind, target.name.as_str().into())
     }
 
     /// Writes and returns the slices. Returns `None` if the controller of Kubernetes writes its own; earlier slices of
