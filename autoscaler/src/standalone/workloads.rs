@@ -15,7 +15,7 @@ use crate::standalone::name_list::list_names;
 use crate::standalone::release::TargetRelease;
 use crate::standalone::scalers::COMPONENT;
 use crate::standalone::scalers::findings::{Finding, Findings};
-use crate::standalone::traffic::path_proof::PathByPort;
+use crate::standalone::traffic::path_proof;
 use crate::standalone::traffic::paths::PathRequest;
 use autoscaler_core::manual_requests::Step;
 use autoscaler_core::scale_to_zero::ProbeResult;
@@ -24,9 +24,12 @@ use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::{Request, RequestResult, RequestStatus};
 use common_controller::{Failure, Severity};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Delay before the next check of the path, while slices lead elsewhere.
+const PATH_RECHECK: Duration = Duration::from_secs(1);
 /// Maximum number of other controllers that a message names.
 const OTHERS_NAMED: usize = 3;
 
@@ -59,6 +62,13 @@ impl Workloads {
             cluster,
             parts: parts.clone(),
         }
+    }
+}
+
+impl Workloads {
+    /// Returns the activators and numbers to which the slices lead, or `None` if they do not lead to activators alone.
+    fn leads(&self, subject: &Subject) -> Option<Vec<(IpAddr, u16)>> {
+        path_proof::leads_of(&self.cluster, uid_of(subject), subject.notes.services.as_ref()?)
     }
 }
 
@@ -118,12 +128,18 @@ impl FrontEnd for Workloads {
     }
 
     fn proof(&self, _: &Key, subject: &Subject) -> ProbeResult {
-        subject.notes.path_proof.as_ref().map_or(ProbeResult::NotInPath, PathByPort::proof)
+        match self.leads(subject) {
+            Some(leads) => self.cluster.numbers.proof(uid_of(subject), &leads),
+            None => ProbeResult::NotInPath,
+        }
     }
 
-    fn prove(&self, _: &Key, subject: &Subject) {
-        if let Some(proof) = &subject.notes.path_proof {
-            proof.ask();
+    fn prove(&self, key: &Key, subject: &Subject) {
+        if let Some(leads) = self.leads(subject) {
+            self.cluster.numbers.prove(key, uid_of(subject), &leads);
+        }
+        if subject.notes.services.is_some() {
+            self.parts.writes.decisions.add_after(key.clone(), PATH_RECHECK);
         }
     }
 
@@ -210,6 +226,10 @@ impl FrontEnd for Workloads {
         self.release.forget(key);
         self.cluster.forget_path(key);
     }
+}
+
+fn uid_of(subject: &Subject) -> &str {
+    subject.object.metadata.uid.as_deref().unwrap_or_default()
 }
 
 /// Returns the finding about other controllers whose pods the target's selector also matches.

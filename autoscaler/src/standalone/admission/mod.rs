@@ -31,7 +31,7 @@ use crate::standalone::scalers::findings::{Finding, Findings};
 use crate::standalone::scalers::translation;
 use crate::standalone::services::service_ports::{ports_of, tcp_ports};
 use crate::standalone::traffic::adopt::{self, Claimant, ServiceOwnership, ownership};
-use crate::standalone::traffic::path_proof::PathByPort;
+use crate::standalone::traffic::path_proof::CarriedServices;
 use crate::standalone::traffic::slice_plan::ServedPort;
 use crate::standalone::traffic::{backend, services};
 use autoscaler_core::history::Obstacle;
@@ -110,8 +110,7 @@ struct AdmittedTarget {
 struct AdmittedServices {
     /// Name of the first Service in precedence.
     name: String,
-    /// Set if the first Service exists.
-    exists: bool,
+    /// Existing ones, unless the first one is still to be created.
     services: Vec<Arc<Service>>,
     port: backend::BackendPort,
 }
@@ -195,7 +194,7 @@ impl Admission {
         let original = &accepted.original;
         let now = self.parts.writes.clock.now();
         let path = self.cluster.path(newest);
-        let path_proof = served.exists.then(|| self.proof(key, newest, original, &taken.target, &served));
+        let services = (!served.services.is_empty()).then(|| carried_services(key, original, &taken.target, &served));
         let workload = Workload {
             kind: original.spec.target.kind.clone(),
             labels: subject_labels(key, original),
@@ -321,7 +320,7 @@ impl Admission {
         if let Some(unknown) = unknown.filter(|_| !is_former || held(newest).as_ref() != Some(&taken.key)) {
             return Err(invalid(unknown));
         }
-        Ok(AdmittedServices { name: name.clone(), exists: service.is_some(), services, port })
+        Ok(AdmittedServices { name: name.clone(), services, port })
     }
 
     /// Resolves the parameters of a version, and queues the workload for the time when its schedules change them.
@@ -411,8 +410,6 @@ fn carried_services(key: &Key, original: &ZeroScaler, target: &Target, served: &
     });
     // A further Service without carried ports always leads to the pods.
     each.enumerate().filter(|(index, (_, carried))| *index == 0 || !carried.is_empty()).map(|(_, each)| each).collect()
-}
-
 }
 
 /// Returns the requested wake or sleep, unless it is over.

@@ -12,60 +12,29 @@
 //! The time until all nodes follow the slices cannot be proven; the grace period covers it.
 
 use crate::standalone::cluster::Cluster;
+use crate::standalone::traffic::adopt::is_controlled_by;
 use crate::standalone::traffic::{slice_plan, slices};
-use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
-use common_controller::WorkQueue;
-use common_controller::objects::controller;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// Delay before the next check, while slices lead elsewhere.
-const RECHECK: Duration = Duration::from_secs(1);
+/// Services of an object, each with the names of the ports that activators carry.
+pub(crate) type CarriedServices = Vec<(Key, BTreeSet<String>)>;
 
-/// Path proof of one object.
-pub(crate) struct PathByPort {
-    pub(crate) key: Key,
-    pub(crate) uid: String,
-    /// Services of the object, each with the names of the ports that activators carry.
-    pub(crate) services: Vec<(Key, BTreeSet<String>)>,
-    pub(crate) cluster: Arc<Cluster>,
-    pub(crate) decisions: WorkQueue<Key>,
-}
-
-impl PathByPort {
-    /// Returns the current proof.
-    pub(crate) fn proof(&self) -> ProbeResult {
-        match self.leads() {
-            Some(leads) => self.cluster.numbers.proof(&self.uid, &leads),
-            None => ProbeResult::NotInPath,
-        }
-    }
-
-    /// Requests a proof; the workload is reconciled when there is a result.
-    pub(crate) fn ask(&self) {
-        if let Some(leads) = self.leads() {
-            self.cluster.numbers.prove(&self.key, &self.uid, &leads);
-        }
-        self.decisions.add_after(self.key.clone(), RECHECK);
-    }
-
-    /// Returns the destinations of the slices of all Services, or `None` if the slices do not lead to activators alone.
-    fn leads(&self) -> Option<Vec<(IpAddr, u16)>> {
-        let each =
-            self.services.iter().map(|(service, carried)| leads(&self.cluster.slices_of(service), &self.uid, carried));
-        Some(each.collect::<Option<Vec<_>>>()?.concat())
-    }
+/// Returns the destinations of the slices of all Services of the object with this uid, or `None` if the slices do not
+/// lead to activators alone.
+pub(crate) fn leads_of(cluster: &Cluster, uid: &str, services: &CarriedServices) -> Option<Vec<(IpAddr, u16)>> {
+    let each = services.iter().map(|(service, carried)| leads(&cluster.slices_of(service), uid, carried));
+    Some(each.collect::<Option<Vec<_>>>()?.concat())
 }
 
 /// Returns the destinations of the slices of a Service, or `None` if the slices do not lead to activators alone.
 fn leads(slices: &[Arc<EndpointSlice>], uid: &str, carried: &BTreeSet<String>) -> Option<Vec<(IpAddr, u16)>> {
     let leads_elsewhere = |slice: &Arc<EndpointSlice>| {
-        let is_own = controller(&slice.metadata).is_some_and(|owner| owner.uid == uid);
+        let is_own = is_controlled_by(&slice.metadata, uid);
         let is_public = slice.metadata.labels.iter().flatten().any(|(name, _)| name == names::SIDE);
         let is_exempt = slices::leads_to_activators(slice) || slices::is_ours(slice) && !is_public;
         slices::ready(std::slice::from_ref(slice)) > 0 && !(is_own && is_exempt)
