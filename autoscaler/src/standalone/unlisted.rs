@@ -14,8 +14,7 @@
 //! # Edge cases
 //!
 //! - A namespace that is not watched is not queried, because this process does not serve its ZeroScalers. Their port
-//!   numbers stay allocated as long as EndpointSlices of the namespace name them
-//!   ([`UnlistedNamespaces::with_active_slices`]).
+//!   numbers stay allocated as long as EndpointSlices of the namespace name them.
 //! - A namespace that was deleted together with its Role looks like a namespace without permissions. Whatever its
 //!   ZeroScalers had stays theirs until the namespace is removed from `ZEROSCALE_NAMESPACES`.
 
@@ -66,53 +65,63 @@ impl UnlistedNamespaces {
     }
 
     /// Returns the namespaces of `missing` in which nothing may be taken away. `missing` holds unknown ZeroScalers and
-    /// their uids. If a query fails, its namespace is in the result and the error is returned beside it.
-    pub(super) async fn protected(&self, missing: &BTreeMap<Key, String>) -> (BTreeSet<String>, Result<(), Error>) {
-        let mut by_namespace: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
-        let is_watched = |key: &Key| self.namespaces.listed().is_some_and(|names| names.contains(key.namespace()));
-        for (key, uid) in missing.iter().filter(|(key, _)| is_watched(key)) {
-            by_namespace.entry(key.namespace()).or_default().insert(key.name(), uid);
-        }
-        let questions = by_namespace
-            .iter()
-            .map(|(namespace, missing)| self.remembered(namespace, self.is_unread(namespace, missing)));
-        all_but_denied(by_namespace.keys().copied().zip(join_all(questions).await))
-    }
-
-    /// Returns the unwatched namespaces of `missing` in which EndpointSlices still lead to activators, or whose query
-    /// fails. A namespace that may not be read counts as deleted.
-    pub(super) async fn with_active_slices(
+    /// their uids. With `keeps_led`, this includes unwatched namespaces in which EndpointSlices still lead to
+    /// activators. If a query fails, its namespace is in the result and the first error is returned beside it.
+    pub(super) async fn protected(
         &self,
         missing: &BTreeMap<Key, String>,
+        keeps_led: bool,
     ) -> (BTreeSet<String>, Result<(), Error>) {
-        let is_unwatched = |namespace: &&str| self.namespaces.listed().is_some_and(|names| !names.contains(*namespace));
-        let namespaces: BTreeSet<&str> = missing.keys().map(Key::namespace).filter(is_unwatched).collect();
-        let answers =
-            join_all(namespaces.iter().map(|namespace| self.remembered(namespace, self.is_led(namespace)))).await;
-        all_but_denied(namespaces.into_iter().zip(answers))
-    }
-
-    async fn is_led(&self, namespace: &str) -> Result<bool, WriteError> {
-        let ours = ListParams::default().labels(&format!("{LEADS_TO}={LEADS_TO_ACTIVATORS}")).limit(1);
-        let slices = Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
-        let doing = format!("failed to list EndpointSlices of {namespace}");
-        match with_timeout(doing, slices.list_metadata(&ours)).await {
-            Ok(list) => Ok(!list.items.is_empty()),
-            Err(WriteError::Api { source, .. }) if code(&source) == Some(403) => Ok(false),
-            Err(error) => Err(error),
+        let (mut protected, mut outcome) = (BTreeSet::new(), Ok(()));
+        let Some(watched) = self.namespaces.listed() else { return (protected, outcome) };
+        let mut by_namespace: BTreeMap<&str, BTreeMap<&str, &str>> = BTreeMap::new();
+        for (key, uid) in missing.iter().filter(|(key, _)| keeps_led || watched.contains(key.namespace())) {
+            by_namespace.entry(key.namespace()).or_default().insert(key.name(), uid);
         }
+        let questions = by_namespace.iter().map(|(namespace, missing)| {
+            let missing = Some(missing).filter(|_| watched.contains(*namespace));
+            self.is_protected(namespace, missing)
+        });
+        for (namespace, answer) in by_namespace.keys().zip(join_all(questions).await) {
+            if !matches!(answer, Ok(false)) {
+                protected.insert((*namespace).to_owned());
+            }
+            outcome = outcome.and(answer.map(|_| ()));
+        }
+        (protected, outcome)
     }
 
-    /// Returns the response to a query about a namespace. Repeats a positive response that is less than [`AGAIN`] old.
-    async fn remembered(
-        &self,
-        namespace: &str,
-        question: impl Future<Output = Result<bool, WriteError>>,
-    ) -> Result<bool, Error> {
+    /// Reports whether one of these ZeroScalers of a watched namespace, by name and uid, exists or may not be read.
+    /// `None`: the namespace is not watched; reports whether EndpointSlices there lead to activators. One that may not
+    /// be read then counts as deleted. Repeats a positive response that is less than [`AGAIN`] old.
+    async fn is_protected(&self, namespace: &str, missing: Option<&BTreeMap<&str, &str>>) -> Result<bool, Error> {
         if self.until.lock().get(namespace).is_some_and(|until| Instant::now() < *until) {
             return Ok(true);
         }
-        let answer = question.await;
+        let answer = if let Some(missing) = missing {
+            let params = match missing.first_key_value() {
+                Some((name, _)) if missing.len() == 1 => ListParams::default().fields(&format!("metadata.name={name}")),
+                _ => ListParams::default(),
+            };
+            let scalers = Api::<ZeroScaler>::namespaced(self.client.clone(), namespace);
+            let doing = format!("failed to list ZeroScalers of {namespace}");
+            let list = with_timeout(doing, scalers.list_metadata(&params)).await;
+            list.map(|list| {
+                list.items.iter().any(|found| {
+                    let (name, uid) = (found.metadata.name.as_deref(), found.metadata.uid.as_deref());
+                    name.and_then(|name| missing.get(name)).is_some_and(|missing| uid == Some(*missing))
+                })
+            })
+        } else {
+            let ours = ListParams::default().labels(&format!("{LEADS_TO}={LEADS_TO_ACTIVATORS}")).limit(1);
+            let slices = Api::<EndpointSlice>::namespaced(self.client.clone(), namespace);
+            let doing = format!("failed to list EndpointSlices of {namespace}");
+            with_timeout(doing, slices.list_metadata(&ours)).await.map(|list| !list.items.is_empty())
+        };
+        let answer = match answer {
+            Err(WriteError::Api { source, .. }) if code(&source) == Some(403) => Ok(missing.is_some()),
+            answer => answer,
+        };
         let mut until = self.until.lock();
         match answer {
             Ok(true) | Err(WriteError::NoAnswer { .. }) => until.insert(namespace.to_owned(), Instant::now() + AGAIN),
@@ -121,38 +130,6 @@ impl UnlistedNamespaces {
         };
         Ok(answer?)
     }
-
-    /// Reports whether one of these ZeroScalers, by name and uid, exists or may not be read.
-    async fn is_unread(&self, namespace: &str, missing: &BTreeMap<&str, &str>) -> Result<bool, WriteError> {
-        let params = match missing.first_key_value() {
-            Some((name, _)) if missing.len() == 1 => ListParams::default().fields(&format!("metadata.name={name}")),
-            _ => ListParams::default(),
-        };
-        let scalers = Api::<ZeroScaler>::namespaced(self.client.clone(), namespace);
-        let doing = format!("failed to list ZeroScalers of {namespace}");
-        match with_timeout(doing, scalers.list_metadata(&params)).await {
-            Ok(list) => Ok(list.items.iter().any(|found| {
-                let (name, uid) = (found.metadata.name.as_deref(), found.metadata.uid.as_deref());
-                name.and_then(|name| missing.get(name)).is_some_and(|missing| uid == Some(*missing))
-            })),
-            Err(WriteError::Api { source, .. }) if code(&source) == Some(403) => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Returns the namespaces with a positive response or none, and the first error.
-fn all_but_denied<'a>(
-    answers: impl Iterator<Item = (&'a str, Result<bool, Error>)>,
-) -> (BTreeSet<String>, Result<(), Error>) {
-    let (mut left, mut outcome) = (BTreeSet::new(), Ok(()));
-    for (namespace, answer) in answers {
-        if !matches!(answer, Ok(false)) {
-            left.insert(namespace.to_owned());
-        }
-        outcome = outcome.and(answer.map(|_| ()));
-    }
-    (left, outcome)
 }
 
 #[cfg(test)]
@@ -169,8 +146,7 @@ mod tests {
     async fn slices_of_a_dropped_namespace_are_asked_for() {
         let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
         let unread = UnlistedNamespaces::new(Client::new(service, "default"), Namespaces::only(["shop"]));
-        let missing =
-            ["ended", "forbidden", "led", "shop"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
+        let missing = ["ended", "forbidden", "led"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
         let missing = BTreeMap::from(missing);
         let answering = async {
             loop {
@@ -187,7 +163,7 @@ mod tests {
             }
         };
         let (led, outcome) = tokio::select! {
-            answer = unread.with_active_slices(&missing) => answer,
+            answer = unread.protected(&missing, true) => answer,
             () = answering => unreachable!("it answers for ever"),
         };
         assert_eq!((led, outcome.is_ok()), (BTreeSet::from(["led".to_owned()]), true));
@@ -221,7 +197,7 @@ mod tests {
         let looks = async {
             for expected in [QUERY_TIMEOUT, Duration::ZERO] {
                 let begun = Instant::now();
-                let (left, outcome) = unread.protected(&missing).await;
+                let (left, outcome) = unread.protected(&missing, false).await;
                 assert_eq!(begun.elapsed().as_secs(), expected.as_secs());
                 assert_eq!(left, BTreeSet::from(["mute", "silent"].map(str::to_owned)));
                 assert_eq!(outcome.is_err(), !expected.is_zero(), "{outcome:?}");

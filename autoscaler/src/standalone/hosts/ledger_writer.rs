@@ -36,7 +36,7 @@ impl Controller {
             return Ok(());
         }
         let Some((held, mut wanted)) = self.hosts.settle() else { return Ok(()) };
-        let (unread, mut outcome) = self.unread.protected(&self.hosts.missing(&held)).await;
+        let (unread, mut outcome) = self.unread.protected(&self.hosts.missing(&held), false).await;
         if !unread.is_empty() {
             keep(&mut wanted, &held, &unread);
             self.hosts.queue.add_after(led.clone(), AGAIN);

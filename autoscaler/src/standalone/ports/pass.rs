@@ -61,11 +61,7 @@ impl Controller {
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again);
         }
-        let missing = planned.missing();
-        let (mut unread, mut outcome) = self.unread.protected(&missing).await;
-        let (led, asked) = self.unread.with_active_slices(&missing).await;
-        unread.extend(led);
-        outcome = outcome.and(asked);
+        let (unread, mut outcome) = self.unread.protected(&planned.missing(), true).await;
         if !unread.is_empty() {
             planned.leave(&unread);
             queue.add_after(key.clone(), AGAIN);
