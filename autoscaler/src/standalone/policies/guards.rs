@@ -10,7 +10,6 @@ use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use common::RevisionKey as Key;
 use common::names::{GUARDS, WORKLOAD};
-use common_controller::key_of;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
@@ -43,9 +42,8 @@ impl Policies {
     ) -> Result<(), Error> {
         let own = guard.filter(|(_, guard)| !guard.rules.is_empty());
         let own = own.map(|(uid, guard)| (self.guard_key(uid), self.guard_policy(workload, uid, &guard.rules)));
-        for have in self.guards.within(&self.system).iter().filter(|have| workload_of(have).as_ref() == Some(workload))
-        {
-            let key = key_of(&**have);
+        let present = self.guards_of.read().get(workload).to_vec();
+        for key in present {
             if own.as_ref().is_none_or(|(own, _)| *own != key) {
                 writes.delete(workload, &self.guards, &key, "failed to delete NetworkPolicy").await?;
             }

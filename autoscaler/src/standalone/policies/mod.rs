@@ -41,6 +41,7 @@ mod guards;
 pub(crate) mod translation;
 
 use crate::cluster::facts::Target;
+use crate::cluster::multi_map::MultiMap;
 use crate::standalone::services::service_ports::TcpPort;
 use autoscaler_core::ports::Access;
 use common::RevisionKey as Key;
@@ -53,9 +54,11 @@ use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule as Rule, NetworkPolicyPeer as Peer, NetworkPolicyPort as Port,
     NetworkPolicySpec as Spec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::core::{Selector, SelectorExt};
 use kube::{Client, ResourceExt};
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,10 +89,12 @@ type Labels = BTreeMap<String, String>;
 pub(crate) struct Policies {
     system: String,
     config: watch::Receiver<Arc<PortsConfig>>,
-    /// Policies of other writers; `spec` is `None` if a policy exceeds [`KEPT_BYTES_MAX`].
+    /// Ingress policies of other writers; `spec` is `None` if a policy exceeds [`KEPT_BYTES_MAX`].
     others: Store<NetworkPolicy>,
     /// Policies written here.
     guards: Store<NetworkPolicy>,
+    /// Keys of the policies written here for each workload.
+    guards_of: RwLock<MultiMap<Key, Key>>,
     /// Set from the start of the watch until all policies have been listed.
     is_awaited: AtomicBool,
 }
@@ -138,7 +143,14 @@ impl Policies {
     pub(crate) fn new(system: &str, config: watch::Receiver<Arc<PortsConfig>>) -> Self {
         let store = || Store::new(|_, _, _| {});
         let is_awaited = AtomicBool::new(false);
-        Self { system: system.to_owned(), config, others: store(), guards: store(), is_awaited }
+        Self {
+            system: system.to_owned(),
+            config,
+            others: store(),
+            guards: store(),
+            guards_of: RwLock::default(),
+            is_awaited,
+        }
     }
 
     /// Reports whether policies are followed and have not been listed yet.
@@ -154,9 +166,7 @@ impl Policies {
 
     /// Returns the ingress policies of a namespace by name, without those written here.
     fn within(&self, namespace: &str) -> Vec<Arc<NetworkPolicy>> {
-        let mut policies = self.others.within(namespace);
-        policies.retain(|policy| policy.spec.as_ref().is_none_or(is_about_ingress));
-        policies
+        self.others.within(namespace)
     }
 
     /// Returns the policies of a namespace that the activators must follow.
@@ -287,31 +297,34 @@ impl Policies {
         };
         let version = policy.as_ref().and_then(ResourceExt::resource_version).unwrap_or_default();
         if is_guard(&self.system, &key) {
-            let former = self.guards.get(&key);
-            let workloads = former.as_deref().into_iter().chain(&policy).filter_map(workload_of);
-            let workloads: BTreeSet<Key> = workloads.collect();
+            let before = self.guards.get(&key).as_deref().and_then(workload_of);
+            let after = policy.as_ref().and_then(workload_of);
             self.guards.apply(&key, &version, policy.map(trimmed));
+            let mut guards_of = self.guards_of.write();
+            before.iter().for_each(|workload| guards_of.remove(workload, &key));
+            after.iter().for_each(|workload| guards_of.insert(workload.clone(), key.clone()));
+            drop(guards_of);
+            let workloads: BTreeSet<Key> = before.into_iter().chain(after).collect();
             workloads.into_iter().for_each(|workload| concern(Concerned::One(workload)));
         } else {
-            self.others.apply(&key, &version, policy.map(ingress_part));
+            self.others.apply(&key, &version, policy.and_then(ingress_part));
             let is_system = key.namespace() == self.system; // Its policies may affect all workloads.
             concern(if is_system { Concerned::All } else { Concerned::Namespace(key.namespace()) });
         }
     }
 }
 
-/// Returns the ingress part of a policy, without a `spec` if it is longer than [`KEPT_BYTES_MAX`].
-fn ingress_part(policy: NetworkPolicy) -> NetworkPolicy {
+/// Returns the ingress part of a policy, without a `spec` if it is longer than [`KEPT_BYTES_MAX`]. Returns `None` if
+/// the policy does not restrict ingress.
+fn ingress_part(policy: NetworkPolicy) -> Option<NetworkPolicy> {
     let ObjectMeta { namespace, name, .. } = policy.metadata;
-    let mut spec = Spec { egress: None, ..policy.spec.unwrap_or_default() };
+    let spec = Spec { egress: None, ..policy.spec.unwrap_or_default() };
     if !is_about_ingress(&spec) {
-        spec.ingress = None;
+        return None;
     }
     let is_short = serde_json::to_vec(&spec).is_ok_and(|text| text.len() <= KEPT_BYTES_MAX);
-    NetworkPolicy {
-        metadata: ObjectMeta { namespace, name, ..ObjectMeta::default() },
-        spec: Some(spec).filter(|_| is_short),
-    }
+    let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
+    Some(NetworkPolicy { metadata, spec: Some(spec).filter(|_| is_short) })
 }
 
 fn name_of(policy: &NetworkPolicy) -> &str {
@@ -427,36 +440,19 @@ fn opens(spec: &Spec, range: PortRange) -> bool {
     spec.ingress.iter().flatten().any(is_open)
 }
 
-/// Reports whether a policy selects pods with these labels. Returns `None` if that depends on unknown labels.
+/// Reports whether a policy selects pods with these labels. Returns `None` if that depends on unknown labels, or an
+/// operator is unknown.
 fn selects(spec: &Spec, labels: &Labels, is_unknown: impl Fn(&str) -> bool) -> Option<bool> {
-    let LabelSelector { match_labels, match_expressions } = spec.pod_selector.clone().unwrap_or_default();
-    let equal = match_labels.into_iter().flatten().map(|(label, value)| {
-        let holds = labels.get(&label) == Some(&value);
-        (label, Some(holds))
-    });
-    let expressions = match_expressions.into_iter().flatten().map(|asked| {
-        let holds = holds(&asked, labels.get(&asked.key));
-        (asked.key, holds)
-    });
-    let each = equal.chain(expressions).map(|(label, holds)| if is_unknown(&label) { None } else { holds });
-    let each: Vec<Option<bool>> = each.collect();
-    match () {
-        () if each.contains(&Some(false)) => Some(false),
-        () if each.contains(&None) => None,
-        () => Some(true),
-    }
-}
-
-/// Reports whether an expression is true for a label. Returns `None` if its operator is unknown.
-fn holds(asked: &LabelSelectorRequirement, value: Option<&String>) -> Option<bool> {
-    let is_among = || value.is_some_and(|value| asked.values.iter().flatten().any(|one| one == value));
-    match asked.operator.as_str() {
-        "In" => Some(is_among()),
-        "NotIn" => Some(!is_among()),
-        "Exists" => Some(value.is_some()),
-        "DoesNotExist" => Some(value.is_none()),
-        _ => None,
-    }
+    let LabelSelector { mut match_labels, mut match_expressions } = spec.pod_selector.clone().unwrap_or_default();
+    let mut depends = false;
+    let mut is_known = |label: &str| {
+        depends |= is_unknown(label);
+        !is_unknown(label)
+    };
+    match_labels.iter_mut().for_each(|asked| asked.retain(|label, _| is_known(label)));
+    match_expressions.iter_mut().for_each(|asked| asked.retain(|asked| is_known(&asked.key)));
+    let known = Selector::try_from(LabelSelector { match_labels, match_expressions }).ok()?;
+    if known.matches(labels) { (!depends).then_some(true) } else { Some(false) }
 }
 
 /// Reports whether a policy of `namespace` may admit activators of namespace `system`.

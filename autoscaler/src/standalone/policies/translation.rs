@@ -29,7 +29,6 @@ use k8s_openapi::api::networking::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use std::collections::BTreeMap;
 
 /// Label with the name of a namespace, which every namespace has.
 pub(super) const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -59,30 +58,22 @@ pub(super) fn translate(
 ) -> Result<Vec<Rule>, String> {
     let mut all: Vec<u16> = ports.iter().flat_map(|port| port.numbers.iter().copied()).collect();
     all.sort_unstable();
-    // Admitted peers by numbers; `None`: every client.
-    let mut admitted: BTreeMap<Vec<u16>, Option<Vec<Peer>>> = BTreeMap::new();
+    let mut rules = vec![Rule { from: Some(vec![planes()]), ports: Some(at(&all)) }];
     if policies.is_empty() {
-        admitted.insert(all.clone(), None);
+        rules.push(Rule { from: None, ports: Some(at(&all)) });
     }
     for (name, spec) in policies {
         for rule in spec.ingress.iter().flatten() {
             let wrong = |why| format!("NetworkPolicy {name:?} cannot be followed: {why}");
-            let (numbers, peers) = translate_rule(rule, namespace, target, ports).map_err(wrong)?;
-            let known = admitted.entry(numbers).or_insert_with(|| Some(Vec::new()));
-            match (known.as_mut(), peers) {
-                (Some(known), Some(peers)) => known.extend(peers),
-                (_, None) => *known = None,
-                (None, Some(_)) => {}
+            let (numbers, from) = translate_rule(rule, namespace, target, ports).map_err(wrong)?;
+            if !numbers.is_empty() {
+                rules.push(Rule { from, ports: Some(at(&numbers)) });
             }
         }
     }
-    admitted.remove(&vec![]);
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    let rules = admitted.into_iter().map(|(numbers, from)| Rule { from, ports: Some(at(&numbers)) });
-    let rules: Vec<Rule> =
-        [Rule { from: Some(vec![planes()]), ports: Some(at(&all)) }].into_iter().chain(rules).collect();
     match serde_json::to_vec(&rules) {
         Ok(text) if text.len() <= BYTES_MAX => Ok(rules),
         _ => {
@@ -115,8 +106,8 @@ fn translate_peer(peer: &Peer, namespace: &str) -> Result<Peer, String> {
     match (&peer.ip_block, &peer.pod_selector, &peer.namespace_selector) {
         (Some(_), None, None) | (None, _, Some(_)) => Ok(peer.clone()),
         (None, Some(pods), None) => {
-            let own =
-                LabelSelector { match_labels: Some(label(NAMESPACE_NAME, namespace)), ..LabelSelector::default() };
+            let name = [(NAMESPACE_NAME.to_owned(), namespace.to_owned())];
+            let own = LabelSelector { match_labels: Some(name.into()), ..LabelSelector::default() };
             Ok(Peer { pod_selector: Some(pods.clone()), namespace_selector: Some(own), ip_block: None })
         }
         (None, None, None) => Err("a peer must have podSelector, namespaceSelector or ipBlock".to_owned()),
@@ -176,10 +167,6 @@ fn at(numbers: &[u16]) -> Vec<Port> {
         end_port: None,
     };
     numbers.iter().map(port).collect()
-}
-
-fn label(name: &str, value: &str) -> BTreeMap<String, String> {
-    [(name.to_owned(), value.to_owned())].into()
 }
 
 #[cfg(test)]
