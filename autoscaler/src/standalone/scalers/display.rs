@@ -21,11 +21,9 @@ impl Objects for Publisher {
         let object = self.scalers.get(key)?;
         // In a large cluster nearly all workloads sleep, and their written status is current.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == SleepState::Asleep);
-        let about_to_be = match sleeps && self.is_settled(key) {
-            true => None,
-            false => self.about_to_be(key, &object),
-        };
-        let Some((findings, status)) = about_to_be else {
+        let is_written = sleeps && self.is_settled(key);
+        let about_to_be = (!is_written).then(|| self.about_to_be(key, &object));
+        let Some((findings, status)) = about_to_be.flatten() else {
             let status = object.status.clone().unwrap_or_default();
             let since = find(&status.conditions, ACTIVE).map(|active| active.last_transition_time.0.to_string());
             return Some(ObjectView { object, status, since });

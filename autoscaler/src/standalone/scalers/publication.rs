@@ -159,65 +159,56 @@ impl Publisher {
     /// Returns the desired status, or `None` if there are no findings yet.
     fn wanted(&self, key: &Key, object: &ZeroScaler, found: FaultEvidence) -> Option<ZeroScalerStatus> {
         let findings = self.scalers.findings(object)?;
+        let (cluster, pod_index, now) = (&self.cluster, &self.parts.ports.pods, self.parts.writes.clock.now());
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
         // Until the pods are counted here, the written counts hold: a process that takes over thousands of workloads
         // counts some of them late.
-        let uncounted =
-            object.status.as_ref().and_then(|status| status.pods).filter(|_| !self.parts.ports.pods.is_tracked(key));
-        let pods = uncounted.unwrap_or_else(|| {
-            let counts = self.parts.ports.pods.counts(key);
-            PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) }
-        });
+        let uncounted = object.status.as_ref().and_then(|status| status.pods).filter(|_| !pod_index.is_tracked(key));
+        let counts = pod_index.counts(key);
+        let counted = PodCounts { ready: counts.ready, actual: counts.ready.saturating_add(counts.not_ready) };
         let former = self.scalers.former_version(key);
         let served = former.as_deref().unwrap_or(object);
-        let target = self.target(key, served);
+        let target = self.target(key, object);
         let is_unreadable = matches!(target, Err(TargetError::Unwatchable { .. }));
         let target = target.ok();
         let (choice, services) = self.services(key, object, served, target.as_deref());
-        let given = self.cluster.numbers.given(key, object.metadata.uid.as_deref().unwrap_or_default());
+        let given = cluster.numbers.given(key, uid);
         let backend = self.scalers.backend(key);
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
         let written = object.status.as_ref().map_or(&[][..], |status| &status.ports);
         let observed = self.parts.ports.collection.ports(key);
         let known = (target.as_deref(), given.as_ref(), &observed);
-        let counted = tcp_ports(served, &services, target.as_deref());
-        let uid = object.metadata.uid.as_deref().unwrap_or_default();
+        let tcp = tcp_ports(served, &services, target.as_deref());
         // Until policies, target and pods are known, the written condition holds.
-        let guard = target
-            .as_deref()
-            .and_then(|target| self.cluster.guard((key, uid), &counted, target, &*self.parts.ports.pods));
+        let guard = target.as_deref().and_then(|target| cluster.guard((key, uid), &tcp, target, &**pod_index));
         let guard = guard.map(|guard| guard.verdict);
         let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
         let adopted = Adopted { replicas, services: adopted };
+        let mut names = services.iter().filter_map(|service| service.metadata.name.as_deref());
         Some(status::compute(status::Inputs {
             object,
             findings: &findings,
-            pods,
-            scheduled: schedules::bounds(
-                &served.spec,
-                &self.parts.configs.autoscaler.borrow(),
-                self.parts.writes.clock.now(),
-            ),
-            hosts: hosts.iter().filter(|host| self.cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
-            ports: ports(&counted, served, known, written),
+            pods: uncounted.unwrap_or(counted),
+            scheduled: schedules::bounds(&served.spec, &self.parts.configs.autoscaler.borrow(), now),
+            hosts: hosts.iter().filter(|host| cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
+            ports: ports(&tcp, served, known, written),
             silent: observed.silent,
-            is_led: self
-                .scalers
-                .has_ready_services(key, services.iter().filter_map(|service| service.metadata.name.as_deref())),
-            services: service_statuses(&choice, &services, counted.first(), target.as_deref()),
+            is_led: self.scalers.has_ready_services(key, &mut names),
+            services: service_statuses(&choice, &services, tcp.first(), target.as_deref()),
             first: choice.names.first().map(|first| first.name.as_str()),
             conflict: choice.conflict.as_deref(),
             allocation: given.as_ref().map(Allocation::from_given),
             backend: backend.as_ref(),
-            fallback: self.cluster.fallback(served),
+            fallback: cluster.fallback(served),
             unreachable: self.unreachable(key, target.as_deref()).as_deref(),
             guard: guard.as_ref(),
-            awaits_policies: self.cluster.policies.is_awaited() || (target.is_some() && guard.is_none()),
-            is_unfollowed: is_unreadable && self.cluster.policies.has_followed(key.namespace()),
+            awaits_policies: cluster.policies.is_awaited() || (target.is_some() && guard.is_none()),
+            is_unfollowed: is_unreadable && cluster.policies.has_followed(key.namespace()),
             found,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::from_object(&version)),
-            now: self.parts.writes.clock.now(),
+            now,
         }))
     }
 }
@@ -225,8 +216,7 @@ impl Publisher {
 impl Publisher {
     /// Finds the fault that keeps the pods from serving.
     fn fault_evidence(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
-        let former = self.scalers.former_version(key);
-        let target = self.target(key, former.as_deref().unwrap_or(object)).ok();
+        let target = self.target(key, object).ok();
         let counts = self.parts.ports.pods.counts(key);
         let told = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
         let refused = told.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, findings));
@@ -351,7 +341,7 @@ fn ports(
 ) -> Vec<PortStatus> {
     let is_anothers = |name: &str| ports.iter().any(|port| port.id.name == name);
     let number_of = |id: &PortId| match given {
-        Some(given) => given.by_id(id).or_else(|| given.by_service_port(id.port, is_anothers))?.number,
+        Some(given) => given.find(id, is_anothers)?.number,
         None => written.iter().find(|written| written.port == id.port)?.number,
     };
     let status = |port: &TcpPort| {

@@ -129,20 +129,14 @@ fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     ))
 }
 
-/// Returns the message about the NetworkPolicies that select a workload's pods.
-fn guarded_by(guard: &Verdict, uses_host_network: bool) -> String {
-    match guard {
-        Verdict::Open => String::new(),
-        Verdict::Barred(why) => why.clone(),
-        Verdict::Guarded(policies) => {
-            format!(
-                "the activators admit the peers of NetworkPolicies {}, and only through the Services of the workload. The \
-                 shared ports reject its requests{}",
-                list_names(policies, POLICIES_NAMED),
-                if uses_host_network { HOST_NETWORK } else { "" }
-            )
-        }
-    }
+/// Returns the message about the NetworkPolicies that select a workload's pods and are followed.
+fn guarded_by(policies: &[String], uses_host_network: bool) -> String {
+    format!(
+        "the activators admit the peers of NetworkPolicies {}, and only through the Services of the workload. The shared \
+         ports reject its requests{}",
+        list_names(policies, POLICIES_NAMED),
+        if uses_host_network { HOST_NETWORK } else { "" }
+    )
 }
 
 /// Returns the status.
@@ -185,16 +179,18 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
     set(written::SCALED_BY, findings.contest.as_ref().map(wrong));
     set(written::PODS_OWNED, findings.overlap.as_ref().map(wrong));
-    if let Some(guard) = guard {
-        let message = guarded_by(guard, backend.is_some_and(|backend| backend.host_network));
-        set(
-            written::GUARDED,
-            match guard {
-                Verdict::Open => None,
-                Verdict::Guarded(_) => Some(says(ConditionStatus::True, FOLLOWED, &message)),
-                Verdict::Barred(_) => Some(says(ConditionStatus::False, POLICY_NOT_FOLLOWED, &message)),
-            },
-        );
+    match guard {
+        None => {}
+        Some(Verdict::Open) => {
+            set(written::GUARDED, None);
+        }
+        Some(Verdict::Guarded(policies)) => {
+            let message = guarded_by(policies, backend.is_some_and(|backend| backend.host_network));
+            set(written::GUARDED, Some(says(ConditionStatus::True, FOLLOWED, &message)));
+        }
+        Some(Verdict::Barred(why)) => {
+            set(written::GUARDED, Some(says(ConditionStatus::False, POLICY_NOT_FOLLOWED, why)));
+        }
     }
     // A new workload admits no client before the policies are known. For others the last verdict holds.
     let was_awaited = written::find(&before_conditions, written::GUARDED)
@@ -302,18 +298,15 @@ fn ready<'a>(
             () if !is_served => {
                 says(ConditionStatus::Unknown, PENDING, "the autoscaler has not set up the Service of the workload yet")
             }
-            () if lacks_a_number(allocation) => allocated(allocation),
-            () if !is_led && matches!(allocation, Some(Allocation::Wrong { .. })) => allocated(allocation),
+            () if matches!(allocation, Some(Allocation::Wrong { is_lacking, .. }) if *is_lacking || !is_led) => {
+                allocated(allocation)
+            }
             () if !is_led => {
                 says(ConditionStatus::Unknown, PENDING, "no activator serves the ports of the workload yet")
             }
             () => says(ConditionStatus::True, SERVED, warning.unwrap_or_default()),
         },
     }
-}
-
-fn lacks_a_number(allocation: Option<&Allocation>) -> bool {
-    matches!(allocation, Some(Allocation::Wrong { is_lacking: true, .. }))
 }
 
 fn allocated(allocation: Option<&Allocation>) -> Said<'_> {
