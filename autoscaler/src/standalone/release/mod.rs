@@ -34,10 +34,8 @@ use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler;
 use common_controller::Severity;
-use common_controller::objects::controller;
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -137,19 +135,20 @@ impl TargetRelease {
         Ok(())
     }
 
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
     /// Deletes the Services and slices that were made for a ZeroScaler.
     async fn clear_away(&self, key: &Key, object: &ZeroScaler) -> Result<(), Error> {
         let (services, slices) = (&self.cluster.services, &self.cluster.slices);
         let public = self.cluster.public_services(key);
         for slice in public.iter().flat_map(|public| self.cluster.slices_of(public)) {
-            if controlled_by(controller(&slice.metadata), object) {
+            if is_controlled_by(&slice.metadata, uid) {
                 let slice = Key::new(key.namespace(), slice.name_any());
                 self.parts.writes.delete(key, slices, &slice, "failed to delete EndpointSlice").await?;
             }
         }
         let private = Key::new(key.namespace(), names::private_service(key.name()));
         for service in public.into_iter().chain([private]) {
-            let is_ours = |service: Arc<Service>| controlled_by(controller(&service.metadata), object);
+            let is_ours = |service: Arc<Service>| is_controlled_by(&service.metadata, uid);
             if services.get(&service).is_some_and(is_ours) {
                 self.parts.writes.delete(key, services, &service, "failed to delete Service").await?;
             }
@@ -224,10 +223,6 @@ impl TargetRelease {
 
 fn restored_replicas(object: &ZeroScaler, target: &Target, min_scale: i32) -> i32 {
     adopted_replicas(object, target).max(min_scale).max(1)
-}
-
-fn controlled_by(owner: Option<&OwnerReference>, object: &ZeroScaler) -> bool {
-    owner.is_some_and(|owner| Some(&owner.uid) == object.metadata.uid.as_ref())
 }
 
 #[cfg(test)]

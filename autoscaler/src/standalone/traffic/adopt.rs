@@ -17,7 +17,9 @@
 
 use crate::cluster::facts::Labels;
 use common::names;
+use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Annotation on an adopted Service: uid of the ZeroScaler that borrowed it.
 pub(crate) const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
@@ -55,8 +57,7 @@ pub(crate) struct Claimant<'a> {
 pub(crate) fn ownership(service: Option<&Service>, claimant: Claimant<'_>) -> ServiceOwnership {
     let Some(service) = service else { return ServiceOwnership::Absent };
     let name = service.metadata.name.as_deref().unwrap_or_default();
-    let controller = service.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-    if let Some(owner) = controller {
+    if let Some(owner) = controller(&service.metadata) {
         return if owner.uid == claimant.uid {
             ServiceOwnership::Ours
         } else if OWNER_KINDS.contains(&owner.kind.as_str()) && owner.name == claimant.name {
@@ -78,6 +79,11 @@ pub(crate) fn ownership(service: Option<&Service>, claimant: Claimant<'_>) -> Se
         return ServiceOwnership::Foreign(format!("Service {name:?} cannot be adopted: {why}"));
     }
     ServiceOwnership::Adoptable
+}
+
+/// Reports whether the object with this uid controls the one with this metadata.
+pub(crate) fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
+    controller(meta).is_some_and(|owner| owner.uid == uid)
 }
 
 /// Reports whether the ZeroScaler with this uid has borrowed a Service and must give it back.

@@ -68,11 +68,12 @@ use common::backend::Backend;
 use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ServicePath;
-use common_controller::objects::{controller, controller_reference};
+use common_controller::objects::controller_reference;
 use common_controller::{Failure, WriteError};
 use dashmap::DashMap;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use services::Common;
 use std::collections::BTreeSet;
@@ -268,24 +269,19 @@ impl Pass<'_> {
         self.service.clone_from(&first);
         enforced?;
         let port_names: BTreeSet<_> = served.ports.iter().flatten().map(|port| port.workload.name.as_str()).collect();
-        let mut paths = Some(Vec::new());
+        let mut paths = Vec::new();
         for (public, ports) in public.iter().zip(&served.ports) {
             let Some(public) = public else { continue };
-            let of = slice_writer::ByPort {
-                public,
-                ports,
-                names: &port_names,
-                common: &common,
-                target: &target,
-                led: led.as_deref(),
-            };
-            let path = self.endpoints_by_port(&of).await?;
-            paths = paths.zip(path).map(|(mut paths, path)| {
-                paths.push((public.name_any(), path));
-                paths
-            });
+            let (names, led) = (&port_names, led.as_deref());
+            let of = slice_writer::ByPort { public, ports, names, common: &common, target: &target, led };
+            paths.push(self.endpoints_by_port(&of).await?.map(|path| (public.name_any(), path)));
         }
-        self.report_paths(paths);
+        // Reported once the path of each Service is known.
+        if let Some(paths) = paths.into_iter().collect::<Option<Vec<_>>>() {
+            self.in_path = paths.iter().all(|(_, path)| path.is_in_path);
+            let led = paths.into_iter().filter(|(_, path)| path.is_led).map(|(name, _)| name).collect();
+            self.controller.cluster.scalers.set_ready_services(self.key, led);
+        }
         Ok(true)
     }
 
@@ -353,7 +349,7 @@ impl Pass<'_> {
         let Some(have) = store.get(&Key::new(self.key.namespace(), name.as_str())) else {
             return controller.parts.writes.create(self.key, store, want, "failed to create private K8s Service").await;
         };
-        if !self.owns(&have) {
+        if !self.owns(&have.metadata) {
             return Err(self.not_owned(name));
         }
         self.corrected(&have, want).await
@@ -368,12 +364,8 @@ impl Pass<'_> {
         }
     }
 
-    fn owns(&self, service: &Service) -> bool {
-        controller(&service.metadata).is_some_and(|owner| owner.uid == self.uid())
-    }
-
-    fn owns_slice(&self, slice: &EndpointSlice) -> bool {
-        slices::is_ours(slice) && controller(&slice.metadata).is_some_and(|owner| owner.uid == self.uid())
+    fn owns(&self, meta: &ObjectMeta) -> bool {
+        adopt::is_controlled_by(meta, self.uid())
     }
 
     fn not_owned(&self, name: String) -> Error {
@@ -442,10 +434,8 @@ impl Pass<'_> {
         if !self.service.is_empty() {
             all.insert(key_of(&self.service));
         }
-        let cluster = &self.controller.cluster;
-        all.extend(
-            cluster.borrowed_by(self.key.namespace(), self.uid()).iter().map(|service| key_of(&service.name_any())),
-        );
+        let borrowed = self.controller.cluster.borrowed_by(self.key.namespace(), self.uid());
+        all.extend(borrowed.iter().map(|service| key_of(&service.name_any())));
         let told = self.version.status.iter().flat_map(|status| &status.services);
         all.extend(told.filter(|told| told.path == ServicePath::Served).map(|told| key_of(&told.name)));
         all.retain(|former| !names.contains(&former.name()));
@@ -464,11 +454,11 @@ impl Pass<'_> {
 
     /// Gives up a former public Service. Returns how much longer our slices must stay.
     async fn give_up(&self, former: &Key) -> Result<Option<Duration>, Error> {
-        let controller = self.controller;
-        match controller.cluster.services.get(former) {
-            Some(service) if self.owns(&service) => {
-                let (store, doing) = (&controller.cluster.services, "failed to delete former public K8s Service");
-                controller.parts.writes.delete(self.key, store, former, doing).await?;
+        let (cluster, writes) = (&self.controller.cluster, &self.controller.parts.writes);
+        match cluster.services.get(former) {
+            Some(service) if self.owns(&service.metadata) => {
+                let doing = "failed to delete former public K8s Service";
+                writes.delete(self.key, &cluster.services, former, doing).await?;
             }
             Some(service) if adopt::is_borrowed_by(&service, self.uid()) => drop(self.give_back(&service).await?),
             _ => {} // A later Service of this name must not be led by our slices.
@@ -477,13 +467,10 @@ impl Pass<'_> {
             return Ok(Some(left));
         }
         // Another ZeroScaler may have taken the Service since, and lead its clients by its own slices.
-        for slice in controller.cluster.slices_of(former).iter().filter(|slice| self.owns_slice(slice)) {
+        let is_own = |slice: &&Arc<EndpointSlice>| slices::is_ours(slice) && self.owns(&slice.metadata);
+        for slice in cluster.slices_of(former).iter().filter(is_own) {
             let slice = Key::new(former.namespace(), slice.name_any());
-            controller
-                .parts
-                .writes
-                .delete(self.key, &controller.cluster.slices, &slice, "failed to delete former EndpointSlice")
-                .await?;
+            writes.delete(self.key, &cluster.slices, &slice, "failed to delete former EndpointSlice").await?;
         }
         Ok(None)
     }

@@ -18,19 +18,17 @@
 //! address family; usually one slice is enough. Address families that the Service does not have are left out. Slices
 //! are numbered in order, those of activators first, so that a switch from pods rewrites the first slice in one update.
 
+use super::adopt::is_controlled_by;
 use super::slices::{ENDPOINTS_MAX, SERVICE_NAME, SLICE_MANAGED_BY, is_ready, leads_to_activators, port_of, ready};
 use autoscaler_core::path_mode::PathMode;
 use autoscaler_core::ports::slices::{Listed, group};
 use common::names;
 use common::ports::PortId;
-use common_controller::objects::controller;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-use super::slices::Route;
 
 /// Port of the Service.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,8 +76,8 @@ pub(crate) struct Inputs<'a> {
 /// Desired slices and their effect.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SlicePlan {
-    /// Destination of all traffic that activators carry; the pods if some of it goes there.
-    pub(crate) route: Route,
+    /// Set if all traffic that activators carry goes to them.
+    pub(crate) is_in_path: bool,
     /// Set if each carried port leads to a ready endpoint. An endpoint that was ready and has no successor counts as
     /// well.
     pub(crate) is_led: bool,
@@ -106,7 +104,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> SlicePlan {
     };
     let carried = || inputs.ports.iter().filter(|(port, _)| port.is_carried);
     let led: Vec<_> = carried().filter(|(_, listed)| to_activators(listed)).collect();
-    let route = if led.len() == carried().count() && !led.is_empty() { Route::Activators } else { Route::Pods };
+    let is_in_path = led.len() == carried().count() && !led.is_empty();
     // The slices of the private Service have a newly added port only a moment later.
     let is_at_pods = |port: &ServedPort| inputs.private.iter().any(|slice| port_of(slice, &port.private).is_some());
     let is_led = |port: &ServedPort, listed: &[Listed]| match to_activators(listed) {
@@ -121,11 +119,11 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> SlicePlan {
             Some(endpoint_port(port, i32::from(*number)))
         });
         let endpoints = slice.addresses.iter().map(|(address, ready)| activator(inputs.activators, *address, *ready));
-        made.add(Kind::Activators, family, ports.collect(), endpoints.collect());
+        made.add(Some(names::LEADS_TO_ACTIVATORS), family, ports.collect(), endpoints.collect());
     }
     let no_pods = inputs.is_asleep && inputs.mode == PathMode::Proxy && ready(inputs.private) > 0;
-    for (kind, is_kind) in [(Kind::Pods, true), (Kind::Other, false)] {
-        let of_kind = |(port, listed): &&(ServedPort, Vec<Listed>)| match is_kind {
+    for to in [Some(names::LEADS_TO_PODS), None] {
+        let of_kind = |(port, listed): &&(ServedPort, Vec<Listed>)| match to.is_some() {
             true => port.is_carried && !to_activators(listed) && !no_pods,
             false => !port.is_carried,
         };
@@ -143,11 +141,11 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> SlicePlan {
             groups.entry(order).or_insert_with(|| (&slice.address_type, ports, vec![])).2.extend(endpoints);
         }
         for (family, ports, endpoints) in groups.into_values() {
-            made.add(kind, family, ports, endpoints);
+            made.add(to, family, ports, endpoints);
         }
     }
     let is_led = carried().all(|(port, listed)| is_led(port, listed));
-    SlicePlan { route, is_led, slices: made.slices }
+    SlicePlan { is_in_path, is_led, slices: made.slices }
 }
 
 /// Returns the name of an address family as in slices and Services.
@@ -160,9 +158,9 @@ pub(crate) fn listed<'a>(
     slices: impl IntoIterator<Item = &'a EndpointSlice>,
     uid: &str,
 ) -> BTreeMap<String, Vec<Listed>> {
-    let own = |slice: &&EndpointSlice| controller(&slice.metadata).is_some_and(|owner| owner.uid == uid);
     let mut found: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
-    for slice in slices.into_iter().filter(|slice| leads_to_activators(slice)).filter(own) {
+    for slice in slices.into_iter().filter(|slice| leads_to_activators(slice) && is_controlled_by(&slice.metadata, uid))
+    {
         for port in slice.ports.iter().flatten() {
             let Some(number) = port.port.and_then(|number| u16::try_from(number).ok()) else { continue };
             let of_port = found.entry(port.name.clone().unwrap_or_default()).or_default();
@@ -188,16 +186,6 @@ pub(crate) fn changes<'a>(
     })
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// Slice of activators.
-    Activators,
-    /// Slice of pods in place of activators.
-    Pods,
-    /// Slice of pods for ports that are not carried.
-    Other,
-}
-
 struct Made<'a> {
     inputs: &'a Inputs<'a>,
     slices: Vec<EndpointSlice>,
@@ -206,7 +194,9 @@ struct Made<'a> {
 }
 
 impl Made<'_> {
-    fn add(&mut self, kind: Kind, family: &str, ports: Vec<EndpointPort>, mut endpoints: Vec<Endpoint>) {
+    /// Adds slices that lead carried ports `to` activators or pods; `None`: slices of pods for ports that are not
+    /// carried.
+    fn add(&mut self, to: Option<&str>, family: &str, ports: Vec<EndpointPort>, mut endpoints: Vec<Endpoint>) {
         let inputs = self.inputs;
         if !inputs.families.is_empty() && !inputs.families.iter().any(|known| known == family) {
             return;
@@ -217,10 +207,9 @@ impl Made<'_> {
             let mut labels = inputs.labels.clone();
             labels.insert(SERVICE_NAME.to_owned(), inputs.service.to_owned());
             labels.insert(SLICE_MANAGED_BY.to_owned(), names::MANAGED_BY.to_owned());
-            let to = if kind == Kind::Activators { names::LEADS_TO_ACTIVATORS } else { names::LEADS_TO_PODS };
-            labels.insert(names::LEADS_TO.to_owned(), to.to_owned());
+            labels.insert(names::LEADS_TO.to_owned(), to.unwrap_or(names::LEADS_TO_PODS).to_owned());
             let mut prefix = format!("-zeroscale-{}", family.to_lowercase());
-            if kind == Kind::Other {
+            if to.is_none() {
                 // Activators do not watch these slices.
                 labels.remove(names::SIDE);
                 prefix.push_str("-other");

@@ -100,7 +100,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
         mode: PathMode,
         asleep: bool,
         expected: Vec<&'a str>,
-        route: Route,
+        in_path: bool,
         led: bool,
     }
     let base = || Row {
@@ -110,7 +110,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
         mode: PathMode::Proxy,
         asleep: false,
         expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1", other],
-        route: Route::Activators,
+        in_path: true,
         led: true,
     };
     let rows = [
@@ -129,14 +129,14 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
             case: "one port is proven by nobody",
             listed: (vec![at(a, 20_000, true)], vec![]),
             expected: vec!["ipv4-0 public activators web:20000 10.0.0.1", "ipv4-1 public pods db:5432 10.1.0.1", other],
-            route: Route::Pods,
+            in_path: false,
             ..base()
         },
         Row {
             case: "nobody is proven",
             listed: (vec![], vec![]),
             expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
-            route: Route::Pods,
+            in_path: false,
             ..base()
         },
         Row {
@@ -144,7 +144,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
             listed: (vec![], vec![]),
             asleep: true,
             expected: vec![other],
-            route: Route::Pods,
+            in_path: false,
             led: false,
             ..base()
         },
@@ -152,7 +152,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
             case: "Serve",
             mode: PathMode::Serve,
             expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
-            route: Route::Pods,
+            in_path: false,
             ..base()
         },
         Row {
@@ -166,7 +166,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
             case: "on their way out, beside pods",
             listed: leaving(),
             expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
-            route: Route::Pods,
+            in_path: false,
             ..base()
         },
         Row {
@@ -182,13 +182,13 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
             listed: (vec![], vec![]),
             pods: false,
             expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1(not ready)", other_not_ready],
-            route: Route::Pods,
+            in_path: false,
             led: false,
             ..base()
         },
     ];
     let activators = activators();
-    for Row { case, listed, pods: ready, mode, asleep, expected, route, led } in rows {
+    for Row { case, listed, pods: ready, mode, asleep, expected, in_path, led } in rows {
         let ports = [
             (served("web", 80, true), listed.0),
             (served("db", 5432, true), listed.1),
@@ -197,7 +197,7 @@ fn each_port_leads_to_its_own_number_or_to_pods() {
         let private = pods(ready);
         let outcome = desired(&Inputs { mode, is_asleep: asleep, ..inputs(&ports, &private, &activators) });
         assert_eq!(describe_slices(&outcome), expected, "{case}");
-        assert_eq!((outcome.route, outcome.is_led), (route, led), "{case}");
+        assert_eq!((outcome.is_in_path, outcome.is_led), (in_path, led), "{case}");
     }
 }
 

@@ -28,7 +28,7 @@
 
 use super::services::Common;
 use super::slice_plan::{self, ServedPort};
-use super::slices::{self, Route, Write};
+use super::slices::{self, Write};
 use super::{Pass, adopt};
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
@@ -134,14 +134,6 @@ impl Pass<'_> {
         self.write_slices(&of.public.name_any(), existing, writes, class, still).await?;
         controller.waiting.remove(&waits);
         Ok(Some(look.outcome))
-    }
-
-    /// Reports the paths of all Services, once each of them is known.
-    pub(super) fn report_paths(&mut self, paths: Option<Vec<(String, slice_plan::SlicePlan)>>) {
-        let Some(paths) = paths else { return };
-        let led = paths.iter().filter(|(_, path)| path.is_led).map(|(name, _)| name.clone()).collect();
-        self.controller.cluster.scalers.set_ready_services(self.key, led);
-        self.in_path = paths.iter().all(|(_, path)| path.route == Route::Activators);
     }
 
     /// Records the ports of all Services that need numbers, and who may connect. Each Service's slices may reveal the

@@ -16,15 +16,6 @@ pub(crate) const ENDPOINTS_MAX: usize = 1000;
 pub(crate) const SERVICE_NAME: &str = "kubernetes.io/service-name";
 pub(crate) use common::names::SLICE_MANAGED_BY;
 
-/// Destination of the traffic, given the ready endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Route {
-    /// Traffic goes to activators.
-    Activators,
-    /// Traffic goes to pods, ready or not.
-    Pods,
-}
-
 pub(super) fn port_of(slice: &EndpointSlice, name: &str) -> Option<i32> {
     slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(name))?.port
 }
@@ -84,12 +75,12 @@ pub(crate) fn writes(existing: &[Arc<EndpointSlice>], desired: Vec<EndpointSlice
         let name = want.metadata.name.clone().unwrap_or_default();
         match existing.iter().find(|slice| slice.metadata.name == want.metadata.name) {
             Some(have) => {
-                if !same(have, &want) {
-                    let mut next = EndpointSlice::clone(have);
-                    next.metadata.labels.get_or_insert_default().extend(want.metadata.labels.unwrap_or_default());
-                    next.metadata.owner_references = want.metadata.owner_references;
-                    next.endpoints = want.endpoints;
-                    next.ports = want.ports;
+                let mut next = EndpointSlice::clone(have);
+                next.metadata.labels.get_or_insert_default().extend(want.metadata.labels.unwrap_or_default());
+                next.metadata.owner_references = want.metadata.owner_references;
+                next.endpoints = want.endpoints;
+                next.ports = want.ports;
+                if next != **have {
                     updates.push(Write::Update(Box::new(next)));
                 }
             }
@@ -99,17 +90,6 @@ pub(crate) fn writes(existing: &[Arc<EndpointSlice>], desired: Vec<EndpointSlice
     }
     let gone = existing.iter().filter_map(|slice| slice.metadata.name.clone()).filter(|name| !kept.contains(name));
     updates.into_iter().chain(creates).chain(gone.map(Write::Delete)).collect()
-}
-
-fn same(have: &EndpointSlice, want: &EndpointSlice) -> bool {
-    let endpoints = |slice: &EndpointSlice| slice.endpoints.clone().unwrap_or_default();
-    let ports = |slice: &EndpointSlice| slice.ports.clone().unwrap_or_default();
-    let labels = have.metadata.labels.clone().unwrap_or_default();
-    let labelled = want.metadata.labels.iter().flatten().all(|(name, value)| labels.get(name) == Some(value));
-    labelled
-        && have.metadata.owner_references == want.metadata.owner_references
-        && endpoints(have) == endpoints(want)
-        && ports(have) == ports(want)
 }
 
 #[cfg(test)]
