@@ -154,9 +154,7 @@ impl<S: FnMut(String)> Release<'_, S> {
         let mut ours = slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items;
         ours.retain(|slice| is_made(slice, &uid));
         for service in ours.iter().filter_map(|slice| slice.labels().get(SERVICE_NAME)).collect::<BTreeSet<_>>() {
-            while Instant::now() < until
-                && !addresses(self.client, object, service, has_target).await?.are_handed_over()
-            {
+            while Instant::now() < until && !is_handed_over(self.client, object, service, has_target).await? {
                 sleep(LOOK).await;
             }
         }
@@ -261,8 +259,8 @@ impl<S: FnMut(String)> Release<'_, S> {
     }
 }
 
-/// Returns the addresses of a Service. A target that exists counts as one expected pod.
-async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<Addresses> {
+/// Reports whether our slices of a Service are no longer needed. A target that exists counts as one expected pod.
+async fn is_handed_over(client: &Client, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<bool> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
     let about = async |service: &str| -> anyhow::Result<Vec<_>> {
         let asked = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
@@ -272,7 +270,8 @@ async fn addresses(client: &Client, object: &ZeroScaler, service: &str, has_targ
     let pods = ready(&about(&names::private_service(&object.name_any())).await?);
     let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
     let found = services.get_opt(service).await.with_context(|| format!("service/{service} cannot be read"))?;
-    Ok(Addresses::count(found.as_ref(), pods.max(has_target.into()), about(service).await?))
+    let (pods, theirs) = count_addresses(found.as_ref(), pods.max(has_target.into()), about(service).await?);
+    Ok(theirs >= pods)
 }
 
 fn restored(object: &ZeroScaler, current: i64) -> i64 {

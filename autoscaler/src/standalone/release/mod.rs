@@ -85,10 +85,8 @@ impl TargetRelease {
             if restored && self.parts.ports.pods.counts(key).ready == 0 && !self.is_over(key, since, READY_WAIT_MAX) {
                 return Ok(());
             }
-            self.cluster.request_path(
-                object,
-                PathRequest { path: Path { mode: PathMode::Serve, ..path.request.path }, target },
-            );
+            let to_pods = Path { mode: PathMode::Serve, ..path.request.path };
+            self.cluster.request_path(object, PathRequest { path: to_pods, target });
             let uid = object.uid().unwrap_or_default();
             if self.cluster.borrowed_by(key.namespace(), &uid).iter().any(|service| is_borrowed_by(service, &uid)) {
                 self.parts.writes.decisions.add_after(key.clone(), BORROWED_LOOK);
@@ -98,9 +96,8 @@ impl TargetRelease {
                 return Ok(());
             }
             let services = self.services_of(key, &path);
-            if let Some(left) =
-                services.iter().filter_map(|service| self.cluster.remaining_slice_time(service, key)).max()
-            {
+            let left = services.iter().filter_map(|service| self.cluster.remaining_slice_time(service, key)).max();
+            if let Some(left) = left {
                 self.parts.writes.decisions.add_after(key.clone(), left);
                 return Ok(());
             }
@@ -135,10 +132,10 @@ impl TargetRelease {
         Ok(())
     }
 
-        let uid = object.metadata.uid.as_deref().unwrap_or_default();
     /// Deletes the Services and slices that were made for a ZeroScaler.
     async fn clear_away(&self, key: &Key, object: &ZeroScaler) -> Result<(), Error> {
         let (services, slices) = (&self.cluster.services, &self.cluster.slices);
+        let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let public = self.cluster.public_services(key);
         for slice in public.iter().flat_map(|public| self.cluster.slices_of(public)) {
             if is_controlled_by(&slice.metadata, uid) {
@@ -194,8 +191,8 @@ impl TargetRelease {
         if let Some(pods) = target.selector.pods() {
             self.parts.ports.pods.track(key, pods, Some(target_key.owner(&target)));
         }
-        let replicas =
-            restored_replicas(object, &target, in_force.spec.scale.bounds(&self.parts.configs.autoscaler.borrow()).min);
+        let bounds = in_force.spec.scale.bounds(&self.parts.configs.autoscaler.borrow());
+        let replicas = restored_replicas(object, &target, bounds.min);
         if target.current() != replicas {
             let change = Change { to: replicas, why: "the target is being restored", still: &|| true };
             let scaled = self.parts.scaler.patch(key, &reference.kind, &target_key, &target, change).await?;
