@@ -398,7 +398,7 @@ impl Watches for Cluster {
             stores.prepare_targets();
             self.services.synced().await;
             self.slices.synced().await;
-            self.horizontals.listed().await;
+            self.horizontals.targets.synced().await;
         }
         .boxed()
     }

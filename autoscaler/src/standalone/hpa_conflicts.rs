@@ -8,52 +8,36 @@ use crate::cluster::target_key::TargetKey;
 use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_controller::changes::{self, Change};
-use common_controller::key_of;
+use common_controller::{Store, key_of};
 use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::Client;
-use parking_lot::RwLock;
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// All HorizontalPodAutoscalers of the cluster.
-#[derive(Debug)]
+/// Targets of all HorizontalPodAutoscalers of the cluster.
 pub(crate) struct Horizontals {
-    /// Target of each, in order of namespaces and names.
-    targets: RwLock<BTreeMap<Key, TargetKey>>,
-    listed: watch::Sender<bool>,
+    pub(crate) targets: Store<TargetKey>,
 }
 
 impl Default for Horizontals {
     fn default() -> Self {
-        Self { targets: RwLock::default(), listed: watch::Sender::new(false) }
+        Self { targets: Store::new(|_, _, _| {}) }
     }
 }
 
 impl Horizontals {
-    /// Waits until all HorizontalPodAutoscalers have been listed once.
-    pub(crate) async fn listed(&self) {
-        // The sender lives as long as `self`.
-        let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
-    }
-
     /// Returns the first HorizontalPodAutoscaler, by name, that scales a target.
     pub(crate) fn first_for_target(&self, target: &TargetKey) -> Option<Key> {
-        let (targets, namespace) = (self.targets.read(), target.object.namespace());
-        let mut within = targets.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace() == namespace);
-        within.find(|(_, of)| *of == target).map(|(key, _)| key.clone())
+        let mut within = self.targets.keys_within(target.object.namespace()).into_iter();
+        within.find(|key| self.targets.get(key).as_deref() == Some(target))
     }
 
     /// Records the target of a HorizontalPodAutoscaler; `None` if it has no readable target or is deleted. Returns the
     /// affected targets.
     pub(crate) fn apply(&self, key: &Key, target: Option<TargetKey>) -> Vec<TargetKey> {
-        let mut targets = self.targets.write();
-        let before = match target.clone() {
-            Some(target) => targets.insert(key.clone(), target),
-            None => targets.remove(key),
-        };
+        let before = self.targets.get(key).map(|before| TargetKey::clone(&before));
+        self.targets.apply(key, "", target.clone());
         if before == target { Vec::new() } else { before.into_iter().chain(target).collect() }
     }
 
@@ -72,7 +56,7 @@ impl Horizontals {
                 Change::Applied(object) => horizontals.apply(&key_of(&object), target(&object)),
                 Change::Gone(key) => horizontals.apply(&key, None),
                 Change::Listed => {
-                    horizontals.listed.send_replace(true);
+                    horizontals.targets.listed();
                     Vec::new()
                 }
             };
