@@ -14,48 +14,37 @@ use common::config::{AutoscalerConfig, DeploymentConfig};
 use common::scaling::{Bounds, BurstCapacity};
 use common_api::ZeroScaler;
 
-/// State in which a target was adopted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Adoption {
-    /// Number of replicas that the target was found with.
-    pub(crate) replicas: i32,
-    /// Set if its pods have no reporter.
-    pub(crate) plain: bool,
-}
-
-impl Adoption {
-    /// Resolves all parameters. `own` are the current bounds. `initialized` tells whether the initial scale was reached
-    /// once. The workload counts as awake with its minimum without a schedule: pods added by a schedule are not part of
-    /// its start.
-    pub(crate) fn parameters(
-        self,
-        object: &ZeroScaler,
-        config: &AutoscalerConfig,
-        deployment: &DeploymentConfig,
-        own: Bounds,
-        initialized: bool,
-    ) -> Parameters {
-        let scale = &object.spec.scale;
-        let mut decider = scale.decider_spec(config, object.spec.concurrency);
-        if scale.initial().is_none() {
-            decider.initial_scale = self.replicas.clamp(0, 1);
-        }
-        if self.plain {
-            decider.target_burst_capacity = BurstCapacity::Always;
-        }
-        let least = Bounds { min: own.min.min(scale.bounds(config).min), ..own };
-        let deadline = annotations::progress_deadline(&annotations::Annotations::new(), deployment).to_std();
-        Parameters {
-            bounds: bounds::with_initial_scale(own, decider.initial_scale, initialized, true),
-            min_ready: bounds::min_ready(least, decider.initial_scale, initialized),
-            scale_to_zero: config.enable_scale_to_zero,
-            activation_timeout: deadline + ACTIVATION_TIMEOUT_BUFFER,
-            grace_period: scale.grace(config),
-            pod_retention: scale.retention(config),
-            probe_needed: true,
-            scraped: decider.target_burst_capacity != BurstCapacity::Always,
-            decider,
-        }
+/// Resolves all parameters. `replicas` is the number that the target was found with. `is_plain`: its pods have no
+/// reporter. `own` are the current bounds. `initialized` tells whether the initial scale was reached once. The workload
+/// counts as awake with its minimum without a schedule: pods added by a schedule are not part of its start.
+pub(super) fn parameters(
+    object: &ZeroScaler,
+    (replicas, is_plain): (i32, bool),
+    config: &AutoscalerConfig,
+    deployment: &DeploymentConfig,
+    own: Bounds,
+    initialized: bool,
+) -> Parameters {
+    let scale = &object.spec.scale;
+    let mut decider = scale.decider_spec(config, object.spec.concurrency);
+    if scale.initial().is_none() {
+        decider.initial_scale = replicas.clamp(0, 1);
+    }
+    if is_plain {
+        decider.target_burst_capacity = BurstCapacity::Always;
+    }
+    let least = Bounds { min: own.min.min(scale.bounds(config).min), ..own };
+    let deadline = annotations::progress_deadline(&annotations::Annotations::new(), deployment).to_std();
+    Parameters {
+        bounds: bounds::with_initial_scale(own, decider.initial_scale, initialized, true),
+        min_ready: bounds::min_ready(least, decider.initial_scale, initialized),
+        scale_to_zero: config.enable_scale_to_zero,
+        activation_timeout: deadline + ACTIVATION_TIMEOUT_BUFFER,
+        grace_period: scale.grace(config),
+        pod_retention: scale.retention(config),
+        probe_needed: true,
+        scraped: decider.target_burst_capacity != BurstCapacity::Always,
+        decider,
     }
 }
 
@@ -64,9 +53,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const PLAIN: Adoption = Adoption { replicas: 0, plain: true };
+    const PLAIN: (i32, bool) = (0, true);
 
-    fn resolved(initial: Option<i32>, adoption: Adoption, initialized: bool) -> Parameters {
+    fn resolved(initial: Option<i32>, found: (i32, bool), initialized: bool) -> Parameters {
         let object: ZeroScaler = serde_json::from_value(json!({
             "metadata": {"name": "hello", "namespace": "ns"},
             "spec": {"target": {"name": "hello"}, "scale": {"initial": initial}},
@@ -74,7 +63,7 @@ mod tests {
         .expect("a ZeroScaler");
         let (config, deployment) = (AutoscalerConfig::default(), DeploymentConfig::default());
         let own = object.spec.scale.bounds(&config);
-        adoption.parameters(&object, &config, &deployment, own, initialized)
+        parameters(&object, found, &config, &deployment, own, initialized)
     }
 
     #[test]
@@ -82,7 +71,7 @@ mod tests {
         let plain = resolved(None, PLAIN, false);
         assert_eq!(plain.decider.target_burst_capacity, BurstCapacity::Always);
         assert!(plain.probe_needed && !plain.scraped);
-        let reporter = resolved(None, Adoption { plain: false, ..PLAIN }, false);
+        let reporter = resolved(None, (0, false), false);
         assert_eq!((reporter.decider.target_burst_capacity, reporter.scraped), (BurstCapacity::Limited(211.0), true));
     }
 
@@ -97,7 +86,7 @@ mod tests {
             (Some(3), 0, true, (0, 1)),
         ];
         for (initial, replicas, initialized, expected) in rows {
-            let parameters = resolved(initial, Adoption { replicas, plain: true }, initialized);
+            let parameters = resolved(initial, (replicas, true), initialized);
             let row = format!("{initial:?} {replicas} {initialized}");
             assert_eq!((parameters.bounds.min, parameters.min_ready), expected, "{row}");
         }
@@ -114,7 +103,7 @@ mod tests {
             .expect("a ZeroScaler");
             let (config, deployment) = (AutoscalerConfig::default(), DeploymentConfig::default());
             let now = Bounds { min: scheduled, max: None };
-            let parameters = PLAIN.parameters(&object, &config, &deployment, now, true);
+            let parameters = parameters(&object, PLAIN, &config, &deployment, now, true);
             assert_eq!((parameters.min_ready, parameters.bounds.min), (expected, scheduled), "{own}, {scheduled}");
         }
     }

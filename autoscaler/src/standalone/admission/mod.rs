@@ -18,7 +18,6 @@ use crate::engine::parameters::Parameters;
 use crate::engine::parts::Parts;
 use crate::engine::workload::{NotReady, PathState, RefusalAction, Requested, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
-use crate::standalone::admission::adoption::Adoption;
 use crate::standalone::admission::validation::{Accepted, Validation};
 use crate::standalone::cluster::{Cluster, held};
 use crate::standalone::finalizer::{adopted_replicas, adopted_target, has_finalizer};
@@ -332,8 +331,7 @@ impl Admission {
         target: &Target,
         findings: &Findings,
     ) -> Parameters {
-        let adoption =
-            Adoption { replicas: adopted_replicas(newest, target), plain: !backend::has_queue_proxy(target) };
+        let found = (adopted_replicas(newest, target), !backend::has_queue_proxy(target));
         let (config, deployment) = (self.parts.configs.autoscaler.borrow(), self.parts.configs.deployment.borrow());
         let now = self.parts.writes.clock.now();
         let scheduled = schedules::bounds(&original.spec, &config, now);
@@ -342,7 +340,8 @@ impl Admission {
             self.cluster.scalers.queue.add_after(key.clone(), after); // The status shows the next change.
         }
         let is_initialized = findings.is_initialized;
-        let mut parameters = adoption.parameters(original, &config, &deployment, scheduled.bounds, is_initialized);
+        let mut parameters =
+            adoption::parameters(original, found, &config, &deployment, scheduled.bounds, is_initialized);
         if newest.spec.paused {
             // The present pods make it awake, whatever the minimum.
             parameters.min_ready = parameters.min_ready.min(target.current().max(1));

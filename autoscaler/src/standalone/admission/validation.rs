@@ -59,8 +59,13 @@ impl Validation {
     /// # Errors
     /// Returns the violated rules.
     pub(crate) fn newest(&self, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
-        let ((), plan) = all_errors(check(original, &self.config.borrow()), self.plan(original))?;
-        Ok(Accepted { plan, original: original.clone() })
+        let mut errors = check(original, &self.config.borrow()).err().unwrap_or_default();
+        match self.plan(original) {
+            Ok(plan) if errors.is_empty() => return Ok(Accepted { plan, original: original.clone() }),
+            Ok(_) => {}
+            Err(others) => errors.extend(others),
+        }
+        Err(errors)
     }
 
     /// Returns the version that was served last, if it is known.
@@ -133,16 +138,4 @@ fn request_time(object: &ZeroScaler) -> Result<(), FieldErrors> {
         );
     }
     errors.into_result()
-}
-
-/// Returns both values, or the errors of both.
-fn all_errors<A, B>(a: Result<A, FieldErrors>, b: Result<B, FieldErrors>) -> Result<(A, B), FieldErrors> {
-    match (a, b) {
-        (Ok(a), Ok(b)) => Ok((a, b)),
-        (Err(errors), Ok(_)) | (Ok(_), Err(errors)) => Err(errors),
-        (Err(mut errors), Err(others)) => {
-            errors.extend(others);
-            Err(errors)
-        }
-    }
 }

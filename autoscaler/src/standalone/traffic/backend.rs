@@ -30,25 +30,6 @@ pub(crate) const AUTOMETRIC_PORT: &str = "http-autometric";
 /// Names of container ports for requests.
 const PORT_NAMES: [&str; 4] = ["http", "http1", "h2c", "grpc"];
 
-/// Reason why no port was found.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum PortError {
-    /// The Service leads to a container port that does not exist.
-    #[error("targetPort {0:?}: must be the name of a container port of the pod template")]
-    Unknown(String),
-    /// There is no TCP port.
-    #[error(
-        "spec.services[].create: the pod template must declare the TCP port to which the Service leads, and declares none"
-    )]
-    None,
-    /// There is more than one candidate.
-    #[error(
-        "spec.services[].create: the pod template declares several TCP ports ({0}), and none is named `http`, `http1`, `h2c` \
-         or `grpc`. Give one of them such a name, or create the Service yourself"
-    )]
-    Ambiguous(String),
-}
-
 /// Port of a revision's pods for requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct BackendPort {
@@ -66,14 +47,13 @@ pub(crate) fn has_queue_proxy(target: &Target) -> bool {
 /// Finds the port of the pods for requests. `leads_to`: the port of the pods that the Services lead to, if one exists.
 ///
 /// # Errors
-/// Returns an error if the rule yields no port, or more than one.
-pub(crate) fn port(
-    target: &Target,
-    leads_to: Option<&IntOrString>,
-    protocol: Protocol,
-) -> Result<BackendPort, PortError> {
+/// Returns a message if the rule yields no port, or more than one.
+pub(crate) fn port(target: &Target, leads_to: Option<&IntOrString>, protocol: Protocol) -> Result<BackendPort, String> {
     if has_queue_proxy(target) {
-        let number = i32::from(activator_port(protocol));
+        let number = i32::from(match protocol {
+            Protocol::Http1 => names::ACTIVATOR_HTTP1_PORT,
+            Protocol::H2c => names::ACTIVATOR_H2C_PORT,
+        });
         return Ok(BackendPort { target: IntOrString::Int(number), number });
     }
     let of = |port: &ContainerPort| BackendPort {
@@ -90,7 +70,9 @@ pub(crate) fn port(
         }
         Some(IntOrString::String(name)) => {
             let found = ports(target).find(|(_, port)| port.name.as_deref() == Some(name));
-            return found.map(|(_, port)| of(port)).ok_or_else(|| PortError::Unknown(name.clone()));
+            return found.map(|(_, port)| of(port)).ok_or_else(|| {
+                format!("targetPort {name:?}: must be the name of a container port of the pod template")
+            });
         }
         None => {}
     }
@@ -100,20 +82,20 @@ pub(crate) fn port(
     }
     let mut all = ports(target);
     match (all.next(), all.next()) {
-        (None, _) => Err(PortError::None),
+        (None, _) => {
+            Err("spec.services[].create: the pod template must declare the TCP port to which the Service leads, and \
+                          declares none"
+                .to_owned())
+        }
         (Some((_, only)), None) => Ok(of(only)),
         _ => {
             let list: Vec<_> = ports(target).map(|(_, port)| port.container_port.to_string()).collect();
-            Err(PortError::Ambiguous(list.join(", ")))
+            Err(format!(
+                "spec.services[].create: the pod template declares several TCP ports ({}), and none is named `http`, \
+                 `http1`, `h2c` or `grpc`. Give one of them such a name, or create the Service yourself",
+                list.join(", ")
+            ))
         }
-    }
-}
-
-/// Returns the port on which activators and queue-proxies listen.
-pub(crate) fn activator_port(protocol: Protocol) -> u16 {
-    match protocol {
-        Protocol::Http1 => names::ACTIVATOR_HTTP1_PORT,
-        Protocol::H2c => names::ACTIVATOR_H2C_PORT,
     }
 }
 
