@@ -87,7 +87,7 @@ pub(crate) struct Cluster {
     /// Queue of workloads to reconcile.
     autoscalers: WorkQueue<Key>,
     /// Queue of workloads whose path needs reconciling.
-    serverless: WorkQueue<Key>,
+    pub(crate) path_queue: WorkQueue<Key>,
     paths: Paths,
     claims: Arc<Claims>,
     selections: Selections,
@@ -129,7 +129,7 @@ impl Cluster {
                 namespaces,
                 activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
                 autoscalers,
-                serverless: numbers.paths.clone(),
+                path_queue: numbers.paths.clone(),
                 paths: Paths::default(),
                 claims,
                 selections: Selections::default(),
@@ -152,7 +152,7 @@ impl Cluster {
     ) -> Option<Guard> {
         let given = self.numbers.given(key, uid);
         let numbers = |port: &TcpPort| {
-            let outcome = given.as_ref().and_then(|given| given.by_id(&port.id));
+            let outcome = given.as_ref().and_then(|given| given.find(&port.id, |_| true));
             let numbers =
                 outcome.into_iter().flat_map(|outcome| outcome.number.into_iter().chain(outcome.former.clone()));
             numbers.collect()
@@ -165,7 +165,7 @@ impl Cluster {
     /// the policy.
     pub(super) fn queue_leftover_guards(&self) {
         for key in self.policies.guarded().into_iter().filter(|key| !self.scalers.has(key)) {
-            self.serverless.add(key, Priority::Slow);
+            self.path_queue.add(key, Priority::Slow);
         }
     }
 
@@ -224,27 +224,9 @@ impl Cluster {
         let names = self.choose(original, target, claimant).names.into_iter();
         let is_there = |(asked, existing): &RequestedService| existing.is_some() || asked.create;
         let mut found: Vec<RequestedService> = names.map(|asked| (asked.clone(), existing(&asked))).collect();
-        if found.first().is_some_and(is_there) {
-            found.retain(is_there);
-        } else {
-            found.clear();
-        }
+        let has_first = found.first().is_some_and(is_there);
+        found.retain(|front| has_first && is_there(front));
         found
-    }
-
-    /// Returns the names of the public Services of a namespace, sorted.
-    pub(crate) fn service_names(&self, namespace: &str) -> Vec<String> {
-        self.services
-            .within(namespace)
-            .iter()
-            .filter(|service| is_public(service))
-            .map(|found| found.name_any())
-            .collect()
-    }
-
-    /// Returns the queue of workloads whose path needs reconciling.
-    pub(crate) fn queue(&self) -> WorkQueue<Key> {
-        self.serverless.clone()
     }
 
     /// Resolves the fallback of this version of an object, or reports the fault in it. Returns `None` if the object has
@@ -411,11 +393,11 @@ impl Beside for Cluster {
     fn look_at_path(&self, key: &Key, priority: Priority) {
         let is_new = !self.scalers.has_backend(key) && !self.scalers.is_awake(key);
         let priority = if is_new { priority.max(Priority::New) } else { priority };
-        self.serverless.add(key.clone(), priority);
+        self.path_queue.add(key.clone(), priority);
     }
 
     fn look_at_path_after(&self, key: &Key, delay: Duration) {
-        self.serverless.add_after(key.clone(), delay);
+        self.path_queue.add_after(key.clone(), delay);
     }
 }
 
@@ -448,7 +430,7 @@ impl Cluster {
         };
         if !old.zip(new).is_some_and(same) {
             match new.is_some_and(|object| object.metadata.deletion_timestamp.is_some()) {
-                true => self.serverless.add(key.clone(), Priority::Normal), // Another object may wait for its end.
+                true => self.path_queue.add(key.clone(), Priority::Normal), // Another object may wait for its end.
                 false => self.look_at_path(key, Priority::Normal),
             }
         }
@@ -480,7 +462,7 @@ impl Cluster {
         }
         let owner = new.or(old).and_then(|service| controller(&service.metadata));
         if let Some(owner) = owner.filter(|owner| OWNER_KINDS.contains(&owner.kind.as_str())) {
-            self.serverless.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
+            self.path_queue.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
         }
     }
 
@@ -493,7 +475,7 @@ impl Cluster {
                 // Workloads that get requests now come first.
                 for led in self.paths.keys() {
                     let priority = if self.scalers.is_awake(&led) { Priority::Normal } else { Priority::Slow };
-                    self.serverless.add(led, priority);
+                    self.path_queue.add(led, priority);
                 }
             }
             for autoscaler in self.of_service(service) {
@@ -501,12 +483,12 @@ impl Cluster {
             }
             if let Some(waiting) = self.handovers.waiting(service) {
                 self.autoscalers.add(waiting.clone(), Priority::Normal);
-                self.serverless.add(waiting, Priority::Normal);
+                self.path_queue.add(waiting, Priority::Normal);
             }
         }
         let label = new.or(old).and_then(|slice| slice.labels().get(names::WORKLOAD).cloned());
         if let Some(name) = label {
-            self.serverless.add(Key::new(key.namespace(), name), Priority::Normal);
+            self.path_queue.add(Key::new(key.namespace(), name), Priority::Normal);
         }
     }
 }
@@ -554,7 +536,7 @@ fn named(object: &ZeroScaler) -> Named {
 }
 
 /// Reports whether a Service is meant for clients, unlike the private Services that track the pods of a workload.
-fn is_public(service: &Arc<Service>) -> bool {
+pub(crate) fn is_public(service: &Arc<Service>) -> bool {
     service.labels().get(names::SIDE).is_none_or(|side| side != names::SERVICE_TYPE_PRIVATE)
 }
 

@@ -45,7 +45,7 @@ impl Fixture {
 
     /// Drains the queues of scale and path, each in order.
     async fn drain(&self) -> (Vec<String>, Vec<String>) {
-        (drain(&self.queue).await, drain(&self.cluster.queue()).await)
+        (drain(&self.queue).await, drain(&self.cluster.path_queue).await)
     }
 
     /// Returns the ledger reconciles that are due after the merge interval. Time is paused.
@@ -135,7 +135,7 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
     for name in ["first", "second", "third"] {
         f.scaler(name, "2026-01-01T00:00:00Z", json!({}));
     }
-    let (queue, key) = (f.cluster.queue(), |name| Key::new("ns", name));
+    let (queue, key) = (f.cluster.path_queue.clone(), |name| Key::new("ns", name));
     let next = || queue.try_next().expect("one waits").key().name().to_owned();
     f.stores.index.reconcile_now(&key("third"));
     assert_eq!(next(), "first");
@@ -229,7 +229,7 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
     f.scaler("a", created, json!({"services": [{"name": "served"}]}));
     let former = f.cluster.scalers.get(&Key::new("ns", "a")).expect("there");
     f.scaler("a", created, json!({"services": [{"name": "nobodys"}]}));
-    f.cluster.scalers.set_former_version(&Key::new("ns", "a"), Some(former));
+    f.cluster.scalers.keep_former_version(&Key::new("ns", "a"), former, false);
     f.drain().await;
     for name in ["served", "nobodys"] {
         let service = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).expect("ok");
@@ -238,7 +238,7 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
         f.slice(name, json!({"kubernetes.io/service-name": name}));
         assert_eq!(f.drain().await, (vec![], keys(&["a"])), "{name}");
     }
-    f.cluster.scalers.set_former_version(&Key::new("ns", "a"), None);
+    f.cluster.scalers.drop_former_version(&Key::new("ns", "a"));
     let service = serde_json::from_value(json!({"metadata": {"name": "served", "namespace": "ns"}})).expect("ok");
     f.cluster.services.apply(&Key::new("ns", "served"), "2", Some(service));
     assert_eq!(f.drain().await, (vec![], vec![]), "not in force any more");

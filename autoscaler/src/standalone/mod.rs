@@ -117,7 +117,7 @@ pub(crate) fn reconcilers(
     let labels = (scalers.clone(), writes());
     tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
     let mut all = Reconcilers::new(parts, cluster.clone(), PROFILE.kind, workloads)
-        .with("path", cluster.queue(), paths, |paths, key| async move { paths.reconcile(&key).await })
+        .with("path", cluster.path_queue.clone(), paths, |paths, key| async move { paths.reconcile(&key).await })
         .with("hosts", cluster.hosts.queue.clone(), ledger, |ledger, key| async move { ledger.reconcile(&key).await })
         .with(
             "ports",

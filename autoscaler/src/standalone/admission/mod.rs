@@ -19,7 +19,7 @@ use crate::engine::parts::Parts;
 use crate::engine::workload::{NotReady, PathState, RefusalAction, Requested, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
 use crate::standalone::admission::validation::{Accepted, Validation};
-use crate::standalone::cluster::{Cluster, held};
+use crate::standalone::cluster::{Cluster, held, is_public};
 use crate::standalone::finalizer::{adopted_replicas, adopted_target, has_finalizer};
 use crate::standalone::name_list::list_names;
 use crate::standalone::reasons::{
@@ -138,7 +138,7 @@ impl Admission {
         if let Some(former) = self.validation.former(key, object).or(newest.ok()) {
             match self.check_version(key, object, findings, &former, Some(refused.clone())) {
                 Ok(admitted) => {
-                    self.cluster.scalers.set_former_version(key, Some(former.original));
+                    self.cluster.scalers.keep_former_version(key, former.original, false);
                     return Ok(admitted);
                 }
                 Err(Rejection::Refused(..)) => {}
@@ -147,7 +147,7 @@ impl Admission {
         }
         if afterwards == RefusalAction::GiveBack {
             let former = self.validation.former(key, object).map(|former| former.original);
-            self.cluster.scalers.start_release(key, former.unwrap_or_else(|| object.clone()));
+            self.cluster.scalers.keep_former_version(key, former.unwrap_or_else(|| object.clone()), true);
         }
         Err(Rejection::Refused(refused, afterwards))
     }
@@ -165,7 +165,7 @@ impl Admission {
             version.spec.target = adopted;
             Arc::new(version)
         });
-        self.cluster.scalers.start_release(key, former);
+        self.cluster.scalers.keep_former_version(key, former, true);
         let message = format!(
             "{SCALER_ROOT}: {} {:?} is being restored. {} {:?} is adopted after that",
             held.resource,
@@ -364,20 +364,20 @@ impl Admission {
     /// Returns the message for a workload without a Service to serve; it lists the existing Services.
     fn no_service(&self, key: &Key, original: &ZeroScaler, target: &TargetKey) -> String {
         let namespace = key.namespace();
-        let there = list_names(&self.cluster.service_names(namespace), NAMES_MAX);
-        let there = match there.is_empty() {
-            true => "The namespace has no Services".to_owned(),
-            false => format!("The namespace has the Services {there}"),
-        };
+        let services = self.cluster.services.within(namespace);
+        let names: Vec<_> =
+            services.iter().filter(|service| is_public(service)).map(|service| service.name_any()).collect();
+        let there = list_names(&names, NAMES_MAX);
+        let there = if there.is_empty() { "no Services".to_owned() } else { format!("the Services {there}") };
         match original.spec.services.first() {
             Some(asked) => format!(
-                "{SERVICES}: Service {:?} does not exist in namespace {namespace:?}. {there}. Name one of them, or set \
-                 {SERVICES}[].create: true to have the Service created",
+                "{SERVICES}: Service {:?} does not exist in namespace {namespace:?}. The namespace has {there}. Name one of \
+                 them, or set {SERVICES}[].create: true to have the Service created",
                 asked.name
             ),
             None => format!(
-                "{SERVICES}: no Service in namespace {namespace:?} selects the pods of {} {:?}. {there}. Name one in {SERVICES}, \
-                 with create: true to have it created",
+                "{SERVICES}: no Service in namespace {namespace:?} selects the pods of {} {:?}. The namespace has {there}. \
+                 Name one in {SERVICES}, with create: true to have it created",
                 target.resource,
                 target.object.name()
             ),
@@ -399,6 +399,8 @@ impl Admission {
         let first = naming.into_iter().filter_map(rank).min()?;
         Some(first.2).filter(|first| first != key)
     }
+}
+
 /// Returns the Services whose slices must lead to activators before the last pod goes.
 fn carried_services(key: &Key, original: &ZeroScaler, target: &Target, served: &AdmittedServices) -> CarriedServices {
     let AdmittedServices { services, port, .. } = served;

@@ -92,7 +92,7 @@ impl Validation {
 
     /// Records that the newest version is served.
     pub(crate) fn record_served(&self, key: &Key, original: &Arc<ZeroScaler>) {
-        self.scalers.set_former_version(key, None);
+        self.scalers.drop_former_version(key);
         if self.served.version(key) != Some(version_of(&**original)) {
             // By the time this version is needed, its status belongs to another version.
             let version_alone = ZeroScaler { status: None, ..ZeroScaler::clone(original) };
@@ -110,7 +110,7 @@ impl Validation {
     /// Forgets a ZeroScaler.
     pub(crate) fn forget(&self, key: &Key) {
         self.served.apply(key, "", None);
-        self.scalers.set_former_version(key, None);
+        self.scalers.drop_former_version(key);
     }
 }
 

@@ -43,15 +43,12 @@ pub(crate) struct AllocatedPorts {
 }
 
 impl AllocatedPorts {
-    /// Returns the outcome of the Service port with this number. Skips a port whose name now belongs to another port.
-    pub(crate) fn by_service_port(&self, port: u16, is_anothers: impl Fn(&str) -> bool) -> Option<&PortOutcome> {
-        let is_it = |of: &PortId| of.port == port && !is_anothers(&of.name);
-        self.ports.iter().find_map(|(of, outcome)| is_it(of).then_some(outcome))
-    }
-
-    /// Returns the outcome of exactly this port.
-    pub(crate) fn by_id(&self, port: &PortId) -> Option<&PortOutcome> {
-        self.ports.iter().find_map(|(of, outcome)| (of == port).then_some(outcome))
+    /// Returns the outcome of this port, or else the one of the port with its number. Skips a port whose name now
+    /// belongs to another port.
+    pub(crate) fn find(&self, port: &PortId, is_anothers: impl Fn(&str) -> bool) -> Option<&PortOutcome> {
+        let is_it = |of: &PortId| of.port == port.port && !is_anothers(&of.name);
+        let same = self.ports.iter().find(|(of, _)| of == port);
+        same.or_else(|| self.ports.iter().find(|(of, _)| is_it(of))).map(|(_, outcome)| outcome)
     }
 
     /// Returns the outcome of the port with this allocated number.

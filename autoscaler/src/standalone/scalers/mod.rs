@@ -208,24 +208,18 @@ impl Scalers {
         self.queue.add(key, Priority::Normal);
     }
 
-    /// Records that a former version is in force; `None`: the newest version is.
-    pub(super) fn set_former_version(&self, key: &Key, former: Option<Arc<ZeroScaler>>) {
-        match former {
-            Some(version) => self.hold(key, FormerVersion { version, is_releasing: false }),
-            None => drop(self.kept.remove(key)),
-        }
-    }
-
-    /// Records that the target of a former version is being given back, before another one is adopted.
-    pub(super) fn start_release(&self, key: &Key, version: Arc<ZeroScaler>) {
-        self.hold(key, FormerVersion { version, is_releasing: true });
-    }
-
-    fn hold(&self, key: &Key, kept: FormerVersion) {
+    /// Records that a former version is in force. `is_releasing`: its target is being given back, before another one is
+    /// adopted.
+    pub(super) fn keep_former_version(&self, key: &Key, version: Arc<ZeroScaler>, is_releasing: bool) {
         let _turn = self.turn.lock();
         if self.has(key) {
-            self.kept.insert(key.clone(), kept);
+            self.kept.insert(key.clone(), FormerVersion { version, is_releasing });
         }
+    }
+
+    /// Records that the newest version is in force.
+    pub(super) fn drop_former_version(&self, key: &Key) {
+        self.kept.remove(key);
     }
 
     /// Reports whether the target of a former version is being given back.
@@ -330,7 +324,7 @@ mod tests {
                 together.wait();
                 scalers.set_ready_services(&key, vec!["a".to_owned()]);
                 scalers.apply_response(version("2"), &listener);
-                scalers.set_former_version(&key, Some(Arc::new(version("1"))));
+                scalers.keep_former_version(&key, Arc::new(version("1")), false);
             });
             assert!(!scalers.has(&key) && !is_told.load(Relaxed));
             assert!(!scalers.has_ready_services(&key, ["a"].into_iter()) && scalers.former_version(&key).is_none());

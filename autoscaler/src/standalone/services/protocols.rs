@@ -52,10 +52,8 @@ pub(crate) fn hint(port: &TcpPort, target: Option<&Target>) -> Hint {
         return Hint::Http(Protocol::H2c);
     }
     let numbers = [number.and_then(|number| u16::try_from(number).ok()), Some(port.id.port)];
-    match numbers.into_iter().flatten().any(|number| TCP_NUMBERS.contains(&number)) {
-        true => Hint::Tcp,
-        false => Hint::Unknown,
-    }
+    let is_tcp = numbers.into_iter().flatten().any(|number| TCP_NUMBERS.contains(&number));
+    if is_tcp { Hint::Tcp } else { Hint::Unknown }
 }
 
 /// Returns the container port that a Service port leads to.

@@ -244,10 +244,8 @@ impl Pass<'_> {
             // Services are written and given back even if policies cannot be written.
             enforced = policies.enforce(&self.controller.parts.writes, self.key, Some((self.uid(), &guard))).await;
         }
-        let has_affinity = existing.iter().any(|service| {
-            service.spec.as_ref().is_some_and(|spec| spec.session_affinity.as_deref() == Some("ClientIP"))
-        });
-        self.reach(&first, has_affinity, &target, &port);
+        let mut affinities = existing.iter().filter_map(|service| service.spec.as_ref()?.session_affinity.as_deref());
+        self.reach(&first, affinities.any(|affinity| affinity == "ClientIP"), &target, &port);
         let private_name = names::private_service(self.key.name());
         let selector = match &target.selector {
             Selector::Labels(labels) if self.labels_suffice(&private_name) => Some(labels),
@@ -403,11 +401,9 @@ impl Pass<'_> {
             ServiceOwnership::Absent | ServiceOwnership::Ours => Ok(Some(self.corrected(&have, &want).await?)),
             ServiceOwnership::Adopted if self.is_retiring() => Ok(Some(self.give_back(&have).await?)),
             ServiceOwnership::Adopted | ServiceOwnership::Adoptable => {
-                if ownership != ServiceOwnership::Adoptable && !adopt::needs_adoption(&have) {
-                    return Ok(Some(Service::clone(&have)));
-                }
-                if self.is_leaving() {
-                    return Ok(Some(Service::clone(&have))); // It has been given back already.
+                let is_adopted = ownership == ServiceOwnership::Adopted && !adopt::needs_adoption(&have);
+                if is_adopted || self.is_leaving() {
+                    return Ok(Some(Service::clone(&have))); // While leaving it has been given back already.
                 }
                 let adopted = adopt::adopt(&have, self.uid());
                 let adopted = controller.parts.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
@@ -442,13 +438,11 @@ impl Pass<'_> {
         for former in all {
             if let Some(stays) = self.give_up(&former).await? {
                 left.insert(former);
-                self.controller.cluster.queue().add_after(self.key.clone(), stays);
+                self.controller.cluster.path_queue.add_after(self.key.clone(), stays);
             }
         }
-        match left.is_empty() {
-            true => drop(known.remove(self.key)),
-            false => drop(known.insert(self.key.clone(), left)),
-        }
+        known.insert(self.key.clone(), left);
+        known.remove_if(self.key, |_, left| left.is_empty());
         Ok(())
     }
 
@@ -463,7 +457,7 @@ impl Pass<'_> {
             Some(service) if adopt::is_borrowed_by(&service, self.uid()) => drop(self.give_back(&service).await?),
             _ => {} // A later Service of this name must not be led by our slices.
         }
-        if let Some(left) = controller.cluster.remaining_slice_time(former, self.key) {
+        if let Some(left) = cluster.remaining_slice_time(former, self.key) {
             return Ok(Some(left));
         }
         // Another ZeroScaler may have taken the Service since, and lead its clients by its own slices.

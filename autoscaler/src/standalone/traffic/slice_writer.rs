@@ -125,7 +125,7 @@ impl Pass<'_> {
             let since = *controller.waiting.entry(waits.clone()).or_insert_with(Instant::now);
             let left = patience.saturating_sub(since.elapsed());
             if !left.is_zero() {
-                controller.cluster.queue().add_with_after(key.clone(), look.priority, left);
+                controller.cluster.path_queue.add_with_after(key.clone(), look.priority, left);
                 return Ok(None);
             }
         }
@@ -175,10 +175,8 @@ impl Pass<'_> {
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
             // A port renamed since the plan is identified by the number that its slices lead to.
-            let outcome = given.by_id(&port.workload).or_else(|| given.with(led?.number));
-            let is_anothers = |name: &str| of.names.contains(name);
-            let outcome = outcome.or_else(|| given.by_service_port(port.workload.port, is_anothers));
-            outcome.filter(|_| port.is_carried)
+            let outcome = given.find(&port.workload, |name| of.names.contains(name));
+            outcome.or_else(|| given.with(led?.number)).filter(|_| port.is_carried)
         };
         let none = (PortOutcome { number: None, former: Vec::new(), problem: None }, Vec::new());
         let asked: Vec<Port<'_>> = of
