@@ -185,7 +185,7 @@ impl Publisher {
         let guard = guard.map(|guard| guard.verdict);
         let adopted = services.iter().filter_map(|service| borrowed(service, object)).collect();
         let adopted = Adopted { replicas, services: adopted };
-        let mut names = services.iter().filter_map(|service| service.metadata.name.as_deref());
+        let names = services.iter().filter_map(|service| service.metadata.name.as_deref());
         Some(status::compute(status::Inputs {
             object,
             findings: &findings,
@@ -194,7 +194,7 @@ impl Publisher {
             hosts: hosts.iter().filter(|host| cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: ports(&tcp, served, known, written),
             silent: observed.silent,
-            is_led: self.scalers.has_ready_services(key, &mut names),
+            is_led: self.scalers.has_ready_services(key, names),
             services: service_statuses(&choice, &services, tcp.first(), target.as_deref()),
             first: choice.names.first().map(|first| first.name.as_str()),
             conflict: choice.conflict.as_deref(),

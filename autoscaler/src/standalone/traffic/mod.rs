@@ -379,12 +379,10 @@ impl Pass<'_> {
         want: Service,
     ) -> Result<Option<Service>, Error> {
         let (controller, key) = (self.controller, self.key);
-        let store = &controller.cluster.services;
+        let (writes, store) = (&controller.parts.writes, &controller.cluster.services);
         let Some(have) = existing else {
             let _place = controller.allocations.acquire().await; // The semaphore is never closed.
-            let created =
-                controller.parts.writes.create(key, store, &want, "failed to create public K8s Service").await?;
-            return Ok(Some(created));
+            return Ok(Some(writes.create(key, store, &want, "failed to create public K8s Service").await?));
         };
         match ownership {
             ServiceOwnership::Foreign(_) => {
@@ -406,7 +404,7 @@ impl Pass<'_> {
                     return Ok(Some(Service::clone(&have))); // While leaving it has been given back already.
                 }
                 let adopted = adopt::adopt(&have, self.uid());
-                let adopted = controller.parts.writes.replace(key, store, &adopted, "failed to adopt Service").await?;
+                let adopted = writes.replace(key, store, &adopted, "failed to adopt Service").await?;
                 tracing::info!(revision = %key, service = %adopted.name_any(), "adopted the Service");
                 Ok(Some(adopted))
             }
