@@ -6,7 +6,7 @@
 
 use common::field::FieldErrors;
 use hpa_core::defaults;
-use hpa_core::validate::{self, Rule, Violation};
+use hpa_core::validate;
 use k8s_openapi::api::autoscaling::v2::{HorizontalPodAutoscalerBehavior as Behavior, MetricSpec};
 use std::time::Duration;
 
@@ -29,26 +29,14 @@ pub struct Plan {
 /// Returns every violation, with the path within the object.
 pub fn plan(metrics: Vec<MetricSpec>, mut behavior: Option<Behavior>) -> Result<Option<Plan>, FieldErrors> {
     let mut errors = FieldErrors::new();
-    refuse(validate::metrics("spec.metrics", &metrics), &mut errors);
+    validate::metrics(&mut errors, "spec.metrics", &metrics);
     if let Some(behavior) = &mut behavior {
         defaults::fill_behavior(behavior);
-        refuse(validate::behavior("spec.behavior", behavior), &mut errors);
+        validate::behavior(&mut errors, "spec.behavior", behavior);
     }
     errors.into_result()?;
     let is_requested = !metrics.is_empty() || behavior.is_some();
     Ok(is_requested.then_some(Plan { metrics, behavior }))
-}
-
-fn refuse(violations: Vec<Violation>, errors: &mut FieldErrors) {
-    for Violation { path, rule, detail } in violations {
-        let message = match rule {
-            Rule::Required => "required value".to_owned(),
-            Rule::Forbidden => "forbidden".to_owned(),
-            Rule::Invalid(value) => format!("invalid value: {value}"),
-            Rule::Unsupported(value) => format!("unsupported value: {value}"),
-        };
-        errors.push(message, path, detail);
-    }
 }
 
 #[cfg(test)]

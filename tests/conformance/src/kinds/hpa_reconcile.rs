@@ -142,7 +142,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
         selectors.put(&namespace, &other.name, Some(selector));
     }
     let spec = case.hpa.spec()?;
-    equal("api_valid", &case.api_valid, &validate(&spec, gates, false).is_empty())?;
+    equal("api_valid", &case.api_valid, &validate(&spec, gates).is_empty())?;
 
     let mut status = case.status.status()?;
     let mut memory = case.state.memory();

@@ -1,4 +1,4 @@
-//! Validation rules of the API server, with its paths and texts.
+//! Validation rules of the API server, with its paths and details.
 //!
 //! A spec is validated after [defaulting](super::defaults). All violations are reported at once, except those below a
 //! field that is rejected as a whole. If one metric has several sources, only the first is validated, in the order
@@ -13,70 +13,75 @@
 
 mod behavior;
 mod metrics;
-mod violation;
-
-pub use violation::{Rule, Violation};
 
 use super::options::Gates;
+use super::quantity::Quantity;
 use super::spec::{self, group};
-use k8s_openapi::api::autoscaling::v2::{
-    CrossVersionObjectReference, HorizontalPodAutoscalerBehavior, HorizontalPodAutoscalerSpec, MetricSpec,
-};
-use violation::Violations;
+use common::field::FieldErrors;
+use k8s_openapi::api::autoscaling::v2::{CrossVersionObjectReference, HorizontalPodAutoscalerSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 
-/// Returns every violation of a spec in upstream's order; empty if the spec is valid.
-///
-/// `stored_min_was_zero`: the object is updated and its stored `minReplicas` is 0, which may then stay 0 without the
-/// gate.
-pub fn validate(spec: &HorizontalPodAutoscalerSpec, gates: Gates, stored_min_was_zero: bool) -> Vec<Violation> {
-    let mut found = Violations::default();
-    let least = i32::from(!gates.scale_to_zero && !stored_min_was_zero);
+pub use behavior::validate as behavior;
+pub use metrics::validate as metrics;
+
+const REQUIRED: &str = "required value";
+const FORBIDDEN: &str = "forbidden";
+
+/// Returns every violation of a new spec in upstream's order; empty if the spec is valid.
+pub fn validate(spec: &HorizontalPodAutoscalerSpec, gates: Gates) -> FieldErrors {
+    let mut found = FieldErrors::new();
+    let least = i32::from(!gates.scale_to_zero);
     if let Some(min) = spec.min_replicas.filter(|min| *min < least) {
-        found.invalid("spec.minReplicas", min, format!("must be greater than or equal to {least}"));
+        found.invalid_value(min, "spec.minReplicas", format!("must be greater than or equal to {least}"));
     }
     match spec.max_replicas {
-        0 => found.required("spec.maxReplicas", "must be set and greater than 0"),
-        max @ ..0 => found.invalid("spec.maxReplicas", max, "must be greater than or equal to 1"),
+        0 => found.push(REQUIRED, "spec.maxReplicas", "must be set and greater than 0"),
+        max @ ..0 => found.invalid_value(max, "spec.maxReplicas", "must be greater than or equal to 1"),
         1.. => {}
     }
     if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
-        found.invalid("spec.maxReplicas", spec.max_replicas, "must be greater than or equal to `minReplicas`");
+        found.invalid_value(spec.max_replicas, "spec.maxReplicas", "must be greater than or equal to `minReplicas`");
     }
     let target = &spec.scale_target_ref;
     reference(&mut found, "spec.scaleTargetRef", target);
     if group(target) == Ok("") && target.kind != "ReplicationController" {
-        found.invalid("spec.scaleTargetRef.apiVersion", version(target), "apiVersion must specify API group");
+        let path = "spec.scaleTargetRef.apiVersion";
+        invalid_text(&mut found, version(target), path, "apiVersion must specify API group");
     }
     if spec.min_replicas == Some(0) && !spec::has_pod_independent_metric(spec) {
         let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
-        found.forbidden("spec.metrics", detail);
+        found.push(FORBIDDEN, "spec.metrics", detail);
     }
-    metrics::each(&mut found, "spec.metrics", spec::metrics(spec));
-    if let Some(behavior) = &spec.behavior {
-        behavior::validate(&mut found, "spec.behavior", behavior);
+    metrics(&mut found, "spec.metrics", spec::metrics(spec));
+    if let Some(rules) = &spec.behavior {
+        behavior(&mut found, "spec.behavior", rules);
     }
-    found.0
+    found
 }
 
-/// Returns every violation of a separate list of metrics, with `path` instead of `spec.metrics`.
-pub fn metrics(path: &str, metrics: &[MetricSpec]) -> Vec<Violation> {
-    let mut found = Violations::default();
-    metrics::each(&mut found, path, metrics);
-    found.0
+fn invalid_text(found: &mut FieldErrors, text: &str, path: &str, detail: impl Into<String>) {
+    found.invalid_value(format_args!("{text:?}"), path, detail);
 }
 
-/// Returns every violation of a separate behavior, with `path` instead of `spec.behavior`.
-pub fn behavior(path: &str, behavior: &HorizontalPodAutoscalerBehavior) -> Vec<Violation> {
-    let mut found = Violations::default();
-    behavior::validate(&mut found, path, behavior);
-    found.0
+fn unsupported(found: &mut FieldErrors, value: &str, path: &str, supported: &[&str]) {
+    let supported: Vec<_> = supported.iter().map(|name| format!("{name:?}")).collect();
+    found.push(format!("unsupported value: {value:?}"), path, format!("supported values: {}", supported.join(", ")));
 }
 
-fn reference(found: &mut Violations, path: &str, reference: &CrossVersionObjectReference) {
+/// Adds a violation if `is_wrong` holds for an amount, or if the amount is no quantity.
+fn amount(found: &mut FieldErrors, written: &Written, path: &str, is_wrong: fn(Quantity) -> bool, detail: &str) {
+    match written.0.parse::<Quantity>() {
+        Ok(quantity) if is_wrong(quantity) => invalid_text(found, &quantity.to_string(), path, detail),
+        Ok(_) => {}
+        Err(error) => invalid_text(found, &written.0, path, error.to_string()),
+    }
+}
+
+fn reference(found: &mut FieldErrors, path: &str, reference: &CrossVersionObjectReference) {
     segment(found, &format!("{path}.kind"), &reference.kind, "");
     segment(found, &format!("{path}.name"), &reference.name, "");
     if let Err(e) = group(reference) {
-        found.invalid(&format!("{path}.apiVersion"), version(reference), e);
+        invalid_text(found, version(reference), &format!("{path}.apiVersion"), e);
     }
 }
 
@@ -85,14 +90,14 @@ fn version(reference: &CrossVersionObjectReference) -> &str {
 }
 
 /// Validates a name that becomes part of a path.
-fn segment(found: &mut Violations, path: &str, name: &str, required: &str) {
+fn segment(found: &mut FieldErrors, path: &str, name: &str, required: &str) {
     if name.is_empty() {
-        found.required(path, required);
+        found.push(REQUIRED, path, required);
     } else if matches!(name, "." | "..") {
-        found.invalid(path, name, format!("may not be '{name}'"));
+        invalid_text(found, name, path, format!("may not be '{name}'"));
     } else {
         for part in ["/", "%"].into_iter().filter(|part| name.contains(part)) {
-            found.invalid(path, name, format!("may not contain '{part}'"));
+            invalid_text(found, name, path, format!("may not contain '{part}'"));
         }
     }
 }
