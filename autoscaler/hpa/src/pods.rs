@@ -2,7 +2,7 @@
 
 use common::labels::Selector;
 use common_controller::Store;
-use hpa_core::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
+use hpa_core::pod::{Container, Phase, Pod, Readiness, Resources};
 use hpa_core::quantity;
 use hpa_core::status::timestamp;
 use k8s_openapi::api::core::v1::{self as core, ResourceRequirements};
@@ -31,10 +31,7 @@ pub fn trimmed(pod: &core::Pod) -> Pod {
     let container = |container: &core::Container| Container {
         name: container.name.clone(),
         requests: requests(container.resources.as_ref()),
-    };
-    let init = |init: &core::Container| InitContainer {
-        container: container(init),
-        restarts: init.restart_policy.as_deref() == Some("Always"),
+        restarts: container.restart_policy.as_deref() == Some("Always"),
     };
     Pod {
         name: pod.metadata.name.clone().unwrap_or_default(),
@@ -50,7 +47,11 @@ pub fn trimmed(pod: &core::Pod) -> Pod {
         start_time: status.and_then(|status| status.start_time.as_ref()).map(timestamp),
         ready,
         containers: spec.into_iter().flat_map(|spec| &spec.containers).map(container).collect(),
-        init_containers: spec.into_iter().flat_map(|spec| spec.init_containers.iter().flatten()).map(init).collect(),
+        init_containers: spec
+            .into_iter()
+            .flat_map(|spec| spec.init_containers.iter().flatten())
+            .map(container)
+            .collect(),
         requests: requests(spec.and_then(|spec| spec.resources.as_ref())),
         overhead: spec.and_then(|spec| spec.overhead.as_ref()).map(amounts).unwrap_or_default(),
     }

@@ -41,7 +41,7 @@ pub struct Pod {
     /// Ordinary containers.
     pub containers: Vec<Container>,
     /// Init containers, in order.
-    pub init_containers: Vec<InitContainer>,
+    pub init_containers: Vec<Container>,
     /// Requests of the pod as a whole (`spec.resources.requests`).
     pub requests: Resources,
     /// `spec.overhead`.
@@ -80,14 +80,7 @@ pub struct Container {
     pub name: String,
     /// Requests of the container.
     pub requests: Resources,
-}
-
-/// Init container.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InitContainer {
-    /// Container and its requests.
-    pub container: Container,
-    /// Set for a sidecar, whose restart policy is Always.
+    /// Set if its restart policy is Always. An init container is a sidecar then.
     pub restarts: bool,
 }
 
@@ -109,7 +102,7 @@ impl Pod {
     }
 
     fn sum_of_containers(&self, only: Option<&str>, resource: &str) -> Result<i64, String> {
-        let sidecars = self.init_containers.iter().filter(|init| init.restarts).map(|init| &init.container);
+        let sidecars = self.init_containers.iter().filter(|init| init.restarts);
         let mut counted =
             self.containers.iter().chain(sidecars).filter(|c| only.is_none_or(|name| c.name == name)).peekable();
         if let (Some(name), None) = (only, counted.peek()) {
@@ -139,7 +132,7 @@ impl Pod {
         let mut running = self.containers.iter().map(of).fold(None, add);
         let (mut sidecars, mut starting) = (None, None);
         for init in &self.init_containers {
-            let request = of(&init.container);
+            let request = of(init);
             if init.restarts {
                 running = add(running, request);
                 sidecars = add(sidecars, request);
@@ -174,7 +167,8 @@ mod tests {
     use super::*;
 
     fn container(name: &str, cpu: Option<i64>) -> Container {
-        Container { name: name.into(), requests: cpu.map(|cpu| ("cpu".to_owned(), cpu)).into_iter().collect() }
+        let requests = cpu.map(|cpu| ("cpu".to_owned(), cpu)).into_iter().collect();
+        Container { name: name.into(), requests, restarts: false }
     }
 
     fn pod(containers: &[(&str, Option<i64>)], whole: Option<i64>) -> Pod {
@@ -207,7 +201,7 @@ mod tests {
 
     #[test]
     fn sidecars_count_and_other_init_containers_do_not() {
-        let init = |name, cpu, restarts| InitContainer { container: container(name, Some(cpu)), restarts };
+        let init = |name, cpu, restarts| Container { restarts, ..container(name, Some(cpu)) };
         let mut pod = pod(&[("c1", Some(100))], None);
         pod.init_containers = vec![init("setup", 20, false), init("side", 50, true)];
         assert_eq!(pod.request(None, "cpu"), Ok(150));
@@ -218,7 +212,7 @@ mod tests {
     /// Goal: a pod-level request for one resource changes how requests for the other resources are found.
     #[test]
     fn with_a_request_for_the_pod_the_rest_is_what_the_scheduler_reserves() {
-        let init = |name, cpu, restarts| InitContainer { container: container(name, Some(cpu)), restarts };
+        let init = |name, cpu, restarts| Container { restarts, ..container(name, Some(cpu)) };
         let mut pod = pod(&[("c1", Some(100)), ("c2", None)], None);
         pod.requests = [("memory".to_owned(), 1)].into();
         assert_eq!(pod.request(None, "cpu"), Ok(100), "c2 may lack one now");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::labels::Selector;
 use common::time::Timestamp;
 use hpa_core::groups::Groups;
-use hpa_core::pod::{Container, InitContainer, Phase, Pod, Readiness, Resources};
+use hpa_core::pod::{Container, Phase, Pod, Readiness, Resources};
 use hpa_core::request::Reading;
 use hpa_core::tolerance::Tolerances;
 use hpa_core::usage::{PodUsage, PodValue};
@@ -95,8 +95,8 @@ impl PodCase {
             },
             last_transition: ready.last_transition_time.0,
         });
-        let container = |name, requests| Container { name, requests };
-        let init = |c: InitCase| InitContainer { container: container(c.name, c.requests), restarts: c.restart_always };
+        let container = |c: ContainerCase| Container { name: c.name, requests: c.requests, restarts: false };
+        let init = |c: InitCase| Container { name: c.name, requests: c.requests, restarts: c.restart_always };
         Ok(Pod {
             name: self.name,
             labels: self.labels.unwrap_or_else(|| [("app".to_owned(), "web".to_owned())].into()),
@@ -104,7 +104,7 @@ impl PodCase {
             deleting: self.deleting,
             start_time: self.start_time.map(|time| time.0),
             ready,
-            containers: self.containers.into_iter().map(|c| container(c.name, c.requests)).collect(),
+            containers: self.containers.into_iter().map(container).collect(),
             init_containers: self.init_containers.into_iter().map(init).collect(),
             requests: self.pod_requests,
             overhead: Resources::new(),

@@ -36,6 +36,7 @@ fn pod(i: usize, state: char, request: Option<i64>) -> Pod {
             requests: request.map(|request| ("cpu".to_owned(), request)).into_iter().collect(),
         }],
         ..Pod::default()
+            ..Container::default()
     }
 }
 

@@ -179,6 +179,7 @@ impl Scenario {
             containers: vec![Container {
                 name: "app".into(),
                 requests: (*request > 0).then(|| ("cpu".to_owned(), *request)).into_iter().collect(),
+                ..Container::default()
             }],
             ..Pod::default()
         };

@@ -35,7 +35,11 @@ fn pods(count: usize) -> Vec<Pod> {
         phase: Phase::Running,
         start_time: Some(long_ago),
         ready: Some(Readiness { status: Some(true), last_transition: long_ago }),
-        containers: vec![Container { name: "app".into(), requests: [("cpu".to_owned(), 1000)].into() }],
+        containers: vec![Container {
+            name: "app".into(),
+            requests: [("cpu".to_owned(), 1000)].into(),
+            ..Container::default()
+        }],
         ..Pod::default()
     };
     (0..count).map(pod).collect()
