@@ -20,35 +20,13 @@
 //! Step 1 does not check the direction: four replicas of which one exists, at twice its target, become two. If `ratio`
 //! is exactly 1, missing pods are left out. Values of unknown pods count in plain averages and in step 2.
 
-use super::groups::{Groups, Judge};
-use super::pod::{self, Pod};
-use super::tolerance::Tolerances;
-use super::usage::{self, Sample, Samples};
+use super::groups::{Groups, group};
+use super::measure::MetricInputs;
+use super::pod;
+use super::usage::{self, Sample, Samples, Utilization};
 
 /// Error text if there are no pods.
 pub(super) const NO_PODS: &str = "no pods returned by selector while calculating replica count";
-
-/// Inputs of a calculation.
-#[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
-    /// `spec.replicas` of the scale.
-    pub current: i32,
-    /// Tolerances of the ratio.
-    pub tolerances: Tolerances,
-    /// Pods that the selector matches.
-    pub pods: &'a [&'a Pod],
-}
-
-/// Replicas for a target utilization.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UtilizationAnswer {
-    /// Proposed replicas.
-    pub replicas: i32,
-    /// Used percentage of the requests.
-    pub percent: i32,
-    /// Average usage.
-    pub average: i64,
-}
 
 /// Replicas for a target value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,58 +37,51 @@ pub struct ValueAnswer {
     pub value: i64,
 }
 
-/// Returns the replicas that bring `resource` to `target_percent` of the requests.
+/// Returns the replicas that bring `resource` to `target_percent` of the requests, and the utilization.
 ///
 /// # Errors
 /// Returns an error if there are no pods or usable values, or a request is missing.
 pub fn utilization(
-    situation: &Situation<'_>,
-    judge: &Judge<'_>,
+    inputs: &MetricInputs<'_>,
     samples: Samples<'_>,
     (container, resource): (Option<&str>, &str),
     target_percent: i32,
-) -> Result<UtilizationAnswer, String> {
-    let (groups, samples) = prepare(situation, judge, samples)?;
-    let requests = pod::requests(situation.pods, container, resource)?;
+) -> Result<(i32, Utilization), String> {
+    let (groups, samples) = prepare(inputs, resource == "cpu", samples)?;
+    let requests = pod::requests(inputs.pods, container, resource)?;
     let first = usage::utilization(&samples, &requests, target_percent)?;
     let busy = i64::from(target_percent.max(100));
     let busy = |pod: &str| requests.get(pod).map_or(0, |request| request.wrapping_mul(busy) / 100);
     let ratio =
         |samples: &Samples<'_>| usage::utilization(samples, &requests, target_percent).map(|second| second.ratio);
-    let replicas = situation.replicas(&groups, samples, busy, ratio)?;
-    Ok(UtilizationAnswer { replicas, percent: first.percent, average: first.average })
+    Ok((inputs.replicas(&groups, samples, busy, ratio)?, first))
 }
 
-/// Returns the replicas that bring the average value of a pod to `target`.
+/// Returns the replicas that bring the average value of a pod to `target`. `cpu` is set if the resource is cpu.
 ///
 /// # Errors
 /// Returns an error if there are no pods or no usable values.
-pub fn average(
-    situation: &Situation<'_>,
-    judge: &Judge<'_>,
-    samples: Samples<'_>,
-    target: i64,
-) -> Result<ValueAnswer, String> {
-    let (groups, samples) = prepare(situation, judge, samples)?;
+pub fn average(inputs: &MetricInputs<'_>, cpu: bool, samples: Samples<'_>, target: i64) -> Result<ValueAnswer, String> {
+    let (groups, samples) = prepare(inputs, cpu, samples)?;
     let value = usage::average(&samples);
     let ratio = |samples: &Samples<'_>| Ok(usage::average(samples) as f64 / target as f64);
-    let replicas = situation.replicas(&groups, samples, |_| target, ratio)?;
+    let replicas = inputs.replicas(&groups, samples, |_| target, ratio)?;
     Ok(ValueAnswer { replicas, value })
 }
 
 /// Groups the pods, and drops the values that do not count.
 fn prepare<'a, 's>(
-    situation: &Situation<'a>,
-    judge: &Judge<'_>,
+    inputs: &MetricInputs<'a>,
+    cpu: bool,
     mut samples: Samples<'s>,
 ) -> Result<(Groups<'a>, Samples<'s>), String>
 where
     'a: 's,
 {
-    if situation.pods.is_empty() {
+    if inputs.pods.is_empty() {
         return Err(NO_PODS.to_owned());
     }
-    let groups = judge.group(situation.pods, &samples);
+    let groups = group(inputs, cpu, &samples);
     samples.retain(|pod, _| !groups.ignored.contains(*pod) && !groups.unready.contains(*pod));
     if samples.is_empty() {
         return Err("did not receive metrics for targeted pods (pods might be unready)".to_owned());
@@ -118,7 +89,7 @@ where
     Ok((groups, samples))
 }
 
-impl Situation<'_> {
+impl MetricInputs<'_> {
     /// Returns the replicas for samples whose ratio `ratio` computes. A busy pod without a sample counts with `busy`.
     fn replicas<'s, 'a: 's>(
         &self,
@@ -131,7 +102,7 @@ impl Situation<'_> {
         let unready_are_idle = !groups.unready.is_empty() && first > 1.0;
         if groups.missing.is_empty() && !unready_are_idle {
             let holds = self.tolerances.admits(first);
-            return Ok(if holds { self.current } else { times(first, groups.ready) });
+            return Ok(if holds { self.spec_replicas } else { times(first, groups.ready) });
         }
         let assumed = |value| Sample { value, ..Sample::default() };
         if first < 1.0 {
@@ -146,11 +117,12 @@ impl Situation<'_> {
     fn conservative(&self, first: f64, second: f64, pods: usize) -> i32 {
         let flipped = (first < 1.0 && second > 1.0) || (first > 1.0 && second < 1.0);
         if flipped || self.tolerances.admits(second) {
-            return self.current;
+            return self.spec_replicas;
         }
         let replicas = times(second, pods);
-        let backwards = (second < 1.0 && replicas > self.current) || (second > 1.0 && replicas < self.current);
-        if backwards { self.current } else { replicas }
+        let backwards =
+            (second < 1.0 && replicas > self.spec_replicas) || (second > 1.0 && replicas < self.spec_replicas);
+        if backwards { self.spec_replicas } else { replicas }
     }
 }
 

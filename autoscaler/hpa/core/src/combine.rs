@@ -79,23 +79,14 @@ pub fn combine(inputs: &MetricInputs<'_>, metrics: &[MetricSpec], readings: &[Re
 mod tests {
     use super::*;
     use crate::options::Options;
-    use crate::tests::scenario::{NOW, bogus, external};
+    use crate::tests::inputs;
+    use crate::tests::scenario::{bogus, external};
     use crate::tolerance::Tolerances;
 
     /// Combines external metrics, each with a target average of 1 and this total in thousandths; `None`: its API fails.
-    fn combined(spec_replicas: i32, totals: &[Option<i64>]) -> Combined {
+    fn combined(replicas: i32, totals: &[Option<i64>]) -> Combined {
         let options = Options::default();
-        let tolerances = Tolerances { up: 0.0, down: 0.0 };
-        let (namespace, status_replicas) = ("shop", spec_replicas);
-        let inputs = MetricInputs {
-            now: NOW,
-            options: &options,
-            tolerances,
-            namespace,
-            spec_replicas,
-            status_replicas,
-            pods: &[],
-        };
+        let inputs = inputs(&options, replicas, Tolerances { up: 0.0, down: 0.0 }, &[]);
         let metric = |i: usize| {
             let mut metric = external(0, 1_000);
             metric.external.as_mut().expect("an external metric").metric.name = format!("m{i}");
@@ -143,18 +134,8 @@ mod tests {
             error.starts_with("invalid metrics (2 invalid out of 3), first error is: failed to get m0 "),
             "{error}"
         );
-        let (options, tolerances) = (Options::default(), Tolerances { up: 0.0, down: 0.0 });
-        let (spec_replicas, status_replicas) = (1, 1);
-        let namespace = "shop";
-        let inputs = MetricInputs {
-            now: NOW,
-            options: &options,
-            tolerances,
-            namespace,
-            spec_replicas,
-            status_replicas,
-            pods: &[],
-        };
+        let options = Options::default();
+        let inputs = inputs(&options, 1, Tolerances { up: 0.0, down: 0.0 }, &[]);
         let error = combine(&inputs, &[bogus()], &[]).error();
         let text = "invalid metrics (1 invalid out of 1), first error is: unknown metric source type \"Bogus\"";
         assert_eq!(error.as_deref(), Some(text), "a metric without a reading was not asked");

@@ -21,9 +21,7 @@
 
 use std::collections::BTreeSet;
 
-use common::time::Timestamp;
-
-use super::options::Options;
+use super::measure::MetricInputs;
 use super::pod::{Phase, Pod};
 use super::usage::{Sample, Samples};
 
@@ -40,48 +38,35 @@ pub struct Groups<'a> {
     pub ignored: BTreeSet<&'a str>,
 }
 
-/// Rule that judges readiness.
-#[derive(Clone, Copy, Debug)]
-pub struct Judge<'a> {
-    /// Current time.
-    pub now: Timestamp,
-    /// Options of the controller.
-    pub options: &'a Options,
-    /// Set if the measured resource is cpu.
-    pub cpu: bool,
+/// Groups the pods by the way they count. `cpu` is set if the measured resource is cpu.
+pub fn group<'a>(inputs: &MetricInputs<'a>, cpu: bool, samples: &Samples<'_>) -> Groups<'a> {
+    let mut groups = Groups::default();
+    for pod in inputs.pods {
+        let name = pod.name.as_str();
+        if pod.deleting || pod.phase == Phase::Failed {
+            groups.ignored.insert(name);
+        } else if pod.phase == Phase::Pending {
+            groups.unready.insert(name);
+        } else if let Some(sample) = samples.get(name) {
+            if cpu && is_unready(inputs, pod, sample) {
+                groups.unready.insert(name);
+            } else {
+                groups.ready += 1;
+            }
+        } else {
+            groups.missing.insert(name);
+        }
+    }
+    groups
 }
 
-impl Judge<'_> {
-    /// Groups `pods` by the way they count.
-    pub fn group<'a>(&self, pods: &[&'a Pod], samples: &Samples<'_>) -> Groups<'a> {
-        let mut groups = Groups::default();
-        for pod in pods {
-            let name = pod.name.as_str();
-            if pod.deleting || pod.phase == Phase::Failed {
-                groups.ignored.insert(name);
-            } else if pod.phase == Phase::Pending {
-                groups.unready.insert(name);
-            } else if let Some(sample) = samples.get(name) {
-                if self.cpu && self.is_unready(pod, sample) {
-                    groups.unready.insert(name);
-                } else {
-                    groups.ready += 1;
-                }
-            } else {
-                groups.missing.insert(name);
-            }
-        }
-        groups
-    }
-
-    fn is_unready(&self, pod: &Pod, sample: &Sample) -> bool {
-        let (Some(ready), Some(start)) = (pod.ready, pod.start_time) else { return true };
-        let not_ready = ready.status == Some(false);
-        if start + self.options.cpu_initialization_period > self.now {
-            not_ready || sample.timestamp < ready.last_transition + sample.window
-        } else {
-            not_ready && start + self.options.initial_readiness_delay > ready.last_transition
-        }
+fn is_unready(inputs: &MetricInputs<'_>, pod: &Pod, sample: &Sample) -> bool {
+    let (Some(ready), Some(start)) = (pod.ready, pod.start_time) else { return true };
+    let not_ready = ready.status == Some(false);
+    if start + inputs.options.cpu_initialization_period > inputs.now {
+        not_ready || sample.timestamp < ready.last_transition + sample.window
+    } else {
+        not_ready && start + inputs.options.initial_readiness_delay > ready.last_transition
     }
 }
 
@@ -90,7 +75,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::options::Options;
     use crate::pod::Readiness;
+    use crate::tests::inputs;
+    use crate::tolerance::Tolerances;
+    use common::time::Timestamp;
 
     const NOW: i64 = 1_700_000_000;
 
@@ -108,7 +97,8 @@ mod tests {
         let sample =
             sample.map(|(age, window)| Sample { value: 1, timestamp: ago(age), window: Duration::from_secs(window) });
         let samples = sample.map(|sample| (pod.name.as_str(), sample)).into_iter().collect();
-        let groups = Judge { now: ago(0), options: &options, cpu }.group(&[pod], &samples);
+        let (pods, tolerances) = ([pod], Tolerances { up: 0.1, down: 0.1 });
+        let groups = super::group(&inputs(&options, 1, tolerances, &pods), cpu, &samples);
         match (groups.ready, groups.unready.len(), groups.missing.len(), groups.ignored.len()) {
             (1, 0, 0, 0) => "ready",
             (0, 1, 0, 0) => "unready",

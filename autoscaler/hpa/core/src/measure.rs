@@ -12,8 +12,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::calculator::{self, Situation};
-use super::groups::Judge;
+use super::calculator;
 use super::options::Options;
 use super::pod::Pod;
 use super::request::Reading;
@@ -108,14 +107,6 @@ impl Failure {
 }
 
 impl MetricInputs<'_> {
-    fn situation(&self) -> Situation<'_> {
-        Situation { current: self.spec_replicas, tolerances: self.tolerances, pods: self.pods }
-    }
-
-    fn judge(&self, cpu: bool) -> Judge<'_> {
-        Judge { now: self.now, options: self.options, cpu }
-    }
-
     fn resource(
         &self,
         (container, resource): (Option<&str>, &str),
@@ -126,9 +117,8 @@ impl MetricInputs<'_> {
             Ok(usages) => Ok(usage::of_resource(usages, container, resource)),
             Err(why) => Err(format!("unable to get metrics for resource {resource}: {why}")),
         };
-        let (situation, judge) = (self.situation(), self.judge(resource == "cpu"));
         if let Some(target) = milli(&target.average_value)? {
-            let answer = samples().and_then(|samples| calculator::average(&situation, &judge, samples, target));
+            let answer = samples().and_then(|samples| calculator::average(self, resource == "cpu", samples, target));
             let answer = answer.map_err(|e| format!("failed to get {resource} usage: {e}"))?;
             let current = status::average(answer.value, Some(resource));
             return Ok((answer.replicas, format!("{resource} resource"), current));
@@ -138,13 +128,13 @@ impl MetricInputs<'_> {
             return Err(format!("invalid resource metric source: {why}"));
         };
         let measured = (container, resource);
-        let answer = samples()
-            .and_then(|samples| calculator::utilization(&situation, &judge, samples, measured, percent))
+        let (replicas, utilization) = samples()
+            .and_then(|samples| calculator::utilization(self, samples, measured, percent))
             .map_err(|e| format!("failed to get {resource} utilization: {e}"))?;
         let kind = if container.is_some() { "container resource" } else { "resource" };
-        let average = status::average(answer.average, Some(resource));
-        let current = MetricValueStatus { average_utilization: Some(answer.percent), ..average };
-        Ok((answer.replicas, format!("{resource} {kind} utilization (percentage of request)"), current))
+        let average = status::average(utilization.average, Some(resource));
+        let current = MetricValueStatus { average_utilization: Some(utilization.percent), ..average };
+        Ok((replicas, format!("{resource} {kind} utilization (percentage of request)"), current))
     }
 
     fn pods(&self, source: &PodsMetricSource, reading: &Reading) -> Result<Measured<MetricStatus>, String> {
@@ -154,7 +144,7 @@ impl MetricInputs<'_> {
         let target = milli(&source.target.average_value)?
             .ok_or("invalid pods metric source: no average value target was set")?;
         let values = reading.pods().map_err(|why| format!("unable to get metric {}: {why}", metric.name))?;
-        let answer = calculator::average(&self.situation(), &self.judge(false), usage::of_pods(values), target)?;
+        let answer = calculator::average(self, false, usage::of_pods(values), target)?;
         let pods = Some(PodsMetricStatus { metric: metric.clone(), current: status::average(answer.value, None) });
         let status = MetricStatus { pods, ..MetricStatus::default() };
         Ok((answer.replicas, format!("pods metric {}", metric.name), status))
@@ -175,13 +165,13 @@ impl MetricInputs<'_> {
         let targets = (amount(&target.value)?, amount(&target.average_value)?);
         let (answer, current, name) = match (target.type_.as_str(), targets) {
             ("Value", (Some(target), _)) => {
-                let answer = value().and_then(|value| totals::value(&self.situation(), value, target));
+                let answer = value().and_then(|value| totals::value(self, value, target));
                 let answer = answer.map_err(|e| fail(e, ""))?;
                 (answer, status::total(answer.value), format!("{} metric {}", object.kind, metric.name))
             }
             ("AverageValue", (_, Some(target))) => {
                 let value = value().map_err(|e| fail(e, &format!("failed to get {} object metric: ", metric.name)))?;
-                let answer = totals::average_value(self.tolerances, self.status_replicas, value, target);
+                let answer = totals::average_value(self, value, target);
                 (answer, status::average(answer.value, None), external_name(metric))
             }
             _ => {
@@ -209,11 +199,11 @@ impl MetricInputs<'_> {
         let amount = |written| milli(written).map_err(|e| fail(e, ""));
         let (answer, current) = if let Some(target) = amount(&target.average_value)? {
             let values = values().map_err(|e| fail(e, &format!("failed to get {name} external metric: ")))?;
-            let answer = totals::average_of(self.tolerances, self.status_replicas, values, target);
+            let answer = totals::average_of(self, values, target);
             (answer, status::average(answer.value, None))
         } else if let Some(target) = amount(&target.value)? {
             let answer = values()
-                .and_then(|values| totals::value(&self.situation(), totals::sum(values), target))
+                .and_then(|values| totals::value(self, totals::sum(values), target))
                 .map_err(|e| fail(e, &format!("failed to get external metric {name}: ")))?;
             (answer, status::total(answer.value))
         } else {

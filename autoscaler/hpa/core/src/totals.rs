@@ -19,8 +19,8 @@
 //! - If the number of replicas is 0, the value that upstream reports depends on the processor. Here it is the integer
 //!   nearest to an infinity, or 0 for 0 / 0.
 
-use super::calculator::{NO_PODS, Situation, ValueAnswer, times};
-use super::tolerance::Tolerances;
+use super::calculator::{NO_PODS, ValueAnswer, times};
+use super::measure::MetricInputs;
 
 /// Floating-point form of the largest integer, which is one more than that integer.
 const LARGEST: f64 = i64::MAX as f64;
@@ -29,26 +29,25 @@ const LARGEST: f64 = i64::MAX as f64;
 ///
 /// # Errors
 /// Returns an error if there are no pods, and the result depends on them.
-pub fn value(situation: &Situation<'_>, value: i64, target: i64) -> Result<ValueAnswer, String> {
+pub fn value(inputs: &MetricInputs<'_>, value: i64, target: i64) -> Result<ValueAnswer, String> {
     let ratio = value as f64 / target as f64;
-    let replicas = if situation.current == 0 {
+    let replicas = if inputs.spec_replicas == 0 {
         times(ratio, 1)
-    } else if situation.tolerances.admits(ratio) {
-        situation.current
-    } else if situation.pods.is_empty() {
+    } else if inputs.tolerances.admits(ratio) {
+        inputs.spec_replicas
+    } else if inputs.pods.is_empty() {
         return Err(format!("unable to calculate ready pods: {NO_PODS}"));
     } else {
-        times(ratio, situation.pods.iter().filter(|pod| pod.is_ready()).count())
+        times(ratio, inputs.pods.iter().filter(|pod| pod.is_ready()).count())
     };
     Ok(ValueAnswer { replicas, value })
 }
 
-/// Returns the replicas that bring each replica's share of `value` to `target`. `replicas` is `status.replicas` of the
-/// scale.
-pub fn average_value(tolerances: Tolerances, replicas: i32, value: i64, target: i64) -> ValueAnswer {
-    let (total, target) = (value as f64, target as f64);
+/// Returns the replicas that bring each replica's share of `value` to `target`.
+pub fn average_value(inputs: &MetricInputs<'_>, value: i64, target: i64) -> ValueAnswer {
+    let (total, target, replicas) = (value as f64, target as f64, inputs.status_replicas);
     let ratio = total / (target * f64::from(replicas));
-    let wanted = if tolerances.admits(ratio) { replicas } else { times(total / target, 1) };
+    let wanted = if inputs.tolerances.admits(ratio) { replicas } else { times(total / target, 1) };
     ValueAnswer { replicas: wanted, value: (total / f64::from(replicas)).ceil() as i64 }
 }
 
@@ -62,9 +61,9 @@ pub fn sum(values: &[i64]) -> i64 {
 }
 
 /// Returns the [`average_value`] of external values.
-pub fn average_of(tolerances: Tolerances, replicas: i32, values: &[i64], target: i64) -> ValueAnswer {
+pub fn average_of(inputs: &MetricInputs<'_>, values: &[i64], target: i64) -> ValueAnswer {
     let sum = sum_for_average(values);
-    let answer = average_value(tolerances, replicas, sum, target);
+    let answer = average_value(inputs, sum, target);
     if sum as f64 >= LARGEST { ValueAnswer { value: i64::MAX, ..answer } } else { answer }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hpa_core::calculator::{self, Situation};
-use hpa_core::groups::Judge;
+use hpa_core::calculator;
+use hpa_core::groups::group;
+use hpa_core::measure::MetricInputs;
 use hpa_core::options::Options;
 use hpa_core::pod::{self, Pod};
 use hpa_core::quantity::milli;
@@ -102,8 +103,16 @@ struct Prepared {
 }
 
 impl Prepared {
-    fn situation<'a>(&self, pods: &'a [&'a Pod]) -> Situation<'a> {
-        Situation { current: self.current_replicas, tolerances: self.tolerance.into(), pods }
+    fn inputs<'a>(&self, options: &'a Options, pods: &'a [&'a Pod]) -> MetricInputs<'a> {
+        MetricInputs {
+            now: self.at.0,
+            options,
+            tolerances: self.tolerance.into(),
+            namespace: "",
+            spec_replicas: self.current_replicas,
+            status_replicas: self.status_replicas,
+            pods,
+        }
     }
 
     /// Compares the result; `None` is an error.
@@ -138,7 +147,7 @@ pub(super) fn check_resource(case: &Value) -> Result<(), Mismatch> {
         initial_readiness_delay: Duration::from_secs(case.initial_readiness_delay_seconds),
         ..Options::default()
     };
-    let judge = Judge { now: prepared.at.0, options: &options, cpu: resource == "cpu" };
+    let (inputs, cpu) = (prepared.inputs(&options, &pods), resource == "cpu");
 
     let requests = pod::requests(&pods, container, resource).ok();
     let requests: Option<BTreeMap<_, _>> =
@@ -155,21 +164,21 @@ pub(super) fn check_resource(case: &Value) -> Result<(), Mismatch> {
     let values = samples.iter().map(|(pod, sample)| ((*pod).to_owned(), sample.value)).collect();
     equal("want.metric_values", &prepared.want.metric_values, &Some(values))?;
     let groups = prepared.want.groups.take().ok_or_else(|| Mismatch::Broken("want.groups is missing".into()))?;
-    groups.compare(&judge.group(&pods, &samples))?;
+    groups.compare(&group(&inputs, cpu, &samples))?;
 
-    let (situation, timestamp) = (prepared.situation(&pods), usages.first().map(|first| Time(first.timestamp)));
+    let timestamp = usages.first().map(|first| Time(first.timestamp));
     let got = match (amount(&prepared.target.average_value), prepared.target.average_utilization) {
-        (Some(target), _) => calculator::average(&situation, &judge, samples, target).map(|answer| Got {
+        (Some(target), _) => calculator::average(&inputs, cpu, samples, target).map(|answer| Got {
             replicas: answer.replicas,
             usage: answer.value,
             ..Got::default()
         }),
         (None, Some(percent)) => {
-            let answer = calculator::utilization(&situation, &judge, samples, (container, resource), percent);
-            answer.map(|answer| Got {
-                replicas: answer.replicas,
-                utilization: Some(answer.percent),
-                usage: answer.average,
+            let answer = calculator::utilization(&inputs, samples, (container, resource), percent);
+            answer.map(|(replicas, measured)| Got {
+                replicas,
+                utilization: Some(measured.percent),
+                usage: measured.average,
                 ..Got::default()
             })
         }
@@ -183,7 +192,7 @@ pub(super) fn check_pods(case: &Value) -> Result<(), Mismatch> {
     let (mut prepared, pods) = prepared(case)?;
     let (case, pods): (PodsCase, _) = (parse(case)?, selected(&pods)?);
     let options = Options::default();
-    let judge = Judge { now: prepared.at.0, options: &options, cpu: false };
+    let inputs = prepared.inputs(&options, &pods);
     let target = amount(&prepared.target.average_value);
     let target = target.ok_or_else(|| Mismatch::Broken("the target has no average value".into()))?;
 
@@ -194,9 +203,9 @@ pub(super) fn check_pods(case: &Value) -> Result<(), Mismatch> {
     };
     let samples = usage::of_pods(values);
     if let Some(groups) = prepared.want.groups.take() {
-        groups.compare(&judge.group(&pods, &samples))?;
+        groups.compare(&group(&inputs, false, &samples))?;
     }
-    let got = calculator::average(&prepared.situation(&pods), &judge, samples, target);
+    let got = calculator::average(&inputs, false, samples, target);
     let timestamp = values.first().map(|first| Time(first.timestamp));
     let got = got.map(|answer| Got { replicas: answer.replicas, usage: answer.value, timestamp, ..Got::default() });
     prepared.compare(got.ok())
@@ -206,33 +215,29 @@ pub(super) fn check_pods(case: &Value) -> Result<(), Mismatch> {
 pub(super) fn check_object(case: &Value) -> Result<(), Mismatch> {
     let value = parse::<ObjectCase>(case)?.value.map(|value| vec![value]);
     let value = answer(value, Reading::Object).object().ok();
-    check_total(case, value, |prepared, target| {
-        Some(totals::average_value(prepared.tolerance.into(), prepared.status_replicas, value?, target))
-    })
+    check_total(case, value, |inputs, target| Some(totals::average_value(inputs, value?, target)))
 }
 
 /// Runs one case of `hpa_external`.
 pub(super) fn check_external(case: &Value) -> Result<(), Mismatch> {
     let reading = answer(parse::<ExternalCase>(case)?.values, Reading::External);
     let values = reading.external().ok();
-    check_total(case, values.map(totals::sum), |prepared, target| {
-        Some(totals::average_of(prepared.tolerance.into(), prepared.status_replicas, values?, target))
-    })
+    let total = values.map(totals::sum);
+    check_total(case, total, |inputs, target| Some(totals::average_of(inputs, values?, target)))
 }
 
 /// Runs one case with the total, if there is one, and the calculation for a target of type AverageValue.
 fn check_total(
     case: &Value,
     total: Option<i64>,
-    average: impl FnOnce(&Prepared, i64) -> Option<calculator::ValueAnswer>,
+    average: impl FnOnce(&MetricInputs<'_>, i64) -> Option<calculator::ValueAnswer>,
 ) -> Result<(), Mismatch> {
     let (prepared, pods) = prepared(case)?;
-    let (pods, target) = (selected(&pods)?, &prepared.target);
+    let (pods, target, options) = (selected(&pods)?, &prepared.target, Options::default());
+    let inputs = prepared.inputs(&options, &pods);
     let answer = match (target.type_.as_str(), amount(&target.value), amount(&target.average_value)) {
-        ("Value", Some(target), _) => {
-            total.and_then(|value| totals::value(&prepared.situation(&pods), value, target).ok())
-        }
-        ("AverageValue", _, Some(target)) => average(&prepared, target),
+        ("Value", Some(target), _) => total.and_then(|value| totals::value(&inputs, value, target).ok()),
+        ("AverageValue", _, Some(target)) => average(&inputs, target),
         _ => return Err(Mismatch::Broken("the target says nothing".into())),
     };
     prepared.compare(answer.map(|answer| Got { replicas: answer.replicas, usage: answer.value, ..Got::default() }))

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::options::Options;
-use crate::pod::{Container, Phase, Readiness};
+use crate::pod::{Container, Phase, Pod, Readiness};
+use crate::tests::inputs;
+use crate::tolerance::Tolerances;
 use crate::usage::{PodUsage, PodValue, of_pods, of_resource};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
@@ -34,9 +36,9 @@ fn pod(i: usize, state: char, request: Option<i64>) -> Pod {
         containers: vec![Container {
             name: "app".into(),
             requests: request.map(|request| ("cpu".to_owned(), request)).into_iter().collect(),
+            ..Container::default()
         }],
         ..Pod::default()
-            ..Container::default()
     }
 }
 
@@ -65,16 +67,21 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn run(&self, target: i32) -> Result<UtilizationAnswer, String> {
+    fn run(&self, target: i32) -> Result<(i32, Utilization), String> {
         let request = |i: usize| self.requests.get(i).or(self.requests.last()).copied();
         let pods: Vec<Pod> = self.states.chars().enumerate().map(|(i, state)| pod(i, state, request(i))).collect();
         let pods: Vec<&Pod> = pods.iter().collect();
         let usages = usages(self.values);
         let samples = of_resource(&usages, self.container, "cpu");
-        let situation = Situation { current: self.current, tolerances: self.tolerances, pods: &pods };
         let options = options();
-        let judge = Judge { now: NOW, options: &options, cpu: true };
-        utilization(&situation, &judge, samples, (self.container, "cpu"), target)
+        let inputs = inputs(&options, self.current, self.tolerances, &pods);
+        utilization(&inputs, samples, (self.container, "cpu"), target)
+    }
+
+    /// Returns replicas, percentage and average.
+    fn answer(&self, target: i32) -> (i32, i32, i64) {
+        let (replicas, utilization) = self.run(target).expect("an answer");
+        (replicas, utilization.percent, utilization.average)
     }
 }
 
@@ -117,7 +124,7 @@ fn utilization_counts_pods_by_their_state() {
         (28, 2, "rrr", &[6000], &[2000], 100, 300, 6000, 2),
     ] {
         let case = Case { current, states, values, requests, tolerances: EVEN, container: None };
-        assert_eq!(case.run(target), Ok(UtilizationAnswer { replicas, percent, average }), "R{row}");
+        assert_eq!(case.answer(target), (replicas, percent, average), "R{row}");
     }
 }
 
@@ -148,7 +155,7 @@ fn one_container_of_each_pod_can_be_measured() {
         (5, "rrrhh", &[100, 300, 500, 1000, 1000], 50, 30, 300, 2),
     ] {
         let case = Case { current, states, values, requests: &[1000], tolerances: EVEN, container: Some("app") };
-        assert_eq!(case.run(target), Ok(UtilizationAnswer { replicas, percent, average }), "{states} {values:?}");
+        assert_eq!(case.answer(target), (replicas, percent, average), "{states} {values:?}");
     }
 }
 
@@ -164,7 +171,7 @@ fn up_and_down_have_tolerances_of_their_own() {
         let tolerances = Tolerances { up, down };
         let requests = &[1800, 2000, 2200];
         let case = Case { current: 3, states: "rrr", values: &values, requests, tolerances, container: None };
-        assert_eq!(case.run(100).map(|a| (a.percent, a.replicas)), Ok((percent, replicas)), "{values:?}");
+        assert_eq!(case.run(100).map(|(replicas, a)| (a.percent, replicas)), Ok((percent, replicas)), "{values:?}");
     }
 }
 
@@ -184,16 +191,15 @@ fn floating_point_operations_keep_upstreams_order() {
         let current = i32::try_from(pods).expect("few");
         let case =
             Case { current, states: &states, values: &values, requests: &[100], tolerances: EVEN, container: None };
-        assert_eq!(case.run(target).map(|a| a.replicas), Ok(replicas), "{pods} at {percent}");
+        assert_eq!(case.run(target).map(|(replicas, _)| replicas), Ok(replicas), "{pods} at {percent}");
     }
 }
 
 /// Goal: assumptions may hold a change back, but never reverse it.
 #[test]
 fn an_assumption_never_turns_a_change_round() {
-    let cautious = |current, first, second, pods| {
-        Situation { current, tolerances: EVEN, pods: &[] }.conservative(first, second, pods)
-    };
+    let cautious =
+        |current, first, second, pods| inputs(&options(), current, EVEN, &[]).conservative(first, second, pods);
     // (current, ratio as measured, ratio with assumptions, values) -> replicas
     for (current, first, second, pods, expected) in [
         (3, 0.5, 1.5, 4, 3), // From below to above: hold.
@@ -214,7 +220,7 @@ fn an_assumption_never_turns_a_change_round() {
 #[test]
 fn few_existing_pods_shrink_a_large_target_at_twice_its_load() {
     let case = Case { current: 4, states: "r", values: &[200], requests: &[200], tolerances: EVEN, container: None };
-    assert_eq!(case.run(50).map(|a| a.replicas), Ok(2));
+    assert_eq!(case.run(50).map(|(replicas, _)| replicas), Ok(2));
 }
 
 fn plain(current: i32, states: &str, values: &[i64], target: i64, tolerances: Tolerances) -> (i64, i32) {
@@ -223,9 +229,8 @@ fn plain(current: i32, states: &str, values: &[i64], target: i64, tolerances: To
     let value = |(i, v): (usize, &i64)| PodValue { pod: format!("p{i}"), value: *v, ..PodValue::default() };
     let values: Vec<PodValue> = values.iter().enumerate().map(value).collect();
     let options = options();
-    let situation = Situation { current, tolerances, pods: &pods };
-    let judge = Judge { now: NOW, options: &options, cpu: false };
-    let answer = average(&situation, &judge, of_pods(&values), target).expect("an answer");
+    let inputs = inputs(&options, current, tolerances, &pods);
+    let answer = average(&inputs, false, of_pods(&values), target).expect("an answer");
     (answer.value, answer.replicas)
 }
 
@@ -261,7 +266,7 @@ proptest! {
         let tolerances = Tolerances { up, down };
         let run = |values: &[i64]| {
             let case = Case { current, states: &states, values, requests: &[request], tolerances, container: None };
-            case.run(target).map(|a| a.replicas)
+            case.run(target).map(|(replicas, _)| replicas)
         };
         let mut busier = values.clone();
         busier[at.index(values.len())] += more;
@@ -284,6 +289,6 @@ proptest! {
         prop_assert_eq!(plain(current, &states, &values, target, tolerances).1, current);
         let percent = i32::try_from(target).expect("small");
         let case = Case { current, states: &states, values: &values, requests: &[100], tolerances, container: None };
-        prop_assert_eq!(case.run(percent).map(|a| a.replicas), Ok(current));
+        prop_assert_eq!(case.run(percent).map(|(replicas, _)| replicas), Ok(current));
     }
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::request::{Request, request};
-use crate::tests::scenario::{NOW, bogus, cpu, external, object, pods_metric, quantity, scenario};
+use crate::tests::inputs;
+use crate::tests::scenario::{bogus, cpu, external, object, pods_metric, quantity, scenario};
 use k8s_openapi::api::autoscaling::v2::ContainerResourceMetricSource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
@@ -13,17 +14,7 @@ fn measured(metric: &MetricSpec, reading: &Reading) -> Result<Proposal, Failure>
     let pods = scenario((1, 9), 2, Vec::new()).using(&[500, 700]).objects();
     let pods: Vec<&Pod> = pods.iter().collect();
     let options = Options::default();
-    let (spec_replicas, status_replicas) = (2, 2);
-    let inputs = MetricInputs {
-        now: NOW,
-        options: &options,
-        tolerances: EVEN,
-        namespace: "shop",
-        spec_replicas,
-        status_replicas,
-        pods: &pods,
-    };
-    measure(&inputs, metric, reading)
+    measure(&inputs(&options, 2, EVEN, &pods), metric, reading)
 }
 
 /// Returns the pods' usage as the API responds.

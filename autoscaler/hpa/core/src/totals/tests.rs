@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::options::Options;
 use crate::pod::{Phase, Pod, Readiness};
+use crate::tests::inputs;
+use crate::tolerance::Tolerances;
 
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
 const NARROW: Tolerances = Tolerances { up: 0.01, down: 0.1 };
@@ -17,17 +20,18 @@ fn of_value(current: i32, ready: usize, others: usize, total: i64, target: i64, 
     };
     let pods: Vec<Pod> = (0..ready + others).map(|i| pod(i < ready)).collect();
     let pods: Vec<&Pod> = pods.iter().collect();
-    let answer = value(&Situation { current, tolerances, pods: &pods }, total, target).expect("there are pods");
+    let options = Options::default();
+    let answer = value(&inputs(&options, current, tolerances, &pods), total, target).expect("there are pods");
     (answer.value, answer.replicas)
 }
 
 fn of_average(replicas: i32, total: i64, target: i64, tolerances: Tolerances) -> (i64, i32) {
-    let answer = average_value(tolerances, replicas, total, target);
+    let answer = average_value(&inputs(&Options::default(), replicas, tolerances, &[]), total, target);
     (answer.value, answer.replicas)
 }
 
 fn external_average(replicas: i32, values: &[i64], target: i64) -> (i64, i32) {
-    let answer = average_of(EVEN, replicas, values, target);
+    let answer = average_of(&inputs(&Options::default(), replicas, EVEN, &[]), values, target);
     (answer.value, answer.replicas)
 }
 
@@ -93,7 +97,7 @@ fn a_sum_stops_at_the_largest_integer() {
 
 #[test]
 fn without_pods_only_a_held_or_sleeping_target_has_an_answer() {
-    let at = |current, total| value(&Situation { current, tolerances: EVEN, pods: &[] }, total, 1000);
+    let at = |current, total| value(&inputs(&Options::default(), current, EVEN, &[]), total, 1000);
     assert_eq!(
         at(3, 5000),
         Err("unable to calculate ready pods: no pods returned by selector while calculating replica count".to_owned())
