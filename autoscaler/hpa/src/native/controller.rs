@@ -50,13 +50,6 @@ impl CachedObject {
     }
 }
 
-/// State of an object that is kept between reconciles.
-#[derive(Default)]
-struct Remembered {
-    uid: String,
-    memory: Memory,
-}
-
 /// State shared by the workers.
 pub(super) struct Controller {
     pub(super) wiring: Wiring,
@@ -67,7 +60,8 @@ pub(super) struct Controller {
     pub(super) metrics: RestMetrics,
     pub(super) scales: RestScales,
     pub(super) selectors: Arc<Mutex<Selectors>>,
-    remembered: Mutex<HashMap<Key, Remembered>>,
+    /// Memory of each object with its UID, kept between reconciles.
+    remembered: Mutex<HashMap<Key, (String, Memory)>>,
     /// Objects that another manager blocks, once this was reported.
     refused: Mutex<HashSet<Key>>,
     recorder: Recorder,
@@ -84,7 +78,7 @@ impl Controller {
             Store::new(move |key: &Key, _, new| {
                 let mut selectors = selectors.lock();
                 if new.is_some() && selectors.register(key.namespace(), key.name()) {
-                    series.appeared();
+                    series.objects.inc();
                 } else if new.is_none() && selectors.remove(key.namespace(), key.name()) {
                     series.gone(key);
                     explanations.forget(key);
@@ -172,24 +166,23 @@ impl Controller {
     async fn pass(&self, key: &Key, held: &CachedObject) {
         let (start, now) = (Instant::now(), self.wiring.clock.now());
         // The memory is removed during the reconcile; the queue lets no other worker have this key meanwhile.
-        let mut remembered =
-            self.remembered.lock().remove(key).filter(|known| known.uid == held.uid()).unwrap_or_default();
-        held.uid().clone_into(&mut remembered.uid);
+        let remembered = self.remembered.lock().remove(key).filter(|(uid, _)| uid == held.uid());
+        let mut memory = remembered.map(|(_, memory)| memory).unwrap_or_default();
         let (namespace, name, spec) = (key.namespace(), key.name(), &held.object.spec);
         let autoscaler = Autoscaler { namespace, name, spec, status: &held.status };
-        let outcome = self.evaluate(key, autoscaler, &mut remembered.memory, now).await;
-        self.remembered.lock().insert(key.clone(), remembered);
-        let status = outcome.finish.status().cloned();
+        let (finish, target) = self.evaluate(key, autoscaler, &mut memory, now).await;
+        self.remembered.lock().insert(key.clone(), (held.uid().to_owned(), memory));
+        let status = finish.status.clone();
         let written = match &status {
             Some(status) => self.write_status(key, held, status).await,
             None => Ok(()),
         };
-        let conclusion = outcome.finish.conclude(written);
+        let conclusion = finish.conclude(written);
         self.record_events(key, held, &conclusion);
         let bounds = (min_replicas(spec), spec.max_replicas);
         let status = status.as_ref().unwrap_or(&held.status);
-        self.wiring.explanations.passed(key, bounds, outcome.current, status, &conclusion, now);
-        self.series.concluded(key, &conclusion, start.elapsed(), &outcome.measured);
+        self.wiring.explanations.passed(key, bounds, target.current, status, &conclusion, now);
+        self.series.concluded(key, &conclusion, start.elapsed(), &target.measured);
     }
 
     async fn write_status(
@@ -251,11 +244,8 @@ impl Controller {
             tracing::warn!(hpa = %key, manager, "another manager writes the status of the HorizontalPodAutoscaler, so this controller leaves it alone");
             self.series.foreign(key, true);
         }
-        self.wiring.explanations.refused(
-            key,
-            &format!("this controller leaves the object alone, because another manager writes its status: {manager}"),
-            now,
-        );
+        let why = "this controller leaves the object alone, because another manager writes its status";
+        self.wiring.explanations.refused(key, &format!("{why}: {manager}"), now);
         true
     }
 }

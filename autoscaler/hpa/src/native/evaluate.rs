@@ -18,42 +18,32 @@ use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Completed reconcile whose status is not written yet.
-#[derive(Debug)]
-pub(super) struct EvaluationOutcome {
-    /// End of the reconcile: write its status, if there is one, then conclude.
-    pub(super) finish: Finish,
-    /// Replicas of the target, if they could be read.
-    pub(super) current: Option<i32>,
-    /// Time taken to read each metric of the spec, in order; empty if the metrics were not evaluated.
-    pub(super) measured: Vec<Duration>,
-}
-
 impl Controller {
     /// Evaluates one autoscaler at `now`, and writes its target's scale if the rules require it.
-    pub(super) async fn evaluate(
-        &self,
-        key: &Key,
+    pub(super) async fn evaluate<'a>(
+        &'a self,
+        key: &'a Key,
         autoscaler: Autoscaler<'_>,
         memory: &mut Memory,
         now: Timestamp,
-    ) -> EvaluationOutcome {
+    ) -> (Finish, Target<'a>) {
         let mut target = Target { controller: self, key, scale: None, current: None, measured: Vec::new() };
         let options = &self.wiring.options;
         let finish = reconcile(autoscaler, &options.rules(), options.gates, memory, now, &mut target).await;
-        let Target { current, measured, .. } = target;
-        EvaluationOutcome { finish, current, measured }
+        (finish, target)
     }
 }
 
 /// Target of one reconcile.
-struct Target<'a> {
+pub(super) struct Target<'a> {
     controller: &'a Controller,
     key: &'a Key,
     /// Scale as it was last read.
     scale: Option<ScaleObject>,
-    current: Option<i32>,
-    measured: Vec<Duration>,
+    /// Replicas of the target, if they could be read.
+    pub(super) current: Option<i32>,
+    /// Time taken to read each metric of the spec, in order; empty if the metrics were not evaluated.
+    pub(super) measured: Vec<Duration>,
 }
 
 impl Cluster for Target<'_> {

@@ -106,7 +106,7 @@ async fn work(controller: Arc<Controller>, shutdown: CancellationToken) {
         let pass = AssertUnwindSafe(controller.reconcile(item.key())).catch_unwind();
         let again = pass.await.unwrap_or_else(|_| {
             tracing::error!(hpa = %item.key(), "a reconcile has panicked and will be repeated");
-            controller.series.panicked();
+            controller.series.panics.inc();
             true
         });
         if again {

@@ -6,7 +6,6 @@
 use common::RevisionKey as Key;
 use common_runtime::telemetry::{self, Metrics, catalog};
 use hpa_core::reconcile::Conclusion;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -14,31 +13,14 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use std::time::Duration;
 
 /// Labels for the result of a reconciliation.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReconcileLabels {
-    action: &'static str,
-    error: &'static str,
-}
-
+type ReconcileLabels = [(&'static str, &'static str); 2];
 /// Labels for the evaluation of one metric.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ComputationLabels {
-    action: &'static str,
-    error: &'static str,
-    metric_type: String,
-}
-
+type ComputationLabels = [(&'static str, String); 3];
 /// Labels for one object.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ObjectLabels {
-    namespace: String,
-    hpa_name: String,
-}
+type ObjectLabels = [(&'static str, String); 2];
 
-impl ObjectLabels {
-    fn for_key(key: &Key) -> Self {
-        Self { namespace: key.namespace().to_owned(), hpa_name: key.name().to_owned() }
-    }
+fn object_labels(key: &Key) -> ObjectLabels {
+    [("namespace", key.namespace().to_owned()), ("hpa_name", key.name().to_owned())]
 }
 
 type Durations<L> = Family<L, Histogram, fn() -> Histogram>;
@@ -50,10 +32,10 @@ pub(crate) struct Series {
     reconciliation_seconds: Durations<ReconcileLabels>,
     computations: Family<ComputationLabels, Counter>,
     computation_seconds: Durations<ComputationLabels>,
-    objects: Gauge,
+    pub(crate) objects: Gauge,
     desired: telemetry::Family<ObjectLabels, Gauge>,
     foreign: telemetry::Family<ObjectLabels, Gauge>,
-    panics: Counter,
+    pub(crate) panics: Counter,
 }
 
 /// Returns a histogram with 15 bounds from a millisecond to 16 s.
@@ -79,11 +61,6 @@ impl Series {
         }
     }
 
-    /// Counts a new object.
-    pub(crate) fn appeared(&self) {
-        self.objects.inc();
-    }
-
     /// Removes a deleted object from all families.
     pub(crate) fn gone(&self, key: &Key) {
         self.objects.dec();
@@ -92,40 +69,33 @@ impl Series {
 
     /// Ends the series of an object.
     pub(crate) fn ended(&self, key: &Key) {
-        self.desired.remove(&ObjectLabels::for_key(key));
-        self.foreign.remove(&ObjectLabels::for_key(key));
+        self.desired.remove(&object_labels(key));
+        self.foreign.remove(&object_labels(key));
     }
 
     /// Records whether another manager blocks an object. That manager then decides its desired replicas.
     pub(crate) fn foreign(&self, key: &Key, foreign: bool) {
         if foreign {
-            self.desired.remove(&ObjectLabels::for_key(key));
-            self.foreign.get_or_create(&ObjectLabels::for_key(key)).set(1);
+            self.desired.remove(&object_labels(key));
+            self.foreign.get_or_create(&object_labels(key)).set(1);
         } else {
-            self.foreign.remove(&ObjectLabels::for_key(key));
+            self.foreign.remove(&object_labels(key));
         }
-    }
-
-    /// Counts a panic.
-    pub(crate) fn panicked(&self) {
-        self.panics.inc();
     }
 
     /// Records a completed reconcile. `measured` are the times taken to read each metric, in order.
     pub(crate) fn concluded(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
-        let (action, error) = (conclusion.action.as_str(), conclusion.error_label.as_str());
-        let labels = ReconcileLabels { action, error };
+        let labels = [("action", conclusion.action.as_str()), ("error", conclusion.error_label.as_str())];
         self.reconciliations.get_or_create(&labels).inc();
         self.reconciliation_seconds.get_or_create(&labels).observe(took.as_secs_f64());
-        for (i, run) in conclusion.metrics.iter().enumerate() {
-            let (action, error) = (run.action.as_str(), run.error.as_str());
-            let labels = ComputationLabels { action, error, metric_type: run.kind.clone() };
+        for (run, took) in conclusion.metrics.iter().zip(measured) {
+            let (action, error) = (run.action.as_str().to_owned(), run.error.as_str().to_owned());
+            let labels = [("action", action), ("error", error), ("metric_type", run.kind.clone())];
             self.computations.get_or_create(&labels).inc();
-            let took = measured.get(i).copied().unwrap_or_default();
             self.computation_seconds.get_or_create(&labels).observe(took.as_secs_f64());
         }
         if let Some(replicas) = conclusion.desired_replicas {
-            self.desired.get_or_create(&ObjectLabels::for_key(key)).set(i64::from(replicas));
+            self.desired.get_or_create(&object_labels(key)).set(i64::from(replicas));
         }
     }
 }

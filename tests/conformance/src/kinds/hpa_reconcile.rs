@@ -165,7 +165,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
             return Err(Mismatch::Broken("a recorded answer is awaited".to_owned()));
         };
         let fails = answers.step.status_update_fails;
-        let written = finish.status().filter(|_| !fails).cloned();
+        let written = finish.status.clone().filter(|_| !fails);
         let conclusion = finish.conclude(if fails { Err("Internal error occurred: boom".into()) } else { Ok(()) });
 
         let want = answers.step.want;

@@ -9,7 +9,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerStatus;
 pub struct Finish {
     name: String,
     /// Status to write; `None`: the stored status is up to date.
-    status: Option<HorizontalPodAutoscalerStatus>,
+    pub status: Option<HorizontalPodAutoscalerStatus>,
     /// Result of the reconcile if the status can be written.
     conclusion: Conclusion,
     /// Event that follows the write of the status.
@@ -101,46 +101,15 @@ pub struct MetricRun {
     pub error: ErrorLabel,
 }
 
-/// Completed reconcile.
-pub(super) struct Done {
-    /// Wanted replicas.
-    pub(super) desired: i32,
-    /// Change that was made.
-    pub(super) action: Action,
-    /// Error of failed metrics if the other metrics sufficed.
-    pub(super) partial_error: Option<String>,
-}
-
-/// Failed reconcile.
-pub(super) struct Failed {
-    pub(super) error: String,
-    pub(super) label: ErrorLabel,
-    /// Event that follows the write of the status.
-    pub(super) last_event: Option<Event>,
-}
-
 impl Finish {
-    pub(super) fn new(pass: Pass<'_>, outcome: Result<Done, Failed>) -> Self {
-        let changed = pass.status != *pass.autoscaler.status;
-        let (events, metrics) = (pass.events, pass.runs);
-        let (conclusion, last_event) = match outcome {
-            Ok(Done { desired, action, partial_error: error }) => {
-                let error_label = if error.is_some() { ErrorLabel::Internal } else { ErrorLabel::None };
-                (Conclusion { events, error, action, error_label, desired_replicas: Some(desired), metrics }, None)
-            }
-            Err(Failed { error, label, last_event }) => {
-                let (action, error) = (Action::None, Some(error));
-                let failed = Conclusion { events, error, action, error_label: label, desired_replicas: None, metrics };
-                (failed, last_event)
-            }
-        };
-        let name = pass.autoscaler.name.to_owned();
-        Self { name, status: changed.then_some(pass.status), conclusion, last_event }
-    }
-
-    /// Returns the status to write, or `None` if it did not change.
-    pub fn status(&self) -> Option<&HorizontalPodAutoscalerStatus> {
-        self.status.as_ref()
+    pub(super) fn new(pass: Pass<'_>, outcome: Result<(), String>) -> Self {
+        let status = Some(pass.status).filter(|status| status != pass.autoscaler.status);
+        let mut conclusion = pass.conclusion;
+        conclusion.error = outcome.err().or(conclusion.error);
+        if conclusion.error.is_some() && conclusion.error_label == ErrorLabel::None {
+            conclusion.error_label = ErrorLabel::Internal;
+        }
+        Self { name: pass.autoscaler.name.to_owned(), status, conclusion, last_event: pass.last_event }
     }
 
     /// Ends the reconcile with the result of the status write. The result is ignored if there was no status to write. A

@@ -1,7 +1,7 @@
 //! Middle steps: select the pods, evaluate the metrics, and apply stabilization and limits.
 
 use super::writing::Plan;
-use super::{Action, Cluster, ErrorLabel, Failed, MetricRun, Pass, Scale};
+use super::{Action, Cluster, ErrorLabel, MetricRun, Pass, Scale};
 use crate::behavior;
 use crate::combine::{Combined, CombinedOutcome, combine};
 use crate::decision::Demand;
@@ -17,16 +17,16 @@ use std::collections::BTreeSet;
 
 impl Pass<'_> {
     /// Decides by the metrics.
-    pub(super) async fn measure(&mut self, scale: &Scale, cluster: &mut impl Cluster) -> Result<Plan, Failed> {
+    pub(super) async fn measure(&mut self, scale: &Scale, cluster: &mut impl Cluster) -> Result<Plan, String> {
         let pods = self.select(scale, cluster)?;
         let spec = self.autoscaler.spec;
         let metrics = spec::metrics(spec).iter();
         let requests: Vec<_> = metrics.map(|metric| request::request(metric, &scale.selector)).collect();
         let readings = cluster.measure(&requests).await;
         let combined = self.combined(scale, &pods, &readings);
-        self.runs = self.metric_runs(&combined);
+        self.conclusion.metrics = self.metric_runs(&combined);
         let events = combined.failures.iter().map(|f| Event::warning(f.reason, f.inner.clone()));
-        self.events.extend(events);
+        self.conclusion.events.extend(events);
         let error = combined.error();
         let (proposed, metric) = match combined.outcome {
             CombinedOutcome::Proposed { replicas, metric } => {
@@ -63,7 +63,7 @@ impl Pass<'_> {
     }
 
     /// Returns the pods that the scale's selector matches, if no other autoscaler selects one of them.
-    fn select(&mut self, scale: &Scale, cluster: &mut impl Cluster) -> Result<Vec<Pod>, Failed> {
+    fn select(&mut self, scale: &Scale, cluster: &mut impl Cluster) -> Result<Vec<Pod>, String> {
         if scale.selector.is_empty() {
             let message = "the HPA target's scale is missing a selector";
             let reasons = ("SelectorRequired", "InvalidSelector");
@@ -90,27 +90,25 @@ impl Pass<'_> {
         Ok(pods)
     }
 
-    /// Ends the reconcile with a condition about an unusable selector.
+    /// Ends the reconcile with a condition about an unusable selector. Returns the error.
     fn unselected(
         &mut self,
         scale: &Scale,
         (event, reason): (&'static str, &str),
         error: &str,
         message: &str,
-    ) -> Failed {
-        self.events.push(Event::warning(event, error.to_owned()));
+    ) -> String {
+        self.conclusion.events.push(Event::warning(event, error.to_owned()));
         self.set(SCALING_ACTIVE, false, reason, message);
         self.unmeasured(scale, error, Vec::new())
     }
 
-    /// Ends the reconcile without a proposal: known numbers are reported, and the scale stays.
-    fn unmeasured(&mut self, scale: &Scale, error: &str, metrics: Vec<MetricStatus>) -> Failed {
+    /// Ends the reconcile without a proposal: known numbers are reported, and the scale stays. Returns the error.
+    fn unmeasured(&mut self, scale: &Scale, error: &str, metrics: Vec<MetricStatus>) -> String {
         self.report(scale.spec_replicas, self.status.desired_replicas, metrics);
         let reference = self.reference();
-        let last_event = Some(Event::warning("FailedComputeMetricsReplicas", error.to_owned()));
-        let error =
-            format!("failed to compute desired number of replicas based on listed metrics for {reference}: {error}");
-        Failed { error, label: ErrorLabel::Internal, last_event }
+        self.last_event = Some(Event::warning("FailedComputeMetricsReplicas", error.to_owned()));
+        format!("failed to compute desired number of replicas based on listed metrics for {reference}: {error}")
     }
 
     fn combined(&self, scale: &Scale, pods: &[Pod], readings: &[Reading]) -> Combined {

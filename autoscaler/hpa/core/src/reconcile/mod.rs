@@ -50,7 +50,6 @@ use super::request::{Reading, Request};
 use super::selectors::Selectors;
 use super::spec::{has_pod_independent_metric, min_replicas};
 use super::status::{self, Event, SCALED_TO_ZERO, SCALING_ACTIVE};
-use finish::{Done, Failed};
 use k8s_openapi::api::autoscaling::v2::{
     CrossVersionObjectReference, HorizontalPodAutoscalerSpec, HorizontalPodAutoscalerStatus, MetricStatus,
 };
@@ -106,7 +105,8 @@ pub async fn reconcile(
     cluster: &mut impl Cluster,
 ) -> Finish {
     let status = autoscaler.status.clone();
-    let mut pass = Pass { autoscaler, options, gates, memory, now, status, events: Vec::new(), runs: Vec::new() };
+    let (conclusion, last_event) = (Conclusion::default(), None);
+    let mut pass = Pass { autoscaler, options, gates, memory, now, status, conclusion, last_event };
     let outcome = pass.run(cluster).await;
     Finish::new(pass, outcome)
 }
@@ -121,18 +121,22 @@ struct Pass<'a> {
     now: Timestamp,
     /// Status to write.
     status: HorizontalPodAutoscalerStatus,
-    events: Vec<Event>,
-    runs: Vec<MetricRun>,
+    /// Result of the steps so far.
+    conclusion: Conclusion,
+    /// Event that follows the write of the status.
+    last_event: Option<Event>,
 }
 
 impl Pass<'_> {
-    async fn run(&mut self, cluster: &mut impl Cluster) -> Result<Done, Failed> {
+    /// Runs all steps. Returns the error of the step that ended them early.
+    async fn run(&mut self, cluster: &mut impl Cluster) -> Result<(), String> {
         let scale = self.read_scale(cluster).await?;
         let spec = self.autoscaler.spec;
         let (current, min, max) = (scale.spec_replicas, min_replicas(spec), spec.max_replicas);
         let jump = |desired, reason: &str| Plan { current, desired, reason: reason.to_owned(), ..Plan::default() };
         let plan = if current == 0 && !self.is_wakeable() {
-            return Ok(self.disabled());
+            self.disabled();
+            return Ok(());
         } else if current != 0 && current > max {
             jump(max, "Current number of replicas above Spec.MaxReplicas")
         } else if current != 0 && current < min {
@@ -148,14 +152,14 @@ impl Pass<'_> {
         self.is_ours_at_zero() && (min_replicas(spec) != 0 || has_pod_independent_metric(spec))
     }
 
-    fn disabled(&mut self) -> Done {
+    fn disabled(&mut self) {
         let message = "scaling is disabled since the replica count of the target is zero";
         self.set(SCALING_ACTIVE, false, "ScalingDisabled", message);
         if !self.gates.scale_to_zero {
             self.forget_zero();
         }
         self.report(0, 0, Vec::new());
-        Done { desired: 0, action: Action::None, partial_error: None }
+        self.conclusion.desired_replicas = Some(0);
     }
 
     fn set(&mut self, kind: &str, is_true: bool, reason: &str, message: impl Into<String>) {

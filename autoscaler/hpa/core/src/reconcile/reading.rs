@@ -1,6 +1,6 @@
 //! First step: reads the scale.
 
-use super::{Cluster, ErrorLabel, Failed, Pass};
+use super::{Cluster, ErrorLabel, Pass};
 use crate::spec::group;
 use crate::status::{ABLE_TO_SCALE, Event};
 
@@ -25,18 +25,18 @@ pub enum ScaleError {
 }
 
 impl Pass<'_> {
-    pub(super) async fn read_scale(&mut self, cluster: &mut impl Cluster) -> Result<Scale, Failed> {
+    pub(super) async fn read_scale(&mut self, cluster: &mut impl Cluster) -> Result<Scale, String> {
         let target = &self.autoscaler.spec.scale_target_ref;
         if let Err(e) = group(target) {
-            let error = format!("invalid API version in scale target reference: {e}");
-            return Err(self.unreadable(&e, error, ErrorLabel::Spec));
+            self.conclusion.error_label = ErrorLabel::Spec;
+            return Err(self.unreadable(&e, "invalid API version in scale target reference"));
         }
         let scale = cluster.read_scale(target).await.map_err(|error| {
             let (why, what) = match error {
                 ScaleError::Kind(e) => (e, "unable to determine resource for scale target reference".to_owned()),
                 ScaleError::Read(e) => (e, format!("failed to query scale subresource for {}", self.reference())),
             };
-            self.unreadable(&why, format!("{what}: {why}"), ErrorLabel::Internal)
+            self.unreadable(&why, &what)
         })?;
         let message = "the HPA controller was able to get the target's current scale";
         self.set(ABLE_TO_SCALE, true, "SucceededGetScale", message);
@@ -44,11 +44,11 @@ impl Pass<'_> {
         Ok(scale)
     }
 
-    /// Ends the reconcile with only the condition changed in the status.
-    fn unreadable(&mut self, why: &str, error: String, label: ErrorLabel) -> Failed {
-        self.events.push(Event::warning("FailedGetScale", why.to_owned()));
+    /// Ends the reconcile with only the condition changed in the status. Returns the error.
+    fn unreadable(&mut self, why: &str, what: &str) -> String {
+        self.conclusion.events.push(Event::warning("FailedGetScale", why.to_owned()));
         let message = format!("the HPA controller was unable to get the target's current scale: {why}");
         self.set(ABLE_TO_SCALE, false, "FailedGetScale", message);
-        Failed { error, label, last_event: None }
+        format!("{what}: {why}")
     }
 }

@@ -1,6 +1,6 @@
 //! Last step: writes the scale, with up to five attempts if other clients write it too.
 
-use super::{Action, Cluster, Done, ErrorLabel, Failed, Pass};
+use super::{Action, Cluster, Pass};
 use crate::behavior;
 use crate::spec::{has_pod_independent_metric, min_replicas};
 use crate::status::{self, ABLE_TO_SCALE, Event, SCALED_TO_ZERO};
@@ -37,44 +37,46 @@ pub enum WriteResult {
 
 impl Pass<'_> {
     /// Writes the scale if it changes.
-    pub(super) async fn carry_out(&mut self, plan: Plan, cluster: &mut impl Cluster) -> Result<Done, Failed> {
+    pub(super) async fn carry_out(&mut self, plan: Plan, cluster: &mut impl Cluster) -> Result<(), String> {
         let Plan { current, desired, .. } = plan;
         if desired == current {
             self.report(current, current, plan.metrics);
-            return Ok(Done { desired, action: Action::None, partial_error: plan.partial_error });
-        }
-        let mut attempt = 1;
-        loop {
-            match cluster.write_scale(desired, attempt).await {
-                WriteResult::Written => return Ok(self.written(plan)),
-                WriteResult::Conflict(_) if attempt < ATTEMPTS => attempt += 1,
-                WriteResult::Conflict(e) | WriteResult::Failed(e) => return Err(self.unwritten(plan, &e)),
+        } else {
+            let mut attempt = 1;
+            loop {
+                match cluster.write_scale(desired, attempt).await {
+                    WriteResult::Written => break self.written(&plan.reason, current, desired, plan.metrics),
+                    WriteResult::Conflict(_) if attempt < ATTEMPTS => attempt += 1,
+                    WriteResult::Conflict(e) | WriteResult::Failed(e) => return Err(self.unwritten(plan, &e)),
+                }
             }
         }
+        self.conclusion.desired_replicas = Some(desired);
+        self.conclusion.error = plan.partial_error;
+        Ok(())
     }
 
-    fn unwritten(&mut self, plan: Plan, why: &str) -> Failed {
+    fn unwritten(&mut self, plan: Plan, why: &str) -> String {
         let Plan { current, desired, reason, metrics, .. } = plan;
         let event = format!("New size: {desired}; reason: {reason}; error: {why}");
-        self.events.push(Event::warning("FailedRescale", event));
+        self.conclusion.events.push(Event::warning("FailedRescale", event));
         let message = format!("the HPA controller was unable to update the target scale: {why}");
         self.set(ABLE_TO_SCALE, false, "FailedUpdateScale", message);
         self.report(current, self.status.desired_replicas, metrics);
-        let error = format!("failed to rescale {}: {why}", self.reference());
-        Failed { error, label: ErrorLabel::Internal, last_event: None }
+        format!("failed to rescale {}: {why}", self.reference())
     }
 
-    fn written(&mut self, plan: Plan) -> Done {
-        let Plan { current, desired, reason, metrics, partial_error } = plan;
+    fn written(&mut self, reason: &str, current: i32, desired: i32, metrics: Vec<MetricStatus>) {
         let message = format!("the HPA controller was able to update the target scale to {desired}");
         self.set(ABLE_TO_SCALE, true, "SucceededRescale", message);
-        self.events.push(Event::normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}")));
+        let event = Event::normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
+        self.conclusion.events.push(event);
         let rules = self.rules();
         behavior::remember(self.memory, rules.as_ref(), current, desired, self.now);
         self.mark_zero(current, desired);
         self.report(current, desired, metrics);
         self.status.last_scale_time = Some(status::time(self.now));
-        Done { desired, action: Action::between(current, desired), partial_error }
+        self.conclusion.action = Action::between(current, desired);
     }
 
     /// Sets the condition that records whether this controller scaled to zero.

@@ -232,7 +232,7 @@ impl Scenario {
         let (status, mut memory) = (self.status.clone(), std::mem::take(&mut self.memory));
         let (finish, cluster) = self.finish(&mut memory);
         let attempts = cluster.written.len();
-        let written = finish.status().cloned();
+        let written = finish.status.clone();
         let conclusion = finish.conclude(Ok(()));
         self.memory = memory;
         let is_written = written.is_some();

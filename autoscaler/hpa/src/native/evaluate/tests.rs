@@ -68,9 +68,9 @@ async fn pass(
     }
     let status = HorizontalPodAutoscalerStatus::default();
     let autoscaler = Autoscaler { namespace: "shop", name: "web", spec, status: &status };
-    let outcome = controller.evaluate(&key, autoscaler, &mut Memory::default(), NOW).await;
-    let written = outcome.finish.status().cloned();
-    (outcome.finish.conclude(Ok(())), written, outcome.measured.len())
+    let (finish, target) = controller.evaluate(&key, autoscaler, &mut Memory::default(), NOW).await;
+    let written = finish.status.clone();
+    (finish.conclude(Ok(())), written, target.measured.len())
 }
 
 /// Goal: a whole reconcile, request by request: cpu and memory share one list, and the scale is written as it was read.
