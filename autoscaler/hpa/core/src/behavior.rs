@@ -36,7 +36,7 @@ use common::time::Timestamp;
 
 use super::decision::{Decision, Demand, Limit, Stabilization};
 use super::memory::{Memory, Recommendation};
-use k8s_openapi::api::autoscaling::v2::{HPAScalingPolicy, HPAScalingRules, HorizontalPodAutoscalerBehavior};
+use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
 /// Replicas that may be reached at once without a behavior, however few are running.
 const FREE_REPLICAS: i32 = 4;
@@ -100,7 +100,8 @@ impl Rules {
     }
 
     fn stabilize(&self, memory: &mut Memory, demand: &Demand, now: Timestamp) -> i32 {
-        let (up_cutoff, down_cutoff) = (now - window(&self.up), now - window(&self.down));
+        let cutoff = |rules: &HPAScalingRules| now - seconds(rules.stabilization_window_seconds.unwrap_or(0));
+        let (up_cutoff, down_cutoff) = (cutoff(&self.up), cutoff(&self.down));
         let (mut up, mut down) = (demand.proposed, demand.proposed);
         for recommendation in &memory.recommendations {
             if recommendation.at > up_cutoff {
@@ -135,60 +136,39 @@ impl Rules {
 
     /// Returns the most replicas that the policies allow now; it may be less than the current replicas.
     pub fn scale_up_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
-        let grown = |start: i32, policy: &HPAScalingPolicy| match policy.type_.as_str() {
-            "Pods" => Some(start.wrapping_add(policy.value)),
-            "Percent" => Some((f64::from(start) * (1.0 + f64::from(policy.value) / 100.0)).ceil() as i32),
-            _ => None,
-        };
-        let allowed = allowed(&self.up, memory, current, now, grown);
-        match self.up.select_policy.as_deref() {
-            Some("Disabled") => current,
-            Some("Min") => allowed.fold(i32::MAX, i32::min),
-            _ => allowed.fold(i32::MIN, i32::max),
-        }
+        limit(&self.up, 1, memory, current, now)
     }
 
     /// Returns the fewest replicas that the policies allow now; it may be more than the current replicas, or negative.
     pub fn scale_down_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
-        let shrunk = |start: i32, policy: &HPAScalingPolicy| match policy.type_.as_str() {
-            "Pods" => Some(start.wrapping_sub(policy.value)),
-            "Percent" => Some((f64::from(start) * (1.0 - f64::from(policy.value) / 100.0)) as i32),
-            _ => None,
-        };
-        let allowed = allowed(&self.down, memory, current, now, shrunk);
-        match self.down.select_policy.as_deref() {
-            Some("Disabled") => current,
-            Some("Min") => allowed.fold(i32::MIN, i32::max),
-            _ => allowed.fold(i32::MAX, i32::min),
-        }
+        limit(&self.down, -1, memory, current, now)
     }
 }
 
-/// Returns the replicas that each policy allows.
-fn allowed<'a>(
-    rules: &'a HPAScalingRules,
-    memory: &'a Memory,
-    current: i32,
-    now: Timestamp,
-    changed: impl Fn(i32, &HPAScalingPolicy) -> Option<i32> + 'a,
-) -> impl Iterator<Item = i32> + 'a {
-    rules.policies.iter().flatten().scan(0, move |previous, policy| {
-        let (added, removed) = memory.changes(now, period(policy));
+/// Returns the replicas that the policies of one direction allow. `sign` is 1 for scale-ups and -1 for scale-downs.
+fn limit(rules: &HPAScalingRules, sign: i32, memory: &Memory, current: i32, now: Timestamp) -> i32 {
+    let mut previous = 0;
+    let allowed = rules.policies.iter().flatten().map(|policy| {
+        let (added, removed) = memory.changes(now, seconds(policy.period_seconds));
         let start = current.wrapping_sub(added).wrapping_add(removed);
-        *previous = changed(start, policy).unwrap_or(*previous);
-        Some(*previous)
-    })
+        let share = f64::from(start) * (1.0 + f64::from(sign) * f64::from(policy.value) / 100.0);
+        previous = match policy.type_.as_str() {
+            "Pods" => start.wrapping_add(policy.value.wrapping_mul(sign)),
+            "Percent" if sign > 0 => share.ceil() as i32,
+            "Percent" => share as i32,
+            _ => previous,
+        };
+        previous
+    });
+    match (rules.select_policy.as_deref(), sign > 0) {
+        (Some("Disabled"), _) => current,
+        (Some("Min"), true) => allowed.fold(i32::MAX, i32::min),
+        (Some("Min"), false) | (_, true) => allowed.fold(i32::MIN, i32::max),
+        (_, false) => allowed.fold(i32::MAX, i32::min),
+    }
 }
 
-/// Returns the age up to which recommendations count.
-fn window(rules: &HPAScalingRules) -> Duration {
-    seconds(rules.stabilization_window_seconds.unwrap_or(0))
-}
-
-fn period(policy: &HPAScalingPolicy) -> Duration {
-    seconds(policy.period_seconds)
-}
-
+/// Returns the length of a window or a period.
 fn seconds(seconds: i32) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
@@ -198,8 +178,8 @@ pub fn remember(memory: &mut Memory, rules: Option<&Rules>, from: i32, to: i32, 
     if let Some(rules) = rules {
         let direction = if to > from { &rules.up } else { &rules.down };
         // Older changes have no effect.
-        let longest_period = direction.policies.iter().flatten().map(period).max().unwrap_or_default();
-        memory.scaled(from, to, at, longest_period);
+        let periods = direction.policies.iter().flatten().map(|policy| seconds(policy.period_seconds));
+        memory.scaled(from, to, at, periods.max().unwrap_or_default());
     }
 }
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::memory::ScaleEvent;
 use super::*;
 use crate::defaults::policy;
+use k8s_openapi::api::autoscaling::v2::HPAScalingPolicy;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
