@@ -46,25 +46,10 @@ pub struct Quantity {
 pub struct NotAQuantity(String);
 
 impl Quantity {
-    /// Converts from thousandths.
-    pub const fn from_milli(milli: i64, format: Format) -> Self {
-        Self { nanos: milli as i128 * 1_000_000, format }
-    }
-
     /// Returns thousandths, rounded away from zero and capped to 64 bits.
     pub fn milli(self) -> i64 {
         let (quotient, rest) = (self.nanos / 1_000_000, self.nanos % 1_000_000);
         (quotient + rest.signum()).clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
-    }
-
-    /// Reports whether the quantity is greater than zero.
-    pub fn is_positive(self) -> bool {
-        self.nanos > 0
-    }
-
-    /// Reports whether the quantity is less than zero.
-    pub fn is_negative(self) -> bool {
-        self.nanos < 0
     }
 
     /// Returns a floating-point number: the canonical mantissa times its power of ten, in that order.
@@ -127,7 +112,7 @@ pub fn milli(written: &Written) -> Result<i64, NotAQuantity> {
 
 /// Returns thousandths as an amount of the API.
 pub fn written(milli: i64, format: Format) -> Written {
-    Written(Quantity::from_milli(milli, format).to_string())
+    Written(Quantity { nanos: i128::from(milli) * 1_000_000, format }.to_string())
 }
 
 fn read(text: &str) -> Option<Quantity> {
@@ -170,20 +155,12 @@ fn billionths(digits: &str, multiplier: i128, power: i32) -> i128 {
     }
     // A number of more than 38 digits either exceeds the largest quantity, or its last digits only round up the result:
     // 30 digits are enough for the largest quantity in billionths.
-    let Ok(mantissa) = digits.parse::<i128>() else {
-        let (head, rest) = digits.split_at(30);
-        let lifted = i32::try_from(rest.len()).unwrap_or(i32::MAX);
-        let up = rest.bytes().any(|digit| digit != b'0');
-        let head = head.parse::<i128>().unwrap_or(i128::MAX / 2) + i128::from(up);
-        return scaled(head, multiplier, power.saturating_add(lifted));
-    };
-    scaled(mantissa, multiplier, power)
-}
-
-fn scaled(mantissa: i128, multiplier: i128, power: i32) -> i128 {
+    let (head, rest) = digits.split_at(if digits.len() > 38 { 30 } else { digits.len() });
+    let up = rest.bytes().any(|digit| digit != b'0');
+    let mantissa = head.parse().unwrap_or(i128::MAX / 2) + i128::from(up);
+    let power = power.saturating_add(i32::try_from(rest.len()).unwrap_or(i32::MAX));
     let product = mantissa.saturating_mul(multiplier);
-    let tens = |n: i32| 10_i128.checked_pow(n.unsigned_abs());
-    match (power >= 0, tens(power)) {
+    match (power >= 0, 10_i128.checked_pow(power.unsigned_abs())) {
         (true, Some(tens)) => product.saturating_mul(tens),
         (true, None) => i128::MAX,
         (false, Some(tens)) => product / tens + i128::from(product % tens != 0),
@@ -257,7 +234,7 @@ mod tests {
             (134_217_728_000, Format::Binary, "128Mi"),
             (1_234_567_333, Format::Binary, "1234567333m"),
         ] {
-            assert_eq!(Quantity::from_milli(milli, format).to_string(), text);
+            assert_eq!(written(milli, format).0, text);
         }
     }
 
@@ -278,14 +255,6 @@ mod tests {
             ("9E".to_owned(), "9E"),
         ] {
             assert_eq!(text.parse::<Quantity>().map(|q| q.to_string()).as_deref(), Ok(written), "{text}");
-        }
-    }
-
-    #[test]
-    fn zero_is_neither_positive_nor_negative() {
-        for (text, positive, negative) in [("1n", true, false), ("0", false, false), ("-1n", false, true)] {
-            let quantity = text.parse::<Quantity>().expect(text);
-            assert_eq!((quantity.is_positive(), quantity.is_negative()), (positive, negative), "{text}");
         }
     }
 
