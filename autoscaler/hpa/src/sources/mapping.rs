@@ -12,7 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::Client;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -60,23 +59,9 @@ pub struct Mapper {
 }
 
 /// Discovery of a group, with the time until which it is cached.
-#[derive(Clone)]
 struct Known {
     until: Instant,
-    /// Kinds with their resources: those of the server's preferred version first, then the others in its order.
-    kinds: Arc<Vec<(String, Mapping)>>,
-}
-
-impl Known {
-    fn mappings(&self, kind: &str) -> Vec<Mapping> {
-        let mut found: Vec<Mapping> = Vec::new();
-        for (_, mapping) in self.kinds.iter().filter(|(other, _)| other == kind) {
-            if !found.iter().any(|known| known.resource == mapping.resource) {
-                found.push(mapping.clone());
-            }
-        }
-        found
-    }
+    kinds: Vec<(String, Mapping)>,
 }
 
 impl Mapper {
@@ -90,37 +75,46 @@ impl Mapper {
     /// # Errors
     /// Returns upstream's text if the kind is not served, or discovery failed.
     pub async fn mappings(&self, group: &str, kind: &str) -> Result<Vec<Mapping>, String> {
-        let known = self.groups.lock().get(group).filter(|known| Instant::now() < known.until).cloned();
-        let mut found = known.map(|known| known.mappings(kind)).unwrap_or_default();
+        let of_kind = |kinds: &[(String, Mapping)]| -> Vec<Mapping> {
+            kinds.iter().filter(|(other, _)| other == kind).map(|(_, mapping)| mapping.clone()).collect()
+        };
+        let is_current = |known: &&Known| Instant::now() < known.until;
+        let known = self.groups.lock().get(group).filter(is_current).map(|known| of_kind(&known.kinds));
+        let mut found = known.unwrap_or_default();
         if found.is_empty() {
-            let kinds = Arc::new(self.discover(group).await.map_err(|failure| failure.message)?);
-            let fresh = Known { until: Instant::now() + REMEMBERED, kinds };
-            found = fresh.mappings(kind);
+            let kinds = self.discover(group).await?;
+            found = of_kind(&kinds);
             let mut groups = self.groups.lock();
-            groups.retain(|_, known| Instant::now() < known.until);
-            groups.insert(group.to_owned(), fresh);
+            groups.retain(|_, known| is_current(&&*known));
+            groups.insert(group.to_owned(), Known { until: Instant::now() + REMEMBERED, kinds });
         }
         if found.is_empty() { Err(format!("no matches for kind {kind:?} in group {group:?}")) } else { Ok(found) }
     }
 
+    /// Returns all kinds with their resources: those of the server's preferred version first, then the others in its
+    /// order. The first version that has a resource counts.
     async fn discover(&self, group: &str) -> Result<Vec<(String, Mapping)>, Failure> {
         let versions = if group.is_empty() {
             vec!["v1".to_owned()]
         } else {
-            match self.rest.get::<APIGroup>(&format!("/apis/{}", segment(group)), &[], ("", "")).await {
+            match self.rest.get::<APIGroup>(&format!("/apis/{}", segment(group)), &[], "").await {
                 Ok(answer) => in_order(answer),
                 Err(failure) if failure.is_absent() => return Ok(Vec::new()),
                 Err(failure) => return Err(failure),
             }
         };
-        let (mut kinds, mut has_answered, mut failed) = (Vec::new(), false, None);
+        let (mut kinds, mut has_answered, mut failed) = (Vec::<(String, Mapping)>::new(), false, None);
         for version in versions {
-            match self.rest.get::<APIResourceList>(&base(group, &version), &[], ("", "")).await {
+            match self.rest.get::<APIResourceList>(&base(group, &version), &[], "").await {
                 Ok(list) => {
                     has_answered = true;
-                    kinds.extend(list.resources.into_iter().filter(|r| !r.name.contains('/')).map(|r| {
-                        (r.kind, Mapping { group: group.to_owned(), version: version.clone(), resource: r.name })
-                    }));
+                    for resource in list.resources.into_iter().filter(|resource| !resource.name.contains('/')) {
+                        let (kind, resource) = (resource.kind, resource.name);
+                        if !kinds.iter().any(|(other, known)| *other == kind && known.resource == resource) {
+                            let (group, version) = (group.to_owned(), version.clone());
+                            kinds.push((kind, Mapping { group, version, resource }));
+                        }
+                    }
                 }
                 Err(failure) => failed = failed.or(Some(failure)),
             }

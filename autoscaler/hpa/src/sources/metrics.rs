@@ -20,6 +20,7 @@ use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
 use kube::Client;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -45,10 +46,13 @@ impl RestMetrics {
         Self { rest: Rest(client), mapper, remembered: sync_period, custom: Mutex::default() }
     }
 
-    async fn usage(&self, namespace: &str, selector: &str) -> Result<Vec<PodMetrics>, String> {
-        let path = format!("/apis/{RESOURCE}/v1beta1/namespaces/{}/pods", segment(namespace));
-        let answer = self.rest.get::<List<_>>(&path, &[("labelSelector", selector)], ("pods.metrics.k8s.io", "")).await;
-        answer.map(|list| list.items).map_err(|failure| failure.message)
+    async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        parameters: &[(&str, &str)],
+        asked: &str,
+    ) -> Result<Vec<T>, String> {
+        Ok(self.rest.get::<List<T>>(path, parameters, asked).await?.items)
     }
 
     /// Returns the values of a custom metric of the object that `resource` and `name` identify.
@@ -65,9 +69,7 @@ impl RestMetrics {
         if let Some(metric) = metric {
             path = format!("{path}/{}", segment(metric));
         }
-        let asked = format!("{resource}.{CUSTOM}");
-        let answer = self.rest.get::<List<_>>(&path, parameters, (&asked, name)).await;
-        answer.map(|list| list.items).map_err(|failure| failure.message)
+        self.list(&path, parameters, &format!("{resource}.{CUSTOM} {name}")).await
     }
 
     async fn object(
@@ -93,25 +95,14 @@ impl RestMetrics {
         Ok(values.into_iter().map(|value| value.value.0).collect())
     }
 
-    async fn external(&self, namespace: &str, metric: &str, selector: &str) -> Result<Vec<i64>, String> {
-        let path = format!("/apis/{EXTERNAL}/v1beta1/namespaces/{}/{}", segment(namespace), segment(metric));
-        let asked = format!("{metric}.{EXTERNAL}");
-        let answer = self.rest.get::<List<ExternalValue>>(&path, &[("labelSelector", selector)], (&asked, "")).await;
-        let values = answer.map_err(|failure| failure.message)?.items;
-        Ok(values.into_iter().map(|value| value.value.0).collect())
-    }
-
     async fn custom_version(&self) -> Result<&'static str, String> {
         let known = self.custom.lock().filter(|(_, until)| Instant::now() < *until);
         if let Some((version, _)) = known {
             return Ok(version);
         }
         let unregistered = || format!("no custom metrics API ({CUSTOM}) registered");
-        let group = match self.rest.get::<APIGroup>(&format!("/apis/{CUSTOM}"), &[], ("", "")).await {
-            Ok(group) => group,
-            Err(failure) if failure.is_absent() => return Err(unregistered()),
-            Err(failure) => return Err(failure.message),
-        };
+        let group = self.rest.get::<APIGroup>(&format!("/apis/{CUSTOM}"), &[], "").await;
+        let group = group.map_err(|failure| if failure.is_absent() { unregistered() } else { failure.message })?;
         let listed = group.preferred_version.iter().chain(&group.versions);
         let known = |version: &str| CUSTOM_VERSIONS.into_iter().find(|known| *known == version);
         let version = listed.filter_map(|v| known(&v.version)).next().ok_or_else(unregistered)?;
@@ -127,7 +118,9 @@ impl RestMetrics {
     async fn try_read(&self, namespace: &str, request: &Request) -> Result<Reading, String> {
         Ok(match request {
             Request::Usage { selector } => {
-                let items = self.usage(namespace, selector).await?;
+                let path = format!("/apis/{RESOURCE}/v1beta1/namespaces/{}/pods", segment(namespace));
+                let parameters = [("labelSelector", selector.as_str())];
+                let items = self.list::<PodMetrics>(&path, &parameters, &format!("pods.{RESOURCE}")).await?;
                 Reading::Usage(items.into_iter().map(Into::into).collect())
             }
             Request::Pods { metric, selector, metric_selector } => {
@@ -139,7 +132,10 @@ impl RestMetrics {
                 Reading::Object(self.object(namespace, object.as_ref(), metric, metric_selector).await?)
             }
             Request::External { metric, metric_selector } => {
-                Reading::External(self.external(namespace, metric, metric_selector).await?)
+                let path = format!("/apis/{EXTERNAL}/v1beta1/namespaces/{}/{}", segment(namespace), segment(metric));
+                let parameters = [("labelSelector", metric_selector.as_str())];
+                let values = self.list::<ExternalValue>(&path, &parameters, &format!("{metric}.{EXTERNAL}")).await?;
+                Reading::External(values.into_iter().map(|value| value.value.0).collect())
             }
         })
     }

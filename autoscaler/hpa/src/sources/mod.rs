@@ -39,25 +39,25 @@ impl RestMetrics {
     /// Cancel safe: nothing is written.
     pub async fn readings(&self, namespace: &str, requests: &[Option<Request>]) -> Vec<(Reading, Duration)> {
         let mut distinct: Vec<&Request> = Vec::new();
-        let mut place = |request| {
-            distinct.iter().position(|known| *known == request).unwrap_or_else(|| {
+        for request in requests.iter().flatten() {
+            if !distinct.contains(&request) {
                 distinct.push(request);
-                distinct.len() - 1
-            })
-        };
-        let places: Vec<_> = requests.iter().map(|request| request.as_ref().map(&mut place)).collect();
+            }
+        }
         let until = Instant::now() + ASKED_WITHIN;
-        let timed = |(place, request)| async move {
+        let timed = |request| async move {
             let start = Instant::now();
             let reading = if start < until { self.read(namespace, request).await } else { unasked() };
-            (place, (reading, start.elapsed()))
+            (request, reading, start.elapsed())
         };
         // A slow request blocks one slot, but not the requests after it.
-        let pending: Vec<_> = distinct.into_iter().enumerate().map(timed).collect();
-        let mut readings: Vec<_> = stream::iter(pending).buffer_unordered(AT_ONCE).collect().await;
-        readings.sort_unstable_by_key(|(place, _)| *place);
-        let none = || (Reading::None, Duration::ZERO);
-        places.into_iter().map(|place| place.map_or_else(none, |place| readings[place].1.clone())).collect()
+        let pending: Vec<_> = distinct.into_iter().map(timed).collect();
+        let readings: Vec<_> = stream::iter(pending).buffer_unordered(AT_ONCE).collect().await;
+        let of = |request: &Option<Request>| {
+            let read = request.as_ref().and_then(|request| readings.iter().find(|(known, ..)| *known == request));
+            read.map_or((Reading::None, Duration::ZERO), |(_, reading, took)| (reading.clone(), *took))
+        };
+        requests.iter().map(of).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Single requests to the API server by path, with JSON bodies and upstream's error texts.
 
-use super::wording::{Asked, Failure, failure};
+use super::wording::{Failure, failure};
 use http::{HeaderMap, Method, Request, header};
 use http_body_util::{BodyExt, Limited};
 use kube::Client;
@@ -23,17 +23,18 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 pub(super) struct Rest(pub(super) Client);
 
 impl Rest {
-    /// Sends `GET path` with the parameters that are not empty.
+    /// Sends `GET path` with the parameters that are not empty. `asked` names resource and object for the text of a
+    /// failure.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         parameters: &[(&str, &str)],
-        (resource, name): (&str, &str),
+        asked: &str,
     ) -> Result<T, Failure> {
         let set = parameters.iter().filter(|(_, value)| !value.is_empty());
         let query: Vec<_> = set.map(|(key, value)| format!("{key}={}", segment(value))).collect();
         let uri = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-        self.send(Method::GET, &uri, Vec::new(), Asked { verb: "get", resource, name }).await
+        self.send(Method::GET, &uri, Vec::new(), asked).await
     }
 
     /// Sends `PUT path`, which client and server give up after `within`.
@@ -42,10 +43,10 @@ impl Rest {
         path: &str,
         body: &Value,
         within: Duration,
-        (resource, name): (&str, &str),
+        asked: &str,
     ) -> Result<T, Failure> {
         let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
-        let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), Asked { verb: "put", resource, name });
+        let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), asked);
         // The text omits the duration, which depends on the rest of the lease, so that conditions do not change with
         // each reconcile.
         timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no response in time")))
@@ -56,8 +57,10 @@ impl Rest {
         method: Method,
         uri: &str,
         body: Vec<u8>,
-        asked: Asked<'_>,
+        asked: &str,
     ) -> Result<T, Failure> {
+        let verb = method.as_str().to_lowercase();
+        let asked = if asked.is_empty() { String::new() } else { format!("{verb} {asked}") };
         let request = Request::builder()
             .method(method)
             .uri(uri)
@@ -71,7 +74,7 @@ impl Rest {
             let body = Limited::new(body, ANSWER_MAX).collect().await;
             let body = body.map_err(|e| Failure::silent(format!("the response could not be read: {e}")))?.to_bytes();
             if !head.status.is_success() {
-                return Err(failure(head.status, &media_type(&head.headers), &body, asked));
+                return Err(failure(head.status, &media_type(&head.headers), &body, &asked));
             }
             serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the response cannot be parsed: {e}")))
         };

@@ -24,9 +24,8 @@ pub struct ScaleObject {
     /// Scale in the form of the rules.
     pub scale: Scale,
     path: String,
-    /// Name of the resource for error texts.
-    resource: String,
-    name: String,
+    /// Resource and name for error texts.
+    asked: String,
     document: Value,
 }
 
@@ -52,7 +51,7 @@ impl RestScales {
         let mut first_failure = None;
         for mapping in &mappings {
             let path = format!("{}/scale", mapping.path(namespace, &target.name));
-            match self.get(path, mapping.qualified(), target.name.clone()).await {
+            match self.get(path, format!("{} {}", mapping.qualified(), target.name)).await {
                 Ok(scale) => return Ok(scale),
                 Err(failure) => drop(first_failure.get_or_insert(failure.message)),
             }
@@ -66,24 +65,23 @@ impl RestScales {
     /// # Errors
     /// Returns upstream's text if it cannot be read.
     pub async fn again(&self, read: &ScaleObject) -> Result<ScaleObject, String> {
-        let ScaleObject { path, resource, name, .. } = read.clone();
-        self.get(path, resource, name).await.map_err(|failure| failure.message)
+        Ok(self.get(read.path.clone(), read.asked.clone()).await?)
     }
 
     /// Writes the replicas, unless the scale has changed since it was read. Gives up after `within`.
     pub async fn write(&self, read: &ScaleObject, replicas: i32, within: Duration) -> WriteResult {
         let mut body = read.document.clone();
         body["spec"] = json!({"replicas": replicas});
-        match self.rest.put::<Value>(&read.path, &body, within, (&read.resource, &read.name)).await {
+        match self.rest.put::<Value>(&read.path, &body, within, &read.asked).await {
             Ok(_) => WriteResult::Written,
             Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
             Err(failure) => WriteResult::Failed(failure.message),
         }
     }
 
-    async fn get(&self, path: String, resource: String, name: String) -> Result<ScaleObject, Failure> {
-        let document = self.rest.get(&path, &[], (&resource, &name)).await?;
-        Ok(ScaleObject { scale: scale_of(&document), path, resource, name, document })
+    async fn get(&self, path: String, asked: String) -> Result<ScaleObject, Failure> {
+        let document = self.rest.get(&path, &[], &asked).await?;
+        Ok(ScaleObject { scale: scale_of(&document), path, asked, document })
     }
 }
 

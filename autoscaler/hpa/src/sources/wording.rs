@@ -11,17 +11,6 @@ use serde::Deserialize;
 /// Maximum quoted length of a response that is not a `Status`.
 const UNSTRUCTURED_MAX: usize = 2048;
 
-/// Request, for the text of a failure.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    /// Verb: `get` or `put`.
-    pub(super) verb: &'a str,
-    /// Resource and group, as in `pods.metrics.k8s.io`.
-    pub(super) resource: &'a str,
-    /// Name of the object; may be empty.
-    pub(super) name: &'a str,
-}
-
 /// Failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
@@ -43,6 +32,12 @@ impl Failure {
     }
 }
 
+impl From<Failure> for String {
+    fn from(failure: Failure) -> Self {
+        failure.message
+    }
+}
+
 #[derive(Deserialize)]
 struct Status {
     kind: String,
@@ -50,8 +45,9 @@ struct Status {
     message: String,
 }
 
-/// Returns the failure in a response with this media type. A response without a media type may be JSON or text.
-pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: Asked<'_>) -> Failure {
+/// Returns the failure in a response with this media type. A response without a media type may be JSON or text. `asked`
+/// is the request for the text: verb, resource with group, and name. It may be empty.
+pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: &str) -> Failure {
     let is_json = matches!(media, "" | "application/json");
     let told = if is_json { serde_json::from_slice::<Status>(body).ok() } else { None };
     let message = match told.filter(|status| status.kind == "Status" && !status.message.is_empty()) {
@@ -67,14 +63,18 @@ fn quoted_body<'a>(media: &str, body: &'a [u8]) -> &'a [u8] {
     if is_text { body[..body.len().min(UNSTRUCTURED_MAX)].trim_ascii() } else { b"unknown" }
 }
 
-fn generic(code: StatusCode, said: &[u8], asked: Asked<'_>) -> String {
+fn generic(code: StatusCode, said: &[u8], asked: &str) -> String {
+    let formatted;
     let text = match code.as_u16() {
         400 => "the server rejected our request for an unknown reason",
         401 => "the server has asked for the client to provide credentials",
         406 if matches!(said, b"" | b"unknown") => {
             "the server was unable to respond with a content type that the client supports"
         }
-        403 | 406 | 415 => return placed(&String::from_utf8_lossy(said), asked),
+        403 | 406 | 415 => {
+            formatted = String::from_utf8_lossy(said).into_owned();
+            &formatted
+        }
         404 => "the server could not find the requested resource",
         405 => "the server does not allow this method on the requested resource",
         409 => "the server reported a conflict",
@@ -86,32 +86,23 @@ fn generic(code: StatusCode, said: &[u8], asked: Asked<'_>) -> String {
             "the server was unable to return a response in the time allotted, but may still be processing the request"
         }
         500.. => {
-            let text = format!("an error on the server ({}) has prevented the request from succeeding", quote(said));
-            return placed(&text, asked);
+            formatted = format!("an error on the server ({}) has prevented the request from succeeding", quote(said));
+            &formatted
         }
         other => {
-            let text = format!("the server responded with the status code {other} but did not return more information");
-            return placed(&text, asked);
+            formatted =
+                format!("the server responded with the status code {other} but did not return more information");
+            &formatted
         }
     };
-    placed(text, asked)
-}
-
-/// Appends the request to a text.
-fn placed(text: &str, asked: Asked<'_>) -> String {
-    let Asked { verb, resource, name } = asked;
-    match (resource, name) {
-        ("", _) => text.to_owned(),
-        (_, "") => format!("{text} ({verb} {resource})"),
-        _ => format!("{text} ({verb} {resource} {name})"),
-    }
+    if asked.is_empty() { text.to_owned() } else { format!("{text} ({asked})") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PODS: Asked<'_> = Asked { verb: "get", resource: "pods.metrics.k8s.io", name: "" };
+    const PODS: &str = "get pods.metrics.k8s.io";
 
     /// Rows: (status, media type, body) -> text for users, known from many questions on the web.
     #[test]
@@ -142,16 +133,15 @@ mod tests {
             let failure = failure(StatusCode::NOT_FOUND, media, status.as_bytes(), PODS);
             assert_eq!(failure.message, "deployments.apps \"web\" not found");
         }
-        let named = Asked { resource: "pods.custom.metrics.k8s.io", name: "*", ..PODS };
-        let failure = failure(StatusCode::NOT_FOUND, "", b"", named);
+        let failure = failure(StatusCode::NOT_FOUND, "", b"", "get pods.custom.metrics.k8s.io *");
         assert!(failure.message.ends_with("(get pods.custom.metrics.k8s.io *)"), "{}", failure.message);
         assert!(failure.is_absent());
     }
 
     #[test]
     fn a_long_answer_is_cut() {
-        let (long, nowhere) = ("é".repeat(3000), Asked { resource: "", ..PODS });
-        let message = |body: &str| failure(StatusCode::FORBIDDEN, "text/plain", body.as_bytes(), nowhere).message;
+        let long = "é".repeat(3000);
+        let message = |body: &str| failure(StatusCode::FORBIDDEN, "text/plain", body.as_bytes(), "").message;
         assert_eq!(message(&long), "é".repeat(1024));
         let within = message(&format!("x{long}"));
         assert_eq!(within, format!("x{}\u{fffd}", "é".repeat(1023)), "bytes, as upstream");
