@@ -183,44 +183,27 @@ pub fn table(document: &Value) -> String {
         other => other.to_string(),
     };
     let mut out = String::new();
+    let [subject, replicas, desired, min, max] =
+        [SUBJECT, "replicas", "desired", "minReplicas", "maxReplicas"].map(|field| text(&document[field]));
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "{}: replicas {}, wants {}, bounds {}..{}",
-        text(&document[SUBJECT]),
-        text(&document["replicas"]),
-        text(&document["desired"]),
-        text(&document["minReplicas"]),
-        text(&document["maxReplicas"]),
-    );
+    let _ = writeln!(out, "{subject}: replicas {replicas}, wants {desired}, bounds {min}..{max}");
     for metric in document["metrics"].as_array().into_iter().flatten() {
-        let _ = writeln!(
-            out,
-            "  {} {} asks for {}",
-            text(&metric["type"]),
-            text(&metric["measured"]),
-            text(&metric["proposed"])
-        );
+        let [kind, measured, proposed] = ["type", "measured", "proposed"].map(|field| text(&metric[field]));
+        let _ = writeln!(out, "  {kind} {measured} asks for {proposed}");
     }
     for condition in document["conditions"].as_array().into_iter().flatten() {
         let sign = if condition["status"] == true { '+' } else { '-' };
-        let (kind, reason, message) = (&condition["type"], &condition["reason"], &condition["message"]);
-        let _ = writeln!(out, "  {sign}{} {}: {}", text(kind), text(reason), text(message));
+        let [kind, reason, message] = ["type", "reason", "message"].map(|field| text(&condition[field]));
+        let _ = writeln!(out, "  {sign}{kind} {reason}: {message}");
     }
     let _ = writeln!(out, "{:<20} {:>7} {:>8} {:>6}  WHY", "SINCE (UTC)", "FOR", "REPLICAS", "WANTED");
     for entry in document["history"].as_array().into_iter().flatten().rev() {
         let since = jiff::Timestamp::from_second(entry["since"].as_i64().unwrap_or(0));
-        let measured = text(&entry["measured"]);
-        let _ = writeln!(
-            out,
-            "{:<20} {:>6}s {:>8} {:>6}  {}{}",
-            since.map_or_else(|_| "-".to_owned(), |since| since.strftime("%Y-%m-%d %H:%M:%S").to_string()),
-            text(&entry["lastedSecs"]),
-            text(&entry["replicas"]),
-            text(&entry["wanted"]),
-            text(&entry["why"]),
-            if measured.is_empty() { measured } else { format!(" [{measured}]") },
-        );
+        let since = since.map_or_else(|_| "-".to_owned(), |since| since.strftime("%Y-%m-%d %H:%M:%S").to_string());
+        let [lasted, replicas, wanted, why, measured] =
+            ["lastedSecs", "replicas", "wanted", "why", "measured"].map(|field| text(&entry[field]));
+        let measured = if measured.is_empty() { measured } else { format!(" [{measured}]") };
+        let _ = writeln!(out, "{since:<20} {lasted:>6}s {replicas:>8} {wanted:>6}  {why}{measured}");
     }
     out
 }

@@ -190,10 +190,11 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
 /// Returns the page of the probes, which pass until shutdown begins.
 fn probes(shutdown: CancellationToken) -> Page {
     Arc::new(move |path| {
-        let code = if shutdown.is_cancelled() { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::OK };
-        PROBES
-            .contains(&path)
-            .then(|| admin::text(code, if code == StatusCode::OK { "ok\n" } else { "shutting down\n" }))
+        let (code, text) = match shutdown.is_cancelled() {
+            true => (StatusCode::INTERNAL_SERVER_ERROR, "shutting down\n"),
+            false => (StatusCode::OK, "ok\n"),
+        };
+        PROBES.contains(&path).then(|| admin::text(code, text))
     })
 }
 
