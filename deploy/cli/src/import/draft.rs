@@ -14,14 +14,26 @@ pub(super) fn target(from: &mut Source, pointer: &str, default: Option<&str>) ->
     let name = from.text(&format!("{pointer}/name"));
     let name = name.unwrap_or_else(|| default.unwrap_or(&from.name).to_owned());
     let mut target = json!({"kind": "Deployment", "name": name});
-    if let Some(kind) = from.text(&format!("{pointer}/kind")) {
-        target["kind"] = kind.into();
-    }
+    put(&mut target, "kind", from.text(&format!("{pointer}/kind")));
     let version = from.text(&format!("{pointer}/apiVersion"));
-    if let Some(version) = version.filter(|version| !BUILT_IN.contains(&version.as_str())) {
-        target["apiVersion"] = version.into();
-    }
+    put(&mut target, "apiVersion", version.filter(|version| !BUILT_IN.contains(&version.as_str())));
     target
+}
+
+/// Sets a field of an object, such as `scale.load.rps`, unless the value is null or an empty list.
+pub(super) fn put(object: &mut Value, path: &str, value: impl Into<Value>) {
+    let value = value.into();
+    if value.is_null() || value.as_array().is_some_and(Vec::is_empty) {
+        return;
+    }
+    let mut at = object;
+    for step in path.split('.') {
+        if !at.is_object() {
+            *at = Map::new().into();
+        }
+        at = &mut at[step];
+    }
+    *at = value;
 }
 
 /// Removes fields from a translated object that its type does not have, since an API server would drop or reject them.
@@ -58,26 +70,21 @@ fn says_nothing(value: &Value) -> bool {
 /// Incomplete ZeroScaler.
 pub(super) struct Draft {
     metadata: Value,
-    spec: Value,
+    pub(super) spec: Value,
 }
 
 impl Draft {
     /// Starts a ZeroScaler for a target, with name and namespace of the source.
     pub(super) fn new(from: &Source, target: Value) -> Self {
         let mut metadata = json!({"name": from.name});
-        if let Some(namespace) = &from.namespace {
-            metadata["namespace"] = namespace.as_str().into();
-        }
+        put(&mut metadata, "namespace", from.namespace.clone());
         Self { metadata, spec: json!({"target": target}) }
     }
 
     /// Copies labels and annotations, except those of tools.
     pub(super) fn metadata(&mut self, from: &mut Source) {
         for field in ["labels", "annotations"] {
-            let kept = from.take_metadata(&format!("/metadata/{field}"));
-            if !kept.is_empty() {
-                self.metadata[field] = kept.into();
-            }
+            put(&mut self.metadata, field, from.take_metadata(&format!("/metadata/{field}")));
         }
     }
 
@@ -86,58 +93,28 @@ impl Draft {
         let mut max = from.number(pointer);
         if max == Some(json!(0)) {
             self.set("paused", true);
-            from.note(
-                pointer,
-                "0 would mean no limit here: the ZeroScaler is paused, with scale.max 1; scale the target to 0",
-            );
+            let why = "0 would mean no limit here: the ZeroScaler is paused, with scale.max 1; scale the target to 0";
+            from.note(pointer, why);
             max = Some(json!(1));
         }
-        self.set_some("scale.max", max.or(default.map(Value::from)));
+        self.set("scale.max", max.or(default.map(Value::from)));
     }
 
-    /// Sets a field of the spec, such as `scale.load.rps`.
+    /// Sets a field of the spec, unless the value is null or an empty list.
     pub(super) fn set(&mut self, path: &str, value: impl Into<Value>) {
-        let mut at = &mut self.spec;
-        for step in path.split('.') {
-            if !at.is_object() {
-                *at = Map::new().into();
-            }
-            at = &mut at[step];
-        }
-        *at = value.into();
-    }
-
-    /// Sets a field, if there is a value.
-    pub(super) fn set_some(&mut self, path: &str, value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.set(path, value);
-        }
-    }
-
-    /// Returns a text in the spec, if it is set.
-    pub(super) fn text(&self, path: &str) -> Option<String> {
-        self.look(path)?.as_str().map(str::to_owned)
-    }
-
-    /// Returns a whole number in the spec, if it is set.
-    pub(super) fn whole(&self, path: &str) -> Option<i64> {
-        self.look(path)?.as_i64()
-    }
-
-    fn look(&self, path: &str) -> Option<&Value> {
-        self.spec.pointer(&format!("/{}", path.replace('.', "/")))
+        put(&mut self.spec, path, value);
     }
 
     /// Translates a duration. 0 means no limit in the source. Here `timeouts` have no limit by default, and any other
     /// `path` must be more than 0.
     pub(super) fn duration(&mut self, path: &str, from: &mut Source, pointer: &str) {
         match from.text(pointer) {
-            None => {}
-            Some(zero) if ["0s", "0"].contains(&zero.as_str()) && path.starts_with("timeouts.") => {}
             Some(zero) if zero == "0s" || zero == "0" => {
-                from.note(pointer, format!("0 means no limit, but spec.{path} must be above 0"));
+                if !path.starts_with("timeouts.") {
+                    from.note(pointer, format!("0 means no limit, but spec.{path} must be above 0"));
+                }
             }
-            Some(duration) => self.set(path, duration),
+            duration => self.set(path, duration),
         }
     }
 

@@ -20,12 +20,9 @@ pub(super) fn horizontal_pod_autoscaler(from: &mut Source) -> Vec<Value> {
         from.note("/spec/minReplicas", "kept; remove scale.min to allow scaling to zero");
     }
     draft.max(from, "/spec/maxReplicas", None);
-    let metrics = metrics(from);
-    if !metrics.is_empty() {
-        draft.set("metrics", metrics);
-    }
+    draft.set("metrics", metrics(from));
     let behavior = from.take("/spec/behavior").or_else(|| Some(lower_case(annotation(from, BEHAVIOR)?)));
-    draft.set_some("behavior", behavior);
+    draft.set("behavior", behavior);
     draft.metadata(from);
     from.note("/kind", "delete the HorizontalPodAutoscaler before you apply this: both would change the replicas");
     from.note(

@@ -57,7 +57,7 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
 }
 
 /// Translates an InterceptorRoute with the ScaledObject of its namespace that names it, if the documents have one.
-pub(super) fn interceptor_route(from: &mut Source, documents: &[(String, Value)]) -> Vec<Value> {
+pub(super) fn interceptor_route(from: &mut Source, documents: &[Value]) -> Vec<Value> {
     let service = from.text("/spec/target/service").unwrap_or_else(|| from.name.clone());
     for field in ["port", "portName"] {
         from.take(&format!("/spec/target/{field}")); // Each port of the Service is served.
@@ -71,7 +71,7 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[(String, Value)]
             let fields = ["/spec/minReplicaCount", "/spec/maxReplicaCount", "/spec/cooldownPeriod"];
             replicas(&mut object, &mut draft, fields);
             let behavior = "/spec/advanced/horizontalPodAutoscalerConfig/behavior";
-            draft.set_some("behavior", object.take(behavior));
+            draft.set("behavior", object.take(behavior));
             draft.metadata(&mut object);
             paused(&mut object, &mut draft);
             triggers::carry_over(&mut object, &mut draft);
@@ -80,10 +80,8 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[(String, Value)]
             draft
         }
         None => {
-            from.note(
-                "/spec/target/service",
-                format!("no ScaledObject names the workload, so Deployment {service} is assumed"),
-            );
+            let why = format!("no ScaledObject names the workload, so Deployment {service} is assumed");
+            from.note("/spec/target/service", why);
             Draft::new(from, json!({"kind": "Deployment", "name": service}))
         }
     };
@@ -103,13 +101,9 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[(String, Value)]
     }
     draft.duration("timeouts.request", from, "/spec/timeouts/request");
     draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
-    if let Some(response) = static_responses::response(from, "/spec/coldStart/placeholder/response") {
-        draft.set("wake.placeholder", json!({"response": response}));
-    }
-    let answers = static_responses::static_routes(from);
-    if !answers.is_empty() {
-        draft.set("wake.static", answers);
-    }
+    let placeholder = static_responses::response(from, "/spec/coldStart/placeholder/response");
+    draft.set("wake.placeholder.response", placeholder);
+    draft.set("wake.static", static_responses::static_routes(from));
     vec![draft.finish()]
 }
 
@@ -122,7 +116,7 @@ fn fallback(from: &mut Source, draft: &mut Draft, at: &str, after: Option<String
     let port = from.take(&format!("{at}/port")).filter(|port| *port != json!(0));
     let port = port.or_else(|| from.take(&format!("{at}/portName")));
     draft.set("wake.fallback.service", service);
-    draft.set_some("wake.fallback.port", port);
+    draft.set("wake.fallback.port", port);
     draft.set("wake.fallback.after", after.unwrap_or_else(|| FALLBACK_AFTER.to_owned()));
     true
 }
@@ -149,8 +143,8 @@ fn paused(from: &mut Source, draft: &mut Draft) {
 }
 
 /// Returns the first ScaledObject that names this InterceptorRoute. It names a route of its own namespace.
-fn scaled_object<'a>(documents: &'a [(String, Value)], name: &str, namespace: Option<&str>) -> Option<&'a Value> {
-    let mut scaled = documents.iter().map(|(_, document)| document).filter(|object| object["kind"] == "ScaledObject");
+fn scaled_object<'a>(documents: &'a [Value], name: &str, namespace: Option<&str>) -> Option<&'a Value> {
+    let mut scaled = documents.iter().filter(|object| object["kind"] == "ScaledObject");
     scaled.find(|object| route(object).is_some_and(|(_, route)| route == name) && namespace_of(object) == namespace)
 }
 
@@ -160,14 +154,14 @@ fn namespace_of(object: &Value) -> Option<&str> {
 
 /// Returns the reason why a ScaledObject that names a route is not translated with it, after the field that names the
 /// route. Returns `None` if it is.
-pub(super) fn skip_reason(scaled: &Value, documents: &[(String, Value)]) -> Option<(String, String)> {
+pub(super) fn skip_reason(scaled: &Value, documents: &[Value]) -> Option<(String, String)> {
     let (field, name) = route(scaled)?;
     let namespace = namespace_of(scaled);
     let place = namespace.map(|namespace| format!(" of namespace {namespace}")).unwrap_or_default();
     let is_route = |object: &Value| {
         object["kind"] == "InterceptorRoute" && object["metadata"]["name"] == name && namespace_of(object) == namespace
     };
-    if !documents.iter().any(|(_, document)| is_route(document)) {
+    if !documents.iter().any(is_route) {
         let why =
             format!("InterceptorRoute {name}{place} is not among the documents, so this object is not translated");
         return Some((field, why));
@@ -195,16 +189,13 @@ fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
     }
     let mut seen = HashSet::new();
     hosts.retain(|host| seen.insert(host.clone()));
-    if !hosts.is_empty() {
-        draft.set("hosts", hosts);
-    }
+    draft.set("hosts", hosts);
 }
 
 /// Sets the Service in front of the workload. The default is the Service with the target's name.
 fn say_service(draft: &mut Draft, service: Option<String>) {
-    let target = draft.text("target.name");
-    let services = service.filter(|service| Some(service) != target.as_ref()).map(|service| json!([{"name": service}]));
-    draft.set_some("services", services);
+    let service = service.filter(|service| draft.spec["target"]["name"] != service.as_str());
+    draft.set("services", service.map(|service| json!([{"name": service}])));
 }
 
 fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3]) {
@@ -222,7 +213,7 @@ fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3
         }
         fewest = fewest.filter(|fewest| *fewest != json!(0));
     }
-    draft.set_some("scale.min", fewest);
+    draft.set("scale.min", fewest);
     draft.max(from, max, Some(REPLICAS_MAX));
     draft.set("scale.retention", format!("{}s", from.text(cooldown).unwrap_or_else(|| COOLDOWN.into())));
 }

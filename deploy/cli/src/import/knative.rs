@@ -3,7 +3,7 @@
 //! A Deployment has one version at a time, so traffic splits and tags have no equivalent. The pod gets no queue-proxy:
 //! the activator stays in the path.
 
-use super::draft::Draft;
+use super::draft::{Draft, put};
 use super::source::Source;
 use common::annotations::{self as knative, CLASS_HPA, CLASS_KPA, Key, METRIC_CPU, METRIC_MEMORY, METRIC_RPS};
 use common::config::AutoscalerConfig;
@@ -27,24 +27,22 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
         let seconds = from.text(&format!("/spec/template/spec/{field}")).filter(|seconds| seconds != "0");
         let duration = seconds.map(|seconds| format!("{seconds}s"));
         if field == "timeoutSeconds" {
-            draft.set_some("wake.timeout", duration.clone()); // Knative's timeout includes the wait for a pod.
+            draft.set("wake.timeout", duration.clone()); // Knative's timeout includes the wait for a pod.
         }
-        draft.set_some(path, duration);
+        draft.set(path, duration);
     }
     let concurrency = from.number("/spec/template/spec/containerConcurrency");
-    draft.set_some("concurrency", concurrency.filter(|concurrency| *concurrency != json!(0)));
+    draft.set("concurrency", concurrency.filter(|concurrency| *concurrency != json!(0)));
     if from.look("/spec/traffic") == Some(&json!([{"latestRevision": true, "percent": 100}])) {
         from.take("/spec/traffic");
     }
-    from.drop_field(
-        "/spec/traffic",
-        "a Deployment runs one version: split traffic in the ingress, over one Deployment for each version",
-    );
+    let why = "a Deployment runs one version: split traffic in the ingress, over one Deployment for each version";
+    from.drop_field("/spec/traffic", why);
     from.drop_field("/spec/template/metadata/name", "there are no revisions; a Deployment is updated in place");
 
     let mut pod = from.take("/spec/template/spec").unwrap_or_else(|| json!({}));
     container(&mut pod);
-    let mut labels = from.take_metadata("/spec/template/metadata/labels");
+    let mut labels = from.take_metadata("/spec/template/metadata/labels").unwrap_or_default();
     if labels.get("app").is_some_and(|app| *app != json!(name)) {
         let why = format!("is {name} now: the selector of the Deployment uses it");
         from.note("/spec/template/metadata/labels/app", why);
@@ -55,23 +53,16 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
         "spec": {"selector": {"matchLabels": {"app": name}}, "template": {"metadata": {"labels": labels}, "spec": pod}},
     });
     progress_deadline(from, &mut deployment);
-    for (pointer, at) in [
-        ("/metadata/labels", "/metadata"),
-        ("/metadata/annotations", "/metadata"),
-        (TEMPLATE, "/spec/template/metadata"),
+    for (pointer, path) in [
+        ("/metadata/labels", "metadata.labels"),
+        ("/metadata/annotations", "metadata.annotations"),
+        (TEMPLATE, "spec.template.metadata.annotations"),
     ] {
-        let kept = from.take_metadata(pointer);
-        if let Some(metadata) = deployment.pointer_mut(at).filter(|_| !kept.is_empty()) {
-            metadata[pointer.rsplit_once('/').map_or("", |(_, field)| field)] = kept.into();
-        }
+        put(&mut deployment, path, from.take_metadata(pointer));
     }
-    if let Some(namespace) = &from.namespace {
-        deployment["metadata"]["namespace"] = namespace.as_str().into();
-    }
-    from.note(
-        "/spec/template/spec/containers",
-        "K_SERVICE, K_CONFIGURATION and K_REVISION are not set; set them if the program reads them",
-    );
+    put(&mut deployment, "metadata.namespace", from.namespace.clone());
+    let why = "K_SERVICE, K_CONFIGURATION and K_REVISION are not set; set them if the program reads them";
+    from.note("/spec/template/spec/containers", why);
     from.note("/metadata/name", "delete the Knative Service before you apply this: both create a Service of that name");
     vec![deployment, draft.finish()]
 }
@@ -88,7 +79,7 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
         (knative::PANIC_THRESHOLD, "scale.panic.threshold"),
     ] {
         let number = annotation(from, key).and_then(|pointer| from.number(&pointer));
-        draft.set_some(path, number);
+        draft.set(path, number);
     }
     for (key, path) in [
         (knative::WINDOW, "scale.window"),
@@ -96,11 +87,11 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
         (knative::POD_RETENTION, "scale.retention"),
     ] {
         let text = annotation(from, key).and_then(|pointer| from.text(&pointer));
-        draft.set_some(path, text);
+        draft.set(path, text);
     }
     if let Some(pointer) = annotation(from, knative::PANIC_WINDOW) {
         // A percentage of the window in Knative, a duration here.
-        let window = draft.text("scale.window").unwrap_or_default();
+        let window = draft.spec["scale"]["window"].as_str().unwrap_or_default().to_owned();
         let percentage = from.text(&pointer).unwrap_or_default();
         let said = [(knative::WINDOW.name.to_owned(), window), (knative::PANIC_WINDOW.name.to_owned(), percentage)];
         let panic: GoDuration = knative::panic_window(&said.into(), &AutoscalerConfig::default());
@@ -151,7 +142,7 @@ fn lose_foreign(from: &mut Source) -> bool {
 fn metric(from: &mut Source, draft: &mut Draft) {
     let class = annotation(from, knative::CLASS);
     let hpa = class.as_ref().and_then(|pointer| from.text(pointer)).is_some_and(|class| class == CLASS_HPA);
-    if let Some(pointer) = class.filter(|_| hpa && draft.whole("scale.min").is_none_or(|min| min < 1)) {
+    if let Some(pointer) = class.filter(|_| hpa && draft.spec["scale"]["min"].as_i64().is_none_or(|min| min < 1)) {
         draft.set("scale.min", 1);
         from.note(&pointer, "this class never scales to zero, so scale.min is 1; remove it to allow scaling to zero");
     }
@@ -174,7 +165,7 @@ fn metric(from: &mut Source, draft: &mut Draft) {
             draft.set("metrics", json!([{"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}]));
         }
         (METRIC_RPS, target) => draft.set("scale.load.rps", target.unwrap_or_else(|| 200.into())),
-        (knative::METRIC_CONCURRENCY, target) => draft.set_some("scale.load.concurrency", target),
+        (knative::METRIC_CONCURRENCY, target) => draft.set("scale.load.concurrency", target),
         (name, target) => {
             let target = target.map_or_else(String::new, |target| format!(" with target {target}"));
             let why = format!("{name}{target} does not decide the number of pods here; use spec.metrics");

@@ -36,7 +36,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
 use serde_json::Value;
 use source::Source;
-use std::fmt::Write;
 
 /// Result for one manifest.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +53,7 @@ pub struct Imported {
 /// # Errors
 /// Fails if a text is not YAML; the error names file and document.
 pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
-    let mut documents = Vec::new();
+    let (mut origins, mut documents) = (Vec::new(), Vec::new());
     for (file, text) in files {
         for (index, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
             let origin = format!("{file}, document {}", index + 1);
@@ -62,31 +61,32 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
                 Value::deserialize(document).map_err(|error| anyhow::anyhow!("{origin}: invalid YAML: {error}"))?;
             match items(&value) {
                 Some(items) => {
-                    let item = |(index, item): (usize, Value)| (format!("{origin}, item {}", index + 1), item);
-                    documents.extend(items.into_iter().enumerate().map(item));
+                    origins.extend((1..=items.len()).map(|number| format!("{origin}, item {number}")));
+                    documents.extend(items);
                 }
                 None if value.is_null() => {}
-                None => documents.push((origin, value)),
+                None => {
+                    origins.push(origin);
+                    documents.push(value);
+                }
             }
         }
     }
     let mut all = Vec::new();
-    for (origin, value) in &documents {
+    for (origin, value) in origins.iter().zip(&documents) {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (kind, api_version, name) = (text("/kind"), text("/apiVersion"), text("/metadata/name"));
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         let source = if name.is_empty() { format!("{origin}, {kind}") } else { format!("{kind} {name}") };
-        if name.is_empty() {
-            let lost = vec![("metadata.name".to_owned(), "must be set, so this object is not translated".to_owned())];
-            all.push(Imported { source, objects: Vec::new(), notes: lost });
-            continue;
-        }
         let mut from = Source::new(value.clone());
         let mut objects = match (group, kind) {
+            _ if name.is_empty() => {
+                left_over(&mut from, "/metadata/name", "must be set, so this object is not translated".to_owned())
+            }
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
             ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &documents),
             ("keda.sh", "ScaledObject") if keda::route(value).is_some() => match keda::skip_reason(value, &documents) {
-                Some(why) => left_over(&mut from, why),
+                Some((field, why)) => left_over(&mut from, &field, why),
                 None => continue, // Translated with its route.
             },
             ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
@@ -95,10 +95,10 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
                 sablier::workload(&mut from, kind, &documents)
             }
             (_, "Middleware") if sablier::is_middleware(value) => match sablier::skip_reason(value, &documents) {
-                Some(why) => left_over(&mut from, why),
+                Some((field, why)) => left_over(&mut from, &field, why),
                 None => continue, // Translated with the workloads of its group.
             },
-            _ => left_over(&mut from, ("/kind".to_owned(), unknown(kind, api_version))),
+            _ => left_over(&mut from, "/kind", unknown(kind, api_version)),
         };
         let mut lost = from.lost();
         for object in &mut objects {
@@ -138,9 +138,9 @@ fn items(value: &Value) -> Option<Vec<Value>> {
 }
 
 /// Drops a document that belongs to missing documents, and notes why.
-fn left_over(from: &mut Source, (field, why): (String, String)) -> Vec<Value> {
-    from.clear();
-    from.note(&field, why);
+fn left_over(from: &mut Source, field: &str, why: String) -> Vec<Value> {
+    *from = Source::new(Value::Null);
+    from.note(field, why);
     Vec::new()
 }
 
@@ -152,35 +152,29 @@ fn left_over(from: &mut Source, (field, why): (String, String)) -> Vec<Value> {
 pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     let mut text = String::new();
     for imported in all {
+        let mut comments = head(imported);
         if imported.objects.is_empty() {
-            head(imported, &mut text)?;
+            text += &comments;
         }
-        for (index, object) in imported.objects.iter().enumerate() {
-            text.push_str("---\n");
-            if index == 0 {
-                head(imported, &mut text)?;
-            }
-            text.push_str(&serde_yaml_ng::to_string(object)?);
+        for object in &imported.objects {
+            text += "---\n";
+            text += &std::mem::take(&mut comments); // Only before the first object.
+            text += &serde_yaml_ng::to_string(object)?;
         }
     }
     Ok(text)
 }
 
-/// Writes the source and its fields without an equivalent, each as one comment line whatever characters the source has.
-fn head(Imported { source, notes, .. }: &Imported, text: &mut String) -> std::fmt::Result {
-    writeln!(text, "# From {}.", one_line(source))?;
+/// Returns the source and its fields without an equivalent, each as one comment line whatever characters the source has.
+fn head(Imported { source, notes, .. }: &Imported) -> String {
+    let mut text = format!("# From {}.\n", printable_line(source));
     if !notes.is_empty() {
-        writeln!(text, "# Notes:")?;
+        text += "# Notes:\n";
     }
     for (field, why) in notes {
-        writeln!(text, "#   {}: {}", one_line(field), one_line(&why.replace('\n', "; ")))?;
+        text += &format!("#   {}: {}\n", printable_line(field), printable_line(&why.replace('\n', "; ")));
     }
-    Ok(())
-}
-
-/// Escapes characters that would end a line. YAML has two line breaks that are not control characters.
-fn one_line(text: &str) -> String {
-    printable_line(text).into_owned()
+    text
 }
 
 /// Returns the validation error of the translated ZeroScaler, if a value of the source is out of bounds.

@@ -12,6 +12,17 @@ const ENABLE: &str = "/metadata/labels/sablier.enable";
 const PLUGIN: &str = "/spec/plugin/sablier";
 /// Group of a workload whose labels name none.
 const GROUP_DEFAULT: &str = "default";
+/// Settings of a Middleware without an equivalent, and the reasons.
+const REPLACED: [(&str, &str); 8] = [
+    ("sablierUrl", "the activator replaces Sablier and its proxy"),
+    ("keepAliveInterval", "a request counts as load until it ends"),
+    ("dynamic/displayName", "the page shows the workload's name; HTML in spec.wake.page.html may show another"),
+    ("dynamic/theme", "the built-in page has one theme, light and dark; spec.wake.page.html replaces it"),
+    ("dynamic/refreshFrequency", "the page reloads as soon as the workload is ready"),
+    ("dynamic/showDetails", "the page shows since when the workload starts, and how long that usually takes"),
+    ("failOpen", "running workloads keep serving without the autoscaler"),
+    ("ignoreUserAgent", "every request wakes the workload"),
+];
 
 /// Reports whether Sablier's labels enable a workload.
 pub(super) fn is_enabled(object: &Value) -> bool {
@@ -35,8 +46,8 @@ fn group(setting: Option<(String, String)>) -> String {
 
 /// Returns the reason why a Middleware belongs to no workload, after the field that names its group. Returns `None` if
 /// it belongs to one.
-pub(super) fn skip_reason(middleware: &Value, documents: &[(String, Value)]) -> Option<(String, String)> {
-    let mut workloads = documents.iter().map(|(_, document)| document).filter(|document| is_enabled(document));
+pub(super) fn skip_reason(middleware: &Value, documents: &[Value]) -> Option<(String, String)> {
+    let mut workloads = documents.iter().filter(|document| is_enabled(document));
     let group_of = |workload: &Value| group(sablier_setting(&mut Source::new(workload.clone()), "group"));
     let why = match named_group(middleware) {
         Some(named) if workloads.any(|workload| group_of(workload) == named) => return None,
@@ -48,7 +59,7 @@ pub(super) fn skip_reason(middleware: &Value, documents: &[(String, Value)]) -> 
 
 /// Translates a Deployment or StatefulSet with Sablier's labels, and the Middleware of its group, if the documents have
 /// one.
-pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Value)]) -> Vec<Value> {
+pub(super) fn workload(from: &mut Source, kind: &str, documents: &[Value]) -> Vec<Value> {
     from.take(ENABLE);
     let group = sablier_setting(from, "group");
     let (hours, days) =
@@ -59,7 +70,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Valu
         from.note(at, "workloads do not wake as a group: each wakes on its own requests");
     }
     let group = self::group(group);
-    let middlewares = documents.iter().map(|(_, document)| document).filter(|document| is_middleware(document));
+    let middlewares = documents.iter().filter(|document| is_middleware(document));
     let mut middlewares = middlewares.filter(|middleware| named_group(middleware) == Some(group.as_str()));
     if let Some(middleware) = middlewares.next() {
         let mut plugin = Source::new(middleware.clone());
@@ -69,32 +80,12 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[(String, Valu
         }
         plugin.take("/metadata");
         plugin.take(&format!("{PLUGIN}/group"));
-        plugin.drop_field(&format!("{PLUGIN}/sablierUrl"), "the activator replaces Sablier and its proxy");
-        plugin.drop_field(&format!("{PLUGIN}/keepAliveInterval"), "a request counts as load until it ends");
         draft.duration("scale.window", &mut plugin, &format!("{PLUGIN}/sessionDuration"));
         draft.duration("wake.timeout", &mut plugin, &format!("{PLUGIN}/blocking/timeout"));
-        let dynamic = format!("{PLUGIN}/dynamic");
-        if plugin.look(&dynamic).is_some() {
-            draft.set("wake.page", json!({}));
-            plugin.drop_field(
-                &format!("{dynamic}/displayName"),
-                "the page shows the workload's name; HTML in spec.wake.page.html may show another",
-            );
-            plugin.drop_field(
-                &format!("{dynamic}/theme"),
-                "the built-in page has one theme, light and dark; spec.wake.page.html replaces it",
-            );
-            plugin.drop_field(
-                &format!("{dynamic}/refreshFrequency"),
-                "the page reloads as soon as the workload is ready",
-            );
-            plugin.drop_field(
-                &format!("{dynamic}/showDetails"),
-                "the page shows since when the workload starts, and how long that usually takes",
-            );
+        draft.set("wake.page", plugin.look(&format!("{PLUGIN}/dynamic")).map(|_| json!({})));
+        for (field, why) in REPLACED {
+            plugin.drop_field(&format!("{PLUGIN}/{field}"), why);
         }
-        plugin.drop_field(&format!("{PLUGIN}/failOpen"), "running workloads keep serving without the autoscaler");
-        plugin.drop_field(&format!("{PLUGIN}/ignoreUserAgent"), "every request wakes the workload");
         from.note_all("Middleware", plugin);
     }
     if let Some((at, hours)) = hours {

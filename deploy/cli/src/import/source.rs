@@ -1,5 +1,6 @@
 //! Manifest from which translation takes fields. The remaining fields have no equivalent.
 
+use common::golang::parse_bool;
 use serde_json::{Map, Number, Value, json};
 
 /// Metadata that a server or a client maintains for itself.
@@ -78,18 +79,8 @@ impl Source {
     /// Takes out a number, written as a number or as text.
     pub(super) fn number(&mut self, pointer: &str) -> Option<Value> {
         let text = self.text(pointer)?;
-        match text.parse::<Number>() {
-            Ok(number) => Some(number.into()),
-            Err(_) => {
-                self.note(pointer, format!("{text:?} is not a number"));
-                None
-            }
-        }
-    }
-
-    /// Removes all fields.
-    pub(super) fn clear(&mut self) {
-        self.rest = Value::Null;
+        let number = text.parse::<Number>();
+        number.map_err(|_| self.note(pointer, format!("{text:?} is not a number"))).map(Value::from).ok()
     }
 
     /// Keeps only labels and annotations with this prefix. The rest of the object is not translated and needs no notes.
@@ -102,33 +93,25 @@ impl Source {
         self.rest = json!({"metadata": {"labels": labels, "annotations": annotations}});
     }
 
-    /// Takes out the labels or annotations at a pointer, except those of tools.
-    pub(super) fn take_metadata(&mut self, pointer: &str) -> Map<String, Value> {
-        let Some(Value::Object(all)) = self.rest.pointer_mut(pointer) else { return Map::new() };
+    /// Takes out the labels or annotations at a pointer, except those of tools. Returns `None` if there are none.
+    pub(super) fn take_metadata(&mut self, pointer: &str) -> Option<Map<String, Value>> {
+        let all = self.rest.pointer_mut(pointer)?.as_object_mut()?;
         let of_tool = |name: &str| {
             let domain = name.split_once('/').map_or("", |(domain, _)| domain);
             OF_TOOLS.iter().any(|tool| domain.ends_with(tool)) || name == "app.kubernetes.io/managed-by"
         };
-        let (left, kept) = std::mem::take(all).into_iter().partition(|(name, _)| of_tool(name));
+        let (left, kept): (_, Map<_, _>) = std::mem::take(all).into_iter().partition(|(name, _)| of_tool(name));
         *all = left;
-        kept
+        Some(kept).filter(|kept| !kept.is_empty())
     }
 
     /// Takes out a boolean, written as a boolean or as text in a form that Go accepts.
     pub(super) fn switch(&mut self, pointer: &str) -> Option<bool> {
         let text = match self.take(pointer)? {
-            Value::Bool(on) => return Some(on),
             Value::String(text) => text,
             other => other.to_string(),
         };
-        match text.as_str() {
-            "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-            "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-            _ => {
-                self.note(pointer, format!("{text:?} is neither true nor false"));
-                None
-            }
-        }
+        parse_bool(&text).map_err(|_| self.note(pointer, format!("{text:?} is neither true nor false"))).ok()
     }
 
     /// Takes out the texts of a list.
@@ -165,27 +148,22 @@ impl Source {
 
     /// Returns all notes, and one for every remaining field.
     pub(super) fn lost(mut self) -> Vec<(String, String)> {
-        leaves(&self.rest, &mut String::new(), &mut self.lost);
+        leaves(&self.rest, "", &mut self.lost);
         self.lost
     }
 }
 
-fn leaves(value: &Value, at: &mut String, found: &mut Vec<(String, String)>) {
-    let length = at.len();
+/// Adds a note for each value below the pointer `at`.
+fn leaves(value: &Value, at: &str, found: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                at.push('/');
-                at.push_str(&key.replace('~', "~0").replace('/', "~1"));
-                leaves(value, at, found);
-                at.truncate(length);
+                leaves(value, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), found);
             }
         }
         Value::Array(items) => {
             for (index, value) in items.iter().enumerate() {
-                at.push_str(&format!("/{index}"));
-                leaves(value, at, found);
-                at.truncate(length);
+                leaves(value, &format!("{at}/{index}"), found);
             }
         }
         Value::Null => {}
@@ -195,17 +173,10 @@ fn leaves(value: &Value, at: &mut String, found: &mut Vec<(String, String)>) {
 
 /// Formats a JSON pointer for people: `spec.rules[0].hosts`.
 pub(super) fn path(pointer: &str) -> String {
-    let mut path = String::new();
-    for part in pointer.split('/').skip(1) {
-        let part = part.replace("~1", "/").replace("~0", "~");
-        if part.bytes().all(|byte| byte.is_ascii_digit()) {
-            path.push_str(&format!("[{part}]"));
-        } else {
-            if !path.is_empty() {
-                path.push('.');
-            }
-            path.push_str(&part);
-        }
-    }
-    path
+    let part = |part: &str| match part.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => format!("[{part}]"),
+        false => format!(".{}", part.replace("~1", "/").replace("~0", "~")),
+    };
+    let path: String = pointer.split('/').skip(1).map(part).collect();
+    path.strip_prefix('.').map(str::to_owned).unwrap_or(path)
 }

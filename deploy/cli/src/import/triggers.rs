@@ -1,6 +1,6 @@
 //! Triggers of a ScaledObject that belongs to an InterceptorRoute. CPU, memory and cron triggers have an equivalent.
 
-use super::draft::Draft;
+use super::draft::{Draft, put};
 use super::keda::ROUTE;
 use super::source::Source;
 use serde_json::{Value, json};
@@ -19,19 +19,14 @@ pub(super) fn carry_over(from: &mut Source, draft: &mut Draft) {
         match kind.as_str() {
             "cpu" | "memory" => metrics.extend(resource(from, &at, &kind)),
             "cron" => schedules.extend(schedule(from, &at)),
-            _ => from.note(
-                &at,
-                format!(
-                    "a {kind} trigger is not translated; spec.metrics accepts any metric of the cluster's metrics APIs"
-                ),
-            ),
+            _ => {
+                let other = "spec.metrics accepts any metric of the cluster's metrics APIs";
+                from.note(&at, format!("a {kind} trigger is not translated; {other}"));
+            }
         }
     }
-    for (field, values) in [("metrics", metrics), ("schedules", schedules)] {
-        if !values.is_empty() {
-            draft.set(field, values);
-        }
-    }
+    draft.set("metrics", metrics);
+    draft.set("schedules", schedules);
 }
 
 /// Translates a CPU or memory trigger to a metric.
@@ -62,26 +57,19 @@ fn schedule(from: &mut Source, at: &str) -> Option<Value> {
         let (minute, hour): (u32, u32) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
         Some((hour * 60 + minute, fields.collect::<Vec<_>>().join(" "), text.clone()))
     };
-    let (start, end) = (read(from, "start"), read(from, "end"));
-    let (Some((begin, days, cron)), Some((until, other, _))) = (start, end) else {
+    let day = |((begin, days, cron), (until, other, _)): ((u32, String, String), (u32, String, String))| {
+        let length = (until + DAY).checked_sub(begin).map_or(0, |length| length % DAY);
+        (days == other && length > 0 && (until >= begin || days == "* * *")).then_some((cron, length))
+    };
+    let Some((cron, length)) = read(from, "start").zip(read(from, "end")).and_then(day) else {
         from.note(at, "its times are not on one day: write it as an entry of spec.schedules");
         return None;
     };
-    let length = (until + DAY).checked_sub(begin).map_or(0, |length| length % DAY);
-    if days != other || length == 0 || (until < begin && days != "* * *") {
-        from.note(at, "its times are not on one day: write it as an entry of spec.schedules");
-        return None;
-    }
     for name in ["start", "end"] {
         from.take(&format!("{at}/metadata/{name}"));
     }
     let mut schedule = json!({"cron": cron, "duration": format!("{length}m")});
-    for (field, name) in [("timeZone", "timezone"), ("min", "desiredReplicas")] {
-        let pointer = format!("{at}/metadata/{name}");
-        let value = if field == "min" { from.number(&pointer) } else { from.text(&pointer).map(Value::from) };
-        if let Some(value) = value {
-            schedule[field] = value;
-        }
-    }
+    put(&mut schedule, "timeZone", from.text(&format!("{at}/metadata/timezone")));
+    put(&mut schedule, "min", from.number(&format!("{at}/metadata/desiredReplicas")));
     Some(schedule)
 }
