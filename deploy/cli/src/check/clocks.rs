@@ -56,10 +56,8 @@ fn ours(now: Timestamp, server: Timestamp) -> Finding {
         return Finding::good(ABOUT, "the clock of this machine agrees with the API server's");
     }
     let (by, side) = (off.abs(), if off > 0 { "ahead of" } else { "behind" });
-    Finding::note(
-        ABOUT,
-        format!("the clock of this machine is {by} s {side} the API server's, so ages are wrong by as much"),
-    )
+    let says = format!("the clock of this machine is {by} s {side} the API server's, so ages are wrong by as much");
+    Finding::note(ABOUT, says)
 }
 
 /// Reports whether the lease belongs to a plane: one of the autoscaler's buckets, or `autoscaler-hpa`.
@@ -84,17 +82,12 @@ fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
     };
     let (ahead, silent) = (names(|off| off > OFF_MAX), names(|off| off < -SILENT_MAX));
     Some(if !ahead.is_empty() {
-        Finding::wrong(
-            ABOUT,
-            format!("the clocks of {what} are ahead of the API server's: {}", first_names(&ahead)),
-            "synchronize their clocks (NTP)",
-        )
+        let says = format!("the clocks of {what} are ahead of the API server's: {}", first_names(&ahead));
+        Finding::wrong(ABOUT, says, "synchronize their clocks (NTP)")
     } else if !silent.is_empty() {
-        Finding::wrong(
-            ABOUT,
-            format!("{what} have not renewed their leases, or their clocks are behind: {}", first_names(&silent)),
-            "check whether they run, then synchronize their clocks (NTP)",
-        )
+        let silent = first_names(&silent);
+        let says = format!("{what} have not renewed their leases, or their clocks are behind: {silent}");
+        Finding::wrong(ABOUT, says, "check whether they run, then synchronize their clocks (NTP)")
     } else {
         Finding::good(ABOUT, format!("the clocks of {what} agree with the API server's ({})", known.len()))
     })

@@ -16,6 +16,9 @@ const PLANES: &str = "planes";
 const DASHBOARD: &str = "dashboard";
 /// Deployments of the planes.
 const NAMES: [&str; 2] = ["autoscaler", "activator"];
+/// Advice if a plane is missing.
+const INSTALL: &str =
+    "select its namespace with --system-namespace, or install it as described in deploy/kubernetes/README.md";
 /// Command that applies the definition.
 const APPLY: &str = "kubectl apply --server-side -k deploy/kubernetes/crds";
 
@@ -49,11 +52,10 @@ fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -
         ([], more) => {
             Finding::note(DEFINITION, format!("{name} is newer than this program: it also has {}", first_names(more)))
         }
-        (lacking, _) => Finding::wrong(
-            DEFINITION,
-            format!("{name} is older than this program: it lacks {}", first_names(lacking)),
-            APPLY,
-        ),
+        (lacking, _) => {
+            let says = format!("{name} is older than this program: it lacks {}", first_names(lacking));
+            Finding::wrong(DEFINITION, says, APPLY)
+        }
     }
 }
 
@@ -79,11 +81,8 @@ async fn planes(place: &CheckContext<'_>) -> Vec<Finding> {
                 continue;
             }
             Ok(None) => {
-                findings.push(Finding::wrong(
-                    PLANES,
-                    format!("there is no Deployment {name} in namespace {}", place.system),
-                    "select its namespace with --system-namespace, or install it as described in deploy/kubernetes/README.md",
-                ));
+                let says = format!("there is no Deployment {name} in namespace {}", place.system);
+                findings.push(Finding::wrong(PLANES, says, INSTALL));
                 continue;
             }
             Ok(Some(deployment)) => deployment,
@@ -103,28 +102,21 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
     let status = deployment.status.clone().unwrap_or_default();
     let (ready, updated) = (status.ready_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0));
     if wanted == 0 {
-        return Finding::wrong(
-            PLANES,
-            format!("{name} is scaled to zero"),
-            format!("kubectl -n {system} scale deployment {name} --replicas 2"),
-        );
+        let remedy = format!("kubectl -n {system} scale deployment {name} --replicas 2");
+        return Finding::wrong(PLANES, format!("{name} is scaled to zero"), remedy);
     }
-    let why: Vec<String> = pods.iter().filter(|pod| !is_ready(pod)).map(waits_for).collect();
+    let says = format!("{name}: {ready} of {wanted} pods are ready");
     if ready < wanted {
+        let why: Vec<String> = pods.iter().filter(|pod| !is_ready(pod)).map(waits_for).collect();
         let why = if why.is_empty() { String::new() } else { format!(": {}", first_names(&why)) };
-        return Finding::wrong(
-            PLANES,
-            format!("{name}: {ready} of {wanted} pods are ready{why}"),
-            format!("kubectl -n {system} describe pods -l app={name}; kubectl -n {system} logs deployment/{name}"),
-        );
+        let remedy =
+            format!("kubectl -n {system} describe pods -l app={name}; kubectl -n {system} logs deployment/{name}");
+        return Finding::wrong(PLANES, says + &why, remedy);
     }
     if updated < wanted {
-        return Finding::note(
-            PLANES,
-            format!("{name}: {ready} of {wanted} pods are ready, {updated} have the newest version"),
-        );
+        return Finding::note(PLANES, format!("{says}, {updated} have the newest version"));
     }
-    Finding::good(PLANES, format!("{name}: {ready} of {wanted} pods are ready"))
+    Finding::good(PLANES, says)
 }
 
 /// Returns the reason why a pod is not ready.
@@ -153,11 +145,10 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
     let differ = tags.iter().any(|(_, tag)| *tag != tags[0].1);
     match tags.first() {
         None => Vec::new(),
-        Some(_) if differ => vec![Finding::wrong(
-            PLANES,
-            format!("the planes have different versions: {}", list()),
-            format!("finish the upgrade, {AS_INSTALLED}"),
-        )],
+        Some(_) if differ => {
+            let says = format!("the planes have different versions: {}", list());
+            vec![Finding::wrong(PLANES, says, format!("finish the upgrade, {AS_INSTALLED}"))]
+        }
         Some((_, tag)) if tag.trim_start_matches('v') != ours => {
             vec![Finding::note(PLANES, format!("the planes have version {tag}, this program has version {ours}"))]
         }
@@ -167,32 +158,20 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
 
 async fn dashboard(place: &CheckContext<'_>) -> Finding {
     let cluster = Ok(place.cluster.clone());
-    match async { place.named.dashboard(&cluster).await?.list(None).await }.await {
-        Err(error) => Finding::unknown(DASHBOARD, format!("{error:#}")),
-        Ok(listing) => {
-            let silent: Vec<String> = listing
-                .replicas
-                .iter()
-                .filter(|replica| !replica.answered)
-                .map(|replica| replica.name.clone())
-                .collect();
-            if silent.is_empty() {
-                return Finding::good(
-                    DASHBOARD,
-                    format!(
-                        "{} of the autoscaler reported {}",
-                        count(listing.replicas.len(), "replica"),
-                        count(listing.workloads.len(), "workload"),
-                    ),
-                );
-            }
-            Finding::wrong(
-                DASHBOARD,
-                format!("these replicas of the autoscaler do not respond to the others: {}", first_names(&silent)),
-                format!("kubectl -n {} logs {}", place.system, silent[0]),
-            )
-        }
+    let listing = match async { place.named.dashboard(&cluster).await?.list(None).await }.await {
+        Ok(listing) => listing,
+        Err(error) => return Finding::unknown(DASHBOARD, format!("{error:#}")),
+    };
+    let silent = listing.replicas.iter().filter(|replica| !replica.answered);
+    let silent: Vec<String> = silent.map(|replica| replica.name.clone()).collect();
+    if silent.is_empty() {
+        let (replicas, workloads) = (listing.replicas.len(), listing.workloads.len());
+        let says =
+            format!("{} of the autoscaler reported {}", count(replicas, "replica"), count(workloads, "workload"));
+        return Finding::good(DASHBOARD, says);
     }
+    let says = format!("these replicas of the autoscaler do not respond to the others: {}", first_names(&silent));
+    Finding::wrong(DASHBOARD, says, format!("kubectl -n {} logs {}", place.system, silent[0]))
 }
 
 #[cfg(test)]

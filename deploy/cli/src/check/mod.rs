@@ -21,8 +21,6 @@ use crate::text::{BAD, BUSY, Colours, GOOD, PLAIN};
 use anyhow::bail;
 use clap::Args;
 use common::text::printable_line;
-use futures::future::join_all;
-use futures::{FutureExt, future::LocalBoxFuture};
 use kube::Resource;
 use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
@@ -140,16 +138,16 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
         return Err(crate::cluster::explained(error, "the version of the API server"));
     }
     let place = CheckContext { cluster: &cluster, system: &named.system_namespace, named };
-    let looks: Vec<LocalBoxFuture<'_, Result<Vec<Finding>, Finding>>> = vec![
-        rights::ours(&place).boxed_local(),
-        rights::theirs(&place).boxed_local(),
-        install::check(&place).boxed_local(),
-        network::check(&place).boxed_local(),
-        clocks::check(&place).boxed_local(),
-        workloads::check(&place).boxed_local(),
-    ];
-    let findings: Vec<Finding> =
-        join_all(looks).await.into_iter().flat_map(|found| found.unwrap_or_else(|end| vec![end])).collect();
+    let (ours, theirs, install, network, clocks, workloads) = tokio::join!(
+        rights::ours(&place),
+        rights::theirs(&place),
+        install::check(&place),
+        network::check(&place),
+        clocks::check(&place),
+        workloads::check(&place),
+    );
+    let all = [ours, theirs, install, network, clocks, workloads].into_iter();
+    let findings: Vec<Finding> = all.flat_map(|found| found.unwrap_or_else(|end| vec![end])).collect();
     let text = match args.output.as_deref() {
         Some("yaml") => serde_yaml_ng::to_string(&findings)?,
         Some(_) => format!("{}\n", serde_json::to_string_pretty(&findings)?),

@@ -5,7 +5,7 @@ use common::config::{self, PortRange, PortsConfig};
 use common::names::{ACTIVATOR_HTTP1_PORT, GUARDS};
 use common::ports::{Block, NumberState, ledger};
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use std::collections::BTreeMap;
@@ -61,19 +61,14 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
         .flat_map(|spec| spec.ingress.iter().flatten())
         .filter(|rule| rule.from.as_ref().is_none_or(Vec::is_empty))
         .collect();
+    let admits = |port: &NetworkPolicyPort, number: u16| match (&port.port, port.end_port) {
+        (None, _) => true,
+        (Some(IntOrString::Int(begin)), end) => (*begin..=end.unwrap_or(*begin)).contains(&i32::from(number)),
+        (Some(IntOrString::String(_)), _) => false,
+    };
     let open = |number: u16| {
-        rules.iter().any(|rule| {
-            rule.ports.as_ref().is_none_or(|ports| {
-                ports.is_empty()
-                    || ports.iter().any(|port| match (&port.port, port.end_port) {
-                        (None, _) => true,
-                        (Some(IntOrString::Int(begin)), end) => {
-                            (*begin..=end.unwrap_or(*begin)).contains(&i32::from(number))
-                        }
-                        (Some(IntOrString::String(_)), _) => false,
-                    })
-            })
-        })
+        let mut ports = rules.iter().map(|rule| rule.ports.as_deref().unwrap_or_default());
+        ports.any(|ports| ports.is_empty() || ports.iter().any(|port| admits(port, number)))
     };
     let asked = [ACTIVATOR_HTTP1_PORT, first, last].into_iter();
     let closed: Vec<String> = asked.filter(|n| !open(*n)).map(|n| n.to_string()).collect();
@@ -81,14 +76,12 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
     if closed.is_empty() {
         return Finding::good(POLICIES, format!("{} admit all clients to the activators", first_names(&names)));
     }
-    Finding::wrong(
-        POLICIES,
-        format!("{} do not admit all clients to the activators' ports {}", first_names(&names), closed.join(", ")),
-        format!(
-            "unless only some clients should be admitted: add a rule for TCP {ACTIVATOR_HTTP1_PORT} and {first} to {last} \
-             in namespace {system}"
-        ),
-    )
+    let (names, closed) = (first_names(&names), closed.join(", "));
+    let remedy = format!(
+        "unless only some clients should be admitted: add a rule for TCP {ACTIVATOR_HTTP1_PORT} and {first} to {last} \
+         in namespace {system}"
+    );
+    Finding::wrong(POLICIES, format!("{names} do not admit all clients to the activators' ports {closed}"), remedy)
 }
 
 /// Reports whether a policy restricts ingress of pods with these labels. Match expressions are assumed to match.

@@ -62,10 +62,8 @@ pub async fn ours(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
         }
     }
     if lacking.is_empty() {
-        lacking.push(Finding::good(
-            ABOUT,
-            format!("you have the rights for all commands in namespace {}", place.cluster.namespace),
-        ));
+        let says = format!("you have the rights for all commands in namespace {}", place.cluster.namespace);
+        lacking.push(Finding::good(ABOUT, says));
     }
     Ok(lacking)
 }
@@ -100,21 +98,16 @@ pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let answers = answers.buffered(AT_ONCE).try_collect::<Vec<Option<String>>>().await;
     let answers = answers.map_err(|error| Finding::denied(ABOUT, "the rights of the planes", &error))?;
     let lacking: Vec<String> = answers.into_iter().flatten().collect();
-    Ok(vec![if lacking.is_empty() {
-        Finding::good(ABOUT, format!("the planes have all {asked} rights that they need"))
-    } else {
-        Finding::wrong(
-            ABOUT,
-            format!("the planes lack {} of {asked} rights: {}", lacking.len(), first_names(&lacking)),
-            match seen {
-                None => format!("apply the roles of this version, {AS_INSTALLED}"),
-                Some(_) => format!(
-                    "apply the roles of this version, {AS_INSTALLED}; with kustomize, also apply \
-                     deploy/kubernetes/namespaced/rights in each further namespace of {VARIABLE}"
-                ),
-            },
-        )
-    }])
+    if lacking.is_empty() {
+        return Ok(vec![Finding::good(ABOUT, format!("the planes have all {asked} rights that they need"))]);
+    }
+    let says = format!("the planes lack {} of {asked} rights: {}", lacking.len(), first_names(&lacking));
+    let mut remedy = format!("apply the roles of this version, {AS_INSTALLED}");
+    if seen.is_some() {
+        remedy += "; with kustomize, also apply deploy/kubernetes/namespaced/rights in each further namespace of ";
+        remedy += VARIABLE;
+    }
+    Ok(vec![Finding::wrong(ABOUT, says, remedy)])
 }
 
 /// Returns the namespaces that the autoscaler watches, or `None` for all.

@@ -56,10 +56,8 @@ fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
     if wrong.is_empty() {
         let paused = scalers.iter().filter(|scaler| scaler.spec.paused).count();
         let paused = if paused > 0 { format!(", {paused} paused") } else { String::new() };
-        return vec![Finding::good(
-            WORKLOADS,
-            format!("none of {} is rejected{paused}", count(scalers.len(), "workload")),
-        )];
+        let all = count(scalers.len(), "workload");
+        return vec![Finding::good(WORKLOADS, format!("none of {all} is rejected{paused}"))];
     }
     // Faults are reported separately, with their own remedy.
     let is_told = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
@@ -158,11 +156,9 @@ fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
         scalers.iter().flat_map(|scaler| scaler.spec.metrics.iter().map(|metric| group(&metric.type_))).collect();
     let (there, missing): (Vec<&str>, Vec<&str>) = asked.into_iter().partition(|group| served.contains(*group));
     let mut findings: Vec<Finding> = Vec::new();
-    findings.extend(
-        Some(&there)
-            .filter(|there| !there.is_empty())
-            .map(|there| Finding::good(METRICS, format!("{} is served", there.join(", ")))),
-    );
+    if !there.is_empty() {
+        findings.push(Finding::good(METRICS, format!("{} is served", there.join(", "))));
+    }
     findings.extend(missing.into_iter().map(|missing| {
         let who: Vec<String> = scalers
             .iter()
@@ -198,11 +194,10 @@ fn conflicting_autoscalers(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodA
     if clashes.is_empty() {
         return Vec::new();
     }
-    vec![Finding::wrong(
-        WORKLOADS,
-        format!("HorizontalPodAutoscalers scale the same targets: {}", first_names(&clashes)),
-        "move their metrics to spec.metrics of the ZeroScaler (kubectl zeroscale import translates them), and delete them",
-    )]
+    let says = format!("HorizontalPodAutoscalers scale the same targets: {}", first_names(&clashes));
+    let remedy = "move their metrics to spec.metrics of the ZeroScaler (kubectl zeroscale import translates them), and \
+                  delete them";
+    vec![Finding::wrong(WORKLOADS, says, remedy)]
 }
 
 /// Finds borrowed Services whose borrower is gone.
@@ -212,14 +207,10 @@ fn orphaned_services(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Findin
     let lost: Vec<&Service> = services.iter().filter(borrowed).collect();
     let Some(first) = lost.first() else { return Vec::new() };
     let names: Vec<String> = lost.iter().map(|service| name(*service)).collect();
-    vec![Finding::wrong(
-        SERVICES,
-        format!(
-            "these Services have no selector, and the ZeroScaler that took them over is gone: {}",
-            first_names(&names)
-        ),
-        format!("kubectl zeroscale release --namespace {}", first.namespace().unwrap_or_default()),
-    )]
+    let names = first_names(&names);
+    let says = format!("these Services have no selector, and the ZeroScaler that took them over is gone: {names}");
+    let remedy = format!("kubectl zeroscale release --namespace {}", first.namespace().unwrap_or_default());
+    vec![Finding::wrong(SERVICES, says, remedy)]
 }
 
 #[cfg(test)]
