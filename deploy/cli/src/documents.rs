@@ -31,13 +31,10 @@ pub fn man(command: Option<&str>, out_dir: Option<&Path>, out: &mut impl Write) 
         return clap_mangen::generate_to(all, folder).with_context(cannot);
     }
     let page = match command {
-        None => all,
-        Some(name) => {
-            let found = all.find_subcommand(name).with_context(|| format!("there is no command {name:?}"))?;
-            found.clone()
-        }
+        None => &all,
+        Some(name) => all.find_subcommand(name).with_context(|| format!("there is no command {name:?}"))?,
     };
-    Ok(Man::new(page).render(out)?)
+    Ok(Man::new(page.clone()).render(out)?)
 }
 
 #[cfg(test)]

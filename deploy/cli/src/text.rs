@@ -3,7 +3,6 @@
 use clap::builder::styling::{AnsiColor, Style};
 use common::text::printable_line;
 use k8s_openapi::jiff::Timestamp;
-use std::fmt::Write as _;
 use std::io::IsTerminal;
 
 /// Style of ordinary text.
@@ -62,27 +61,23 @@ impl<T: Into<String>> From<T> for Cell {
 /// Formats rows below their heads. Each column is as wide as its widest cell; the last column is cut at the terminal's
 /// edge, if there is one.
 pub fn table(heads: &[&str], rows: &[Vec<Cell>], colours: Colours, width: Option<usize>) -> String {
-    let length = |text: &str| text.chars().count();
-    let columns = heads.len();
-    let widest = |column: usize| rows.iter().map(|row| length(&row[column].text)).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(|column| widest(column).max(length(heads[column]))).collect();
+    let heads: Vec<Cell> = heads.iter().map(|head| Cell::new(*head, STRONG)).collect();
+    let lines = || std::iter::once(&heads).chain(rows);
+    let length = |cell: &Cell| cell.text.chars().count();
+    let widest = |column: usize| lines().map(|line| length(&line[column])).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..heads.len()).map(|column| widest(column) + 3).collect();
     let mut out = String::new();
-    let mut line = |cells: &mut dyn Iterator<Item = (&str, Style)>| {
+    for line in lines() {
+        let Some((last, padded)) = line.split_last() else { continue };
         let mut used = 0;
-        for (column, (text, style)) in cells.enumerate() {
-            if column + 1 == columns {
-                let text = width.map_or_else(|| text.to_owned(), |width| cut(text, width.saturating_sub(used).max(8)));
-                let _ = writeln!(out, "{}", colours.paint(style, &text));
-                return;
-            }
-            let pad = widths[column] - length(text) + 3;
-            let _ = write!(out, "{}{}", colours.paint(style, text), " ".repeat(pad));
-            used += widths[column] + 3;
+        for (cell, width) in padded.iter().zip(&widths) {
+            out += &colours.paint(cell.style, &cell.text);
+            out += &" ".repeat(width - length(cell));
+            used += width;
         }
-    };
-    line(&mut heads.iter().map(|head| (*head, STRONG)));
-    for row in rows {
-        line(&mut row.iter().map(|cell| (cell.text.as_str(), cell.style)));
+        let text = width.map(|width| cut(&last.text, width.saturating_sub(used).max(8)));
+        out += &colours.paint(last.style, text.as_ref().unwrap_or(&last.text));
+        out.push('\n');
     }
     out
 }

@@ -6,8 +6,8 @@ use clap::Args;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Programs that open a page in the user's browser, in the order of preference.
-const OPENERS: [&str; 4] = ["xdg-open", "open", "wslview", "gio"];
+/// Commands that open a page in the user's browser, in the order of preference.
+const OPENERS: [&[&str]; 4] = [&["xdg-open"], &["open"], &["wslview"], &["gio", "open"]];
 
 /// Arguments of `ui`.
 #[derive(Args, Clone, Debug)]
@@ -28,7 +28,10 @@ pub async fn run(place: &ClusterArgs, args: &UiArgs, out: &mut impl Write) -> an
     writeln!(out, "{}/", dashboard.address.trim_end_matches('/'))?;
     out.flush()?;
     if !args.no_open && !open(&dashboard.address) {
-        eprintln!("no browser could be started ({}): open the address yourself", OPENERS.join(", "));
+        eprintln!(
+            "no browser could be started ({}): open the address yourself",
+            OPENERS.map(|words| words[0]).join(", ")
+        );
     }
     eprintln!("press Ctrl-C to stop");
     tokio::signal::ctrl_c().await.context("Ctrl-C cannot be handled")
@@ -36,17 +39,12 @@ pub async fn run(place: &ClusterArgs, args: &UiArgs, out: &mut impl Write) -> an
 
 /// Reports whether a browser program was started.
 fn open(address: &str) -> bool {
-    OPENERS.iter().any(|program| {
-        let mut command = Command::new(program);
-        if *program == "gio" {
-            command.arg("open");
-        }
-        match command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-            Ok(mut child) => {
-                std::thread::spawn(move || child.wait()); // Some openers run as long as the browser.
-                true
-            }
-            Err(_) => false,
-        }
+    OPENERS.iter().any(|words| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().is_ok_and(|mut child| {
+            std::thread::spawn(move || child.wait()); // Some openers run as long as the browser.
+            true
+        })
     })
 }

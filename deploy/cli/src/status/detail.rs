@@ -94,35 +94,20 @@ fn tables(object: &ZeroScaler, status: &ZeroScalerStatus, colours: Colours, now:
             "Unknown" => BUSY,
             _ => PLAIN,
         };
-        vec![
-            condition.type_.as_str().into(),
-            Cell::new(condition.status.as_str(), style),
-            condition.reason.as_str().into(),
-            since(condition.last_transition_time.0, now).into(),
-            condition.message.as_str().into(),
-        ]
+        let [kind, reason, message] = [&condition.type_, &condition.reason, &condition.message].map(Cell::from);
+        let since = since(condition.last_transition_time.0, now);
+        vec![kind, Cell::new(&condition.status, style), reason, since.into(), message]
     });
     let conditions = section(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"], conditions, colours);
     let count = |number: Option<i32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
     let ports = status.ports.iter().map(|port| {
-        let protocol = port.protocol.as_str().into();
-        vec![
-            port.name.as_str().into(),
-            port.port.to_string().into(),
-            count(port.number.map(i32::from)).into(),
-            protocol,
-        ]
+        let (service, activators) = (port.port.to_string(), count(port.number.map(i32::from)));
+        vec![port.name.as_str().into(), service.into(), activators.into(), port.protocol.as_str().into()]
     });
     let ports = section(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], ports, colours);
     let schedules = object.spec.schedules.iter().map(|said| {
-        vec![
-            said.cron.as_str().into(),
-            said.time_zone.as_str().into(),
-            said.duration.to_string().into(),
-            count(said.min).into(),
-            count(said.max).into(),
-            said.prewarm.to_string().into(),
-        ]
+        let (cron, zone, length) = (said.cron.clone(), said.time_zone.clone(), said.duration.to_string());
+        [cron, zone, length, count(said.min), count(said.max), said.prewarm.to_string()].map(Cell::from).to_vec()
     });
     let heads = ["SCHEDULE", "TIME ZONE", "LENGTH", "MIN", "MAX", "PREWARM"];
     conditions + &ports + &section(&heads, schedules, colours)
