@@ -1,19 +1,11 @@
 //! Pods in the form of the rules: labels, phase, times, readiness and requests, which is some hundred bytes for each.
 
-use common::labels::Selector;
-use common_controller::Store;
 use hpa_core::pod::{Container, Phase, Pod, Readiness, Resources};
 use hpa_core::quantity;
 use hpa_core::status::timestamp;
 use k8s_openapi::api::core::v1::{self as core, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use std::collections::BTreeMap;
-
-/// Returns the pods of `namespace` that `selector` matches.
-pub(super) fn select(pods: &Store<Pod>, namespace: &str, selector: &Selector) -> Vec<Pod> {
-    let pods = pods.within(namespace);
-    pods.iter().filter(|pod| selector.matches(&pod.labels)).map(|pod| Pod::clone(pod)).collect()
-}
 
 /// Converts a pod to the form of the rules.
 pub fn trimmed(pod: &core::Pod) -> Pod {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 /// Name of the kubeconfig cluster extension that holds the dashboard's address.
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
+const NO_KUBECONFIG: &str = "no kubeconfig is found: set --kubeconfig or KUBECONFIG, or create ~/.kube/config";
 /// Timeouts for connecting to the API server and for reading from it.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
@@ -76,10 +77,7 @@ impl ClusterArgs {
                 Err(_) if self.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
                     return Ok((Config::incluster().context("the pod's service account cannot be used")?, None));
                 }
-                Err(error) => (
-                    "no kubeconfig is found: set --kubeconfig or KUBECONFIG, or create ~/.kube/config".to_owned(),
-                    Err(error),
-                ),
+                Err(error) => (NO_KUBECONFIG.to_owned(), Err(error)),
             },
         };
         let read = read.map_err(|error| anyhow!("{what}: {error}"))?;

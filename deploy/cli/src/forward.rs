@@ -97,15 +97,14 @@ impl ForwardTarget {
             return Ok((pod, forwarded));
         }
         let pod = self.find().await?;
-        match self.pods.portforward(&pod, &[PORT]).await {
-            Ok(forwarded) => Ok((pod, forwarded)),
-            Err(error) => Err(anyhow!(
-                "port {PORT} of pod {pod} cannot be forwarded: {}; this requires the right to create pods/portforward in \
-                 namespace {}",
-                cause(&error),
-                self.namespace
-            )),
-        }
+        let forwarded = self.pods.portforward(&pod, &[PORT]).await.map_err(|error| {
+            let (why, namespace) = (cause(&error), &self.namespace);
+            anyhow!(
+                "port {PORT} of pod {pod} cannot be forwarded: {why}; this requires the right to create \
+                 pods/portforward in namespace {namespace}"
+            )
+        })?;
+        Ok((pod, forwarded))
     }
 
     /// Forwards one connection. On failure, the client sees the connection close early.

@@ -35,7 +35,7 @@ use std::time::Duration;
 use common::time::Timestamp;
 
 use super::decision::{Decision, Demand, Limit, Stabilization};
-use super::memory::{Memory, Recommendation};
+use super::memory::{Memory, Recommendation, recycle};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
 /// Replicas that may be reached at once without a behavior, however few are running.
@@ -46,7 +46,7 @@ pub fn decide_without(memory: &mut Memory, demand: &Demand, window: Duration, no
     let is_old = |recommendation: &Recommendation| recommendation.at < now - window;
     let recent = memory.recommendations.iter().filter(|recommendation| !is_old(recommendation));
     let stabilized = recent.map(|recommendation| recommendation.replicas).fold(demand.proposed, i32::max);
-    memory.recommend(Recommendation { replicas: demand.proposed, at: now }, is_old);
+    recycle(&mut memory.recommendations, Recommendation { replicas: demand.proposed, at: now }, is_old);
     let stabilization = if stabilized == demand.proposed { Stabilization::Ready } else { Stabilization::Down };
     let rate = scale_up_limit_without(demand.current);
     let (replicas, limit) = if stabilized < demand.min {
@@ -112,7 +112,7 @@ impl Rules {
             }
         }
         let new = Recommendation { replicas: demand.proposed, at: now };
-        memory.recommend(new, |old| old.at < up_cutoff && old.at < down_cutoff);
+        recycle(&mut memory.recommendations, new, |old| old.at < up_cutoff && old.at < down_cutoff);
         demand.current.max(up).min(down)
     }
 

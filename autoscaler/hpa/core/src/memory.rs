@@ -52,11 +52,6 @@ impl Memory {
         }
     }
 
-    /// Records a recommendation, replacing the last one that is `old`.
-    pub(super) fn recommend(&mut self, new: Recommendation, old: impl Fn(&Recommendation) -> bool) {
-        recycle(&mut self.recommendations, new, old);
-    }
-
     /// Records a change of the scale. `longest` is the longest period of the policies in its direction.
     pub fn scaled(&mut self, from: i32, to: i32, at: Timestamp, longest: Duration) {
         let events = if to > from { &mut self.scale_ups } else { &mut self.scale_downs };
@@ -77,7 +72,8 @@ impl Memory {
     }
 }
 
-fn recycle<T>(list: &mut Vec<T>, new: T, old: impl Fn(&T) -> bool) {
+/// Adds an entry to a list, replacing the last one that is `old`.
+pub(super) fn recycle<T>(list: &mut Vec<T>, new: T, old: impl Fn(&T) -> bool) {
     match list.iter().rposition(old) {
         Some(place) => list[place] = new,
         None => list.push(new),

@@ -69,12 +69,10 @@ impl Context {
     fn new(wiring: Wiring) -> Self {
         let queue: WorkQueue<Key> = WorkQueue::new();
         let (own, owners, others) = (queue.clone(), queue.clone(), queue.clone());
-        let horizontals = Store::new(move |key: &Key, old, new| wake(&owners, key, old, new));
-        let serverless = Store::new(move |key: &Key, old, new| wake(&others, key, old, new));
         Self {
             autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Priority::Normal))),
-            horizontals: Arc::new(horizontals),
-            serverless: Arc::new(serverless),
+            horizontals: Arc::new(Store::new(move |key: &Key, old, new| wake(&owners, key, old, new))),
+            serverless: Arc::new(Store::new(move |key: &Key, old, new| wake(&others, key, old, new))),
             // Not tied to shutdown, because reconciles in flight still record events. It ends after all reconciles,
             // once all events are written, and at the latest with the process.
             recorder: Recorder::start(wiring.client.clone(), CancellationToken::new()),

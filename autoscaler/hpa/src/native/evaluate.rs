@@ -3,7 +3,6 @@
 //! The caller writes the status, and concludes the [`Finish`] with the result of that write.
 
 use super::controller::Controller;
-use crate::pods;
 use crate::sources::ScaleObject;
 use common::RevisionKey as Key;
 use common::labels::Selector;
@@ -55,7 +54,8 @@ impl Cluster for Target<'_> {
     }
 
     fn pods(&mut self, selector: &Selector) -> Vec<Pod> {
-        pods::select(&self.controller.pods, self.key.namespace(), selector)
+        let pods = self.controller.pods.within(self.key.namespace());
+        pods.iter().filter(|pod| selector.matches(&pod.labels)).map(|pod| Pod::clone(pod)).collect()
     }
 
     fn selectors<T>(&mut self, with: impl FnOnce(&mut Selectors) -> T) -> T {

@@ -38,15 +38,11 @@ pub(crate) struct Series {
     pub(crate) panics: Counter,
 }
 
-/// Returns a histogram with 15 bounds from a millisecond to 16 s.
-fn histogram() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 15))
-}
-
 impl Series {
     /// Registers the families.
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let new: fn() -> Histogram = histogram;
+        // From a millisecond to 16 s.
+        let new: fn() -> Histogram = || Histogram::new(exponential_buckets(0.001, 2.0, 15));
         Self {
             reconciliations: metrics.register(catalog::HPA_RECONCILIATIONS, Family::default()),
             reconciliation_seconds: metrics

@@ -33,6 +33,8 @@ pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     for (what, namespace) in [("nodes", NODES), ("planes", place.system)] {
         match place.list::<Lease>(ABOUT, Some(namespace)).await {
             Ok(mut all) => {
+                // A plane's lease is one of the autoscaler's buckets, or of `autoscaler-hpa`.
+                let is_of_a_plane = |name: &str| bucket_of_host(name).is_some() || name.starts_with(HPA);
                 all.retain(|lease| namespace == NODES || is_of_a_plane(&lease.name_any()));
                 findings.extend(leases(what, &all, server));
             }
@@ -58,11 +60,6 @@ fn ours(now: Timestamp, server: Timestamp) -> Finding {
     let (by, side) = (off.abs(), if off > 0 { "ahead of" } else { "behind" });
     let says = format!("the clock of this machine is {by} s {side} the API server's, so ages are wrong by as much");
     Finding::note(ABOUT, says)
-}
-
-/// Reports whether the lease belongs to a plane: one of the autoscaler's buckets, or `autoscaler-hpa`.
-fn is_of_a_plane(lease: &str) -> bool {
-    bucket_of_host(lease).is_some() || lease.starts_with(HPA)
 }
 
 /// Checks the last renewals. Returns `None` if no lease is held.

@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyPort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use std::collections::BTreeMap;
 
 const PORTS: &str = "ports";
 const POLICIES: &str = "policies";
@@ -48,10 +47,9 @@ fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
 /// Checks that every client can reach activators at the shared HTTP port and at both ends of the range.
 fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Finding {
     let PortRange { first, last } = range;
-    let activator = BTreeMap::from([("app".to_owned(), "activator".to_owned())]);
     // Those of single workloads are not for everybody.
     let general = policies.iter().filter(|policy| !policy.labels().contains_key(GUARDS));
-    let ours: Vec<&NetworkPolicy> = general.filter(|policy| selects(policy, &activator)).collect();
+    let ours: Vec<&NetworkPolicy> = general.filter(|policy| restricts_activators(policy)).collect();
     if ours.is_empty() {
         return Finding::good(POLICIES, "no NetworkPolicy restricts the clients of the activators");
     }
@@ -84,12 +82,12 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
     Finding::wrong(POLICIES, format!("{names} do not admit all clients to the activators' ports {closed}"), remedy)
 }
 
-/// Reports whether a policy restricts ingress of pods with these labels. Match expressions are assumed to match.
-fn selects(policy: &NetworkPolicy, labels: &BTreeMap<String, String>) -> bool {
+/// Reports whether a policy restricts ingress of activators. Match expressions are assumed to match.
+fn restricts_activators(policy: &NetworkPolicy) -> bool {
     let Some(spec) = &policy.spec else { return false };
     let ingress = spec.policy_types.as_ref().is_none_or(|types| types.iter().any(|kind| kind == "Ingress"));
     let wanted = spec.pod_selector.as_ref().and_then(|selector| selector.match_labels.as_ref());
-    ingress && wanted.into_iter().flatten().all(|(name, value)| labels.get(name) == Some(value))
+    ingress && wanted.into_iter().flatten().all(|(name, value)| name == "app" && value == "activator")
 }
 
 #[cfg(test)]
@@ -97,6 +95,7 @@ mod tests {
     use super::super::CheckResult;
     use super::*;
     use serde_json::{Value, json};
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_range_that_is_nearly_used_up_is_wrong() {

@@ -97,9 +97,9 @@ fn annotation(from: &mut Source, pointer: &str) -> Option<Value> {
 fn lower_case(value: Value) -> Value {
     match value {
         Value::Object(fields) => {
-            let name = |name: String| name[..1].to_lowercase() + &name[1..];
-            let field = |(key, value): (String, Value)| {
-                (if key.is_ascii() && !key.is_empty() { name(key) } else { key }, lower_case(value))
+            let field = |(mut key, value): (String, Value)| {
+                key.get_mut(..1).map(str::make_ascii_lowercase);
+                (key, lower_case(value))
             };
             Value::Object(fields.into_iter().filter(|(_, value)| !value.is_null()).map(field).collect())
         }
