@@ -1,8 +1,8 @@
 //! Go's `strconv.ParseFloat` for 64 bits.
 //!
 //! Accepts decimals with an optional exponent, hexadecimals with a mandatory binary exponent, and `Inf`, `Infinity` and
-//! `NaN` in any case (only the first two take a sign). A number that rounds to infinity is out of range; one that
-//! rounds to zero is zero. Unlike Go, no underscore may separate digits.
+//! `NaN` in any case (only the first two take a sign). Underscores may separate digits. A number that rounds to
+//! infinity is out of range; one that rounds to zero is zero.
 //!
 //! Hexadecimal is supported because upstream accepts `max-scale-up-rate: 0x1p4`, and a ConfigMap with one rejected
 //! value takes no effect at all. At most 16 hexadecimal digits and an exponent of 64 bits are accepted; upstream
@@ -27,7 +27,11 @@ pub fn parse_float(text: &str) -> Result<f64, ParseError> {
     if text.eq_ignore_ascii_case("nan") {
         return Ok(f64::NAN);
     }
-    let value = match magnitude.strip_prefix("0x").or_else(|| magnitude.strip_prefix("0X")) {
+    let hex = magnitude.strip_prefix("0x").or_else(|| magnitude.strip_prefix("0X"));
+    if !underscores_separate_digits(hex.unwrap_or(magnitude), hex.is_some()) {
+        return Err(syntax());
+    }
+    let value = match hex {
         Some(digits) => parse_hex(digits).ok_or_else(syntax)?,
         None => parse_decimal(magnitude).ok_or_else(syntax)?,
     };
@@ -37,23 +41,40 @@ pub fn parse_float(text: &str) -> Result<f64, ParseError> {
     Ok(sign * value)
 }
 
+/// Reports whether every underscore has a digit (or the prefix `0x`) before it and a digit after it.
+fn underscores_separate_digits(text: &str, hex: bool) -> bool {
+    let mut after_digit = hex;
+    let mut pending = false;
+    for byte in text.bytes() {
+        let digit = byte.is_ascii_digit() || (hex && byte.is_ascii_hexdigit());
+        if (pending && !digit) || (byte == b'_' && !after_digit) {
+            return false;
+        }
+        pending = byte == b'_';
+        after_digit = digit;
+    }
+    !pending
+}
+
 /// Parses an unsigned decimal: digits with at most one point, at least one digit, then an optional exponent.
 fn parse_decimal(text: &str) -> Option<f64> {
+    let plain = text.replace('_', "");
     // Otherwise Rust would accept words, and a second sign.
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
-    if is_number && !text.starts_with(['+', '-']) { text.parse().ok() } else { None }
+    let is_number = plain.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
+    if is_number && !plain.starts_with(['+', '-']) { plain.parse().ok() } else { None }
 }
 
 /// Parses the text after `0x`: hexadecimal digits with at most one point, then `p` and a power of two.
 fn parse_hex(text: &str) -> Option<f64> {
     let (significand, exponent) = text.split_once(['p', 'P'])?;
-    let (whole, fraction) = significand.split_once('.').unwrap_or((significand, ""));
+    let significand = significand.replace('_', "");
+    let (whole, fraction) = significand.split_once('.').unwrap_or((&significand, ""));
     let digits = [whole, fraction].concat();
     if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None; // Checked before the conversion, which would accept a sign.
     }
     let significand = u64::from_str_radix(&digits, 16).ok()?;
-    let exponent: i64 = exponent.parse().ok()?;
+    let exponent: i64 = exponent.replace('_', "").parse().ok()?;
     let exponent = exponent.saturating_sub(4 * i64::try_from(fraction.len()).ok()?);
     let exponent = exponent.clamp(-EXPONENT_MAX, EXPONENT_MAX) as i32;
     if significand == 0 {
@@ -79,8 +100,10 @@ mod tests {
             ("-0.5", -0.5),
             ("1e3", 1000.0),
             ("1E3", 1000.0),
+            ("1_23.50_0_0e+1_2", 1.235e14),
             ("0x1p4", 16.0),
             ("0X1P-1", 0.5),
+            ("0x_1_2.3_4_5p+1_2", 74565.0),
             ("0x1.fffffffffffffp1023", f64::MAX),
             ("0x1p-1074", 5e-324),
             ("0x1p-1075", 0.0),
@@ -101,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn what_go_refuses_is_refused() {
         for text in [
             "",
             "+",
@@ -119,8 +142,13 @@ mod tests {
             "0xp1",
             "0x.p1",
             "-nan",
-            "1_0",
-            "0x_1p1",
+            "_1",
+            "1_",
+            "1__2",
+            "1_.5",
+            "1._5",
+            "1e_2",
+            "0x1p1_",
             "infinit",
             "1.2.3",
             "0x1.2.3p0",
@@ -142,7 +170,7 @@ mod tests {
         }
 
         #[test]
-        fn near_floats_never_panic(text in "[-+]?(0x)?[0-9a-f.]{0,30}([ep][-+]?[0-9]{0,8})?") {
+        fn near_floats_never_panic(text in "[-+]?(0x)?[0-9a-f_.]{0,30}([ep][-+]?[0-9_]{0,8})?") {
             let _ = parse_float(&text);
         }
 

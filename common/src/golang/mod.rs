@@ -1,7 +1,7 @@
 //! Go's syntax for booleans, integers, floats and durations, and Go's quoting.
 //!
 //! ConfigMaps and annotations were written for Go programs. So the valid syntax is that of Go's `strconv` and
-//! `time.ParseDuration`: nothing is trimmed, `t` is true, `+3` and `007` are integers, `0x1p4` is a float,
+//! `time.ParseDuration`: nothing is trimmed, `t` is true, `+3` and `007` are integers, `0x1p4` and `1_0.5` are floats,
 //! `1h2m3.5s` and a bare `0` are durations.
 //!
 //! Parsers never panic. Their errors name the value and the rule, but not the key, which the caller knows.
