@@ -20,10 +20,9 @@ pub use dns_else_api::DnsElseApi;
 pub use endpoints::Endpoints;
 
 use crate::environment::EnvironmentError;
-use common::host;
 use futures::future::BoxFuture;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// Resolves a host.
@@ -68,11 +67,16 @@ pub fn from_env(
 }
 
 /// Returns the Service and namespace that `host` means in a cluster of that domain: `NAME.NS`, `NAME.NS.svc` or
-/// `NAME.NS.svc.DOMAIN`, with or without the last dot, or `NAME.NS.localhost`. Returns `None` for addresses and other
-/// names.
+/// `NAME.NS.svc.DOMAIN`, with or without the last dot. Returns `None` for addresses and other names.
 pub fn service_of<'a>(host: &'a str, cluster_domain: &str) -> Option<(&'a str, &'a str)> {
-    let service = host::service_name(host.strip_suffix('.').unwrap_or(host), cluster_domain)?;
-    Some((service.name, service.namespace?))
+    if host.parse::<IpAddr>().is_ok() {
+        return None;
+    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let host = host.strip_suffix(cluster_domain).and_then(|h| h.strip_suffix('.')).unwrap_or(host);
+    let host = host.strip_suffix(".svc").unwrap_or(host);
+    let (name, namespace) = host.split_once('.')?;
+    (!name.is_empty() && !namespace.is_empty() && !namespace.contains('.')).then_some((name, namespace))
 }
 
 #[cfg(test)]
