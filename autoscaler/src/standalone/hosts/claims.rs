@@ -5,10 +5,12 @@
 
 use crate::cluster::multi_map::MultiMap;
 use common::RevisionKey as Key;
+use common::host::HostPattern;
 use common::hosts::claims::{Claim, Ledger, Rules, settle};
+use common::hosts::reserved::{Covered, covered};
 use parking_lot::RwLock;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 /// Services and hosts that one ZeroScaler names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub(crate) struct Claims {
 
 #[derive(Debug, Default)]
 struct Inner {
-    named: BTreeMap<Key, Named>,
+    named: HashMap<Key, Named>,
     by_service: MultiMap<Key, Key>,
     by_host: MultiMap<String, Key>,
 }
@@ -75,11 +77,18 @@ impl Claims {
         inner.named.iter().filter(|(_, named)| named.claim.asks()).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Returns the ZeroScalers of a namespace that claim hosts.
-    pub(crate) fn claimants_within(&self, namespace: &str) -> Vec<Key> {
+    /// Returns the ZeroScalers whose hosts may depend on a namespace. These are the claimants of the namespace itself,
+    /// and claimants of names of its Services or of unreadable hosts.
+    pub(crate) fn concerned_by(&self, namespace: &str, cluster_domain: &str) -> Vec<Key> {
+        let is_its = |host: &HostPattern| match covered(host, cluster_domain) {
+            Covered::OfNamespace(owner) | Covered::OfNamespaceIfAny(owner) => owner == namespace,
+            Covered::Free | Covered::Address | Covered::Unclaimable(_) => false,
+        };
+        let asks_for_its = |claim: &Claim| claim.hosts.as_ref().is_none_or(|hosts| hosts.iter().any(is_its));
         let inner = self.inner.read();
-        let within = inner.named.range(Key::new(namespace, "")..).take_while(|(key, _)| key.namespace() == namespace);
-        within.filter(|(_, named)| named.claim.asks()).map(|(key, _)| key.clone()).collect()
+        let asking = inner.named.iter().filter(|(_, named)| named.claim.asks());
+        let concerned = asking.filter(|(key, named)| key.namespace() == namespace || asks_for_its(&named.claim));
+        concerned.map(|(key, _)| key.clone()).collect()
     }
 
     /// Returns the owners of all hosts from now on; `held` are the owners until now.
@@ -96,7 +105,6 @@ fn hosts(named: &Named) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::host::HostPattern;
 
     fn named(service: &str, hosts: &[&str]) -> Option<Named> {
         let hosts = hosts.iter().filter_map(|host| HostPattern::parse(host)).collect();
@@ -118,5 +126,39 @@ mod tests {
         assert!(claims.apply(&b, None));
         assert!(claims.of_host("x.example.com").is_empty() && claims.claimants().is_empty());
         assert!(claims.of_service(&service).is_empty());
+    }
+
+    /// Goal: every ZeroScaler whose hosts depend on the state of a namespace is found, whatever the spelling of the
+    /// hosts.
+    #[test]
+    fn a_namespace_has_a_say_in_its_own_hosts_and_in_its_names() {
+        let claims = Claims::default();
+        let rows: [(&str, &[&str], bool); 13] = [
+            ("shop/own", &["x.example.com"], true),
+            ("shop/nothing", &[], false),
+            ("a/free", &["x.example.com", "*.example.com"], false),
+            ("a/name", &["x.example.com", "hello.shop"], true),
+            ("a/name-of-another", &["hello.com"], false),
+            ("a/wildcard", &["*.shop"], true),
+            ("a/below-a-service", &["*.hello.shop"], false), // Not the name of a Service in any namespace.
+            ("a/svc", &["hello.shop.svc"], true),
+            ("a/domain", &["hello.shop.svc.cluster.local"], true),
+            ("a/wildcard-of-svc", &["*.shop.svc"], true),
+            ("a/wildcard-of-domain", &["*.shop.svc.cluster.local"], true),
+            ("a/nobodys", &["shop", "*.svc", "10.0.0.1"], false),
+            ("a-shop/alike", &["hello.a-shop", "shop.example.com"], false),
+        ];
+        let key = |key: &str| key.split_once('/').map(|(namespace, name)| Key::new(namespace, name)).expect("a key");
+        for (name, hosts, _) in rows {
+            claims.apply(&key(name), named("s", hosts));
+        }
+        let claim = Claim { uid: "u".into(), created: 1, hosts: None };
+        claims.apply(&key("b/unreadable"), Some(Named { services: [key("b/s")].into(), claim }));
+        let concerned = rows.into_iter().filter(|(.., is_concerned)| *is_concerned).map(|(name, ..)| key(name));
+        let mut expected: Vec<Key> = concerned.chain([key("b/unreadable")]).collect();
+        let mut found = claims.concerned_by("shop", "cluster.local");
+        expected.sort_unstable();
+        found.sort_unstable();
+        assert_eq!(found, expected);
     }
 }

@@ -1,7 +1,7 @@
 //! Writer of the host ledger: one ConfigMap in the system namespace for each namespace that has hosts.
 //!
 //! Only the replica that leads the ledger writes. A reconcile takes the complete result of [`super`] and writes
-//! the maps that differ. Maps that lose a host come first, without their gains, so no host is ever in two maps.
+//! the maps that differ. Maps that lose a host to another namespace come first, so no host is ever in two maps.
 //!
 //! If the ZeroScalers of a namespace may be unknown ([`super::super::unlisted`]), its map stays unchanged and no other
 //! namespace gets its hosts. If a map that loses hosts cannot be written, no other namespace gets these hosts until the
@@ -16,7 +16,7 @@ use common::hosts::claims::Ledger;
 use common::hosts::ledger::{self, Grants};
 use common::names;
 use k8s_openapi::api::core::v1::ConfigMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Controller that writes the ledger.
@@ -42,7 +42,7 @@ impl Controller {
             self.hosts.queue.add_after(led.clone(), AGAIN);
         }
         let mut stuck = BTreeSet::new();
-        for (namespace, grants) in without_gains(&held, &wanted) {
+        for (namespace, grants) in before_others_gain(&held, &wanted) {
             if let Err(error) = self.write(led, namespace, &grants).await {
                 stuck.insert(namespace.to_owned());
                 outcome = outcome.and(Err(error));
@@ -95,15 +95,20 @@ fn keep(wanted: &mut Ledger, held: &Ledger, namespaces: &BTreeSet<String>) {
     }
 }
 
-/// Returns the maps of namespaces that lose a host: the hosts that remain, without any gains.
-fn without_gains<'a>(held: &'a Ledger, wanted: &Ledger) -> Vec<(&'a str, Grants)> {
+/// Returns the maps of namespaces that lose a host to another namespace: the hosts that remain, without any gains.
+fn before_others_gain<'a>(held: &'a Ledger, wanted: &Ledger) -> Vec<(&'a str, Grants)> {
+    let mut goes_to: HashMap<&str, &str> = HashMap::new();
+    for (namespace, grants) in wanted {
+        goes_to.extend(hosts(grants).map(|host| (host, namespace.as_str())));
+    }
+    let is_lost = |namespace: &str, host: &str| goes_to.get(host).is_some_and(|to| *to != namespace);
     let mut left = Vec::new();
     for (namespace, grants) in held {
-        let had: BTreeSet<&str> = hosts(grants).collect();
-        let mut kept = wanted.get(namespace).cloned().unwrap_or_default();
-        kept.values_mut().for_each(|grant| grant.hosts.retain(|host| had.contains(host.as_str())));
-        kept.retain(|_, grant| !grant.hosts.is_empty());
-        if hosts(&kept).count() < had.len() {
+        if hosts(grants).any(|host| is_lost(namespace, host)) {
+            let had: BTreeSet<&str> = hosts(grants).collect();
+            let mut kept = wanted.get(namespace).cloned().unwrap_or_default();
+            kept.values_mut().for_each(|grant| grant.hosts.retain(|host| had.contains(host.as_str())));
+            kept.retain(|_, grant| !grant.hosts.is_empty());
             left.push((namespace.as_str(), kept));
         }
     }
@@ -135,12 +140,12 @@ mod tests {
     fn what_others_gain_is_taken_away_first() {
         let held = ledger_of(&[("a", "x", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);
         let wanted = ledger_of(&[("a", "x", &["2", "3"]), ("b", "y", &["1"]), ("c", "z", &["4", "5"])]);
-        let left = without_gains(&held, &wanted);
+        let left = before_others_gain(&held, &wanted);
         assert_eq!(left, [("a", ledger_of(&[("a", "x", &["2"])])["a"].clone()), ("b", Grants::new())]);
-        assert_eq!(without_gains(&held, &held), []);
+        assert_eq!(before_others_gain(&held, &held), []);
         let within = ledger_of(&[("a", "w", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);
-        assert_eq!(without_gains(&held, &within), [], "one write moves it within a namespace");
+        assert_eq!(before_others_gain(&held, &within), [], "one write moves it within a namespace");
         let given_up = ledger_of(&[("b", "y", &["3"]), ("c", "z", &["4"])]);
-        assert_eq!(without_gains(&held, &given_up), [("a", Grants::new())]);
+        assert_eq!(before_others_gain(&held, &given_up), [], "nobody waits for what goes to nobody");
     }
 }

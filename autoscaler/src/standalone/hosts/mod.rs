@@ -31,6 +31,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,8 @@ pub(crate) struct Hosts {
     cluster_domain: String,
     claims: Arc<Claims>,
     confinements: RwLock<BTreeMap<String, Confinement>>,
+    /// Set if everything has been listed and all claimants have been queued.
+    is_listed: AtomicBool,
     /// Owners of hosts according to the ledger.
     owners: RwLock<HashMap<String, Key>>,
     /// Namespaces that have a map, or were just given one.
@@ -81,6 +84,7 @@ impl Hosts {
                 cluster_domain: cluster_domain.to_owned(),
                 claims,
                 confinements: RwLock::default(),
+                is_listed: AtomicBool::new(false),
                 owners: RwLock::default(),
                 mapped: RwLock::default(),
                 queue: WorkQueue::new(),
@@ -99,6 +103,7 @@ impl Hosts {
             let listed = async {
                 hosts.namespaces.synced().await;
                 hosts.ledger.synced().await;
+                hosts.is_listed.store(true, Ordering::Relaxed);
                 hosts.look_at(hosts.claims.claimants());
                 std::future::pending().await
             };
@@ -187,8 +192,9 @@ impl Hosts {
             Some(confinement) => self.confinements.write().insert(name.to_owned(), confinement),
             None => self.confinements.write().remove(name),
         };
-        // Where another claimant loses a host or gets one, the ledger changes.
-        self.look_at(self.claims.claimants_within(name));
+        if self.is_listed.load(Ordering::Relaxed) {
+            self.look_at(self.claims.concerned_by(name, &self.cluster_domain));
+        }
     }
 
     fn map(&self, key: &Key, old: Option<&Arc<ConfigMap>>, new: Option<&Arc<ConfigMap>>) {
@@ -259,9 +265,9 @@ mod tests {
         assert_eq!(drain(&hosts.queue), [], "both were served");
     }
 
-    /// Goal: a change of a namespace queues its own claimants, and no others.
+    /// Goal: a change of a namespace queues the ZeroScalers that may gain or lose a host by it, and no others.
     #[tokio::test]
-    async fn a_namespace_concerns_its_own_claimants() {
+    async fn a_namespace_concerns_its_own_and_who_asks_for_its_names() {
         let (claims, autoscalers) = (Arc::<Claims>::default(), WorkQueue::<Key>::new());
         for (namespace, host) in [("shop", "x.example.com"), ("ns", "hello.shop"), ("other", "y.example.com")] {
             let (key, hosts) = (Key::new(namespace, "web"), HostPattern::parse(host).into_iter().collect());
@@ -269,10 +275,11 @@ mod tests {
             claims.apply(&key, Some(Named { services: [key.clone()].into(), claim }));
         }
         let hosts = Hosts::new("system", "cluster.local", claims, autoscalers.clone());
+        hosts.is_listed.store(true, Ordering::Relaxed);
         let confined = Confinement::To(Vec::new());
         for (version, confinement) in [("1", Some(Confinement::Free)), ("2", Some(confined)), ("", None)] {
             hosts.namespaces.apply(&Key::new("", "shop"), version, confinement);
-            assert_eq!(drain(&autoscalers), [Key::new("shop", "web")], "version {version:?}");
+            assert_eq!(drain(&autoscalers), [Key::new("ns", "web"), Key::new("shop", "web")], "version {version:?}");
         }
     }
 }
