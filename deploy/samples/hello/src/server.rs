@@ -20,10 +20,8 @@ type Body = BoxBody<Bytes, hyper::Error>;
 
 /// Serves until a signal, then finishes the requests in flight.
 pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(|error| format!("the signal handler cannot be installed: {error}"))?;
-    let mut interrupt =
-        signal(SignalKind::interrupt()).map_err(|error| format!("the signal handler cannot be installed: {error}"))?;
+    let handler = |kind| signal(kind).map_err(|error| format!("the signal handler cannot be installed: {error}"));
+    let (mut terminate, mut interrupt) = (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
     let stop = async {
         tokio::select! {
             _ = terminate.recv() => {}
@@ -37,8 +35,10 @@ pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
     }
 }
 
+/// Waits for the delay, or forever without one. No delay takes no time, not even the tick of the timer.
 async fn after(delay: Option<Duration>) {
     match delay {
+        Some(delay) if delay.is_zero() => {}
         Some(delay) => tokio::time::sleep(delay).await,
         None => std::future::pending().await,
     }
@@ -46,12 +46,9 @@ async fn after(delay: Option<Duration>) {
 
 async fn serve(knobs: Knobs, stop: impl Future<Output = ()>) -> Result<(), String> {
     tokio::pin!(stop);
-    let start = if knobs.never_ready { None } else { Some(knobs.start) };
-    if start.is_none_or(|start| !start.is_zero()) {
-        tokio::select! {
-            () = &mut stop => return Ok(()),
-            () = async { match start { Some(start) => tokio::time::sleep(start).await, None => std::future::pending().await } } => {}
-        }
+    tokio::select! {
+        () = &mut stop => return Ok(()),
+        () = after((!knobs.never_ready).then_some(knobs.start)) => {}
     }
     let listen = knobs.listen;
     let listener = TcpListener::bind(listen).await.map_err(|error| format!("cannot listen on {listen}: {error}"))?;
