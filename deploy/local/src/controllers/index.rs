@@ -13,10 +13,10 @@ use common_controller::objects::controller;
 pub(crate) use common_controller::objects::controller_reference as owned_by;
 use common_controller::{Cache, Kind, ObjectKey, cache, key_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
@@ -104,71 +104,106 @@ impl Index {
             && self.slices.is_synced()
     }
 
-    /// Returns the keys that a changed ReplicaSet affects: itself and its Deployment.
-    pub(crate) fn replica_set_changed(&self, change: &Change<ReplicaSet>) -> Vec<Key> {
-        let owner = |set: &Arc<ReplicaSet>| Some(Key::Deployment(owner_key(set.as_ref())?));
-        both(change).filter_map(owner).chain([Key::ReplicaSet(change.key.clone())]).collect()
+    /// Updates the objects of one kind. Returns the keys that the changes affect.
+    pub(crate) fn learn<K: Indexed, C>(&mut self, update: impl FnOnce(&mut Cache<Arc<K>>) -> C) -> Vec<Key>
+    where
+        C: IntoIterator<Item = Change<K>>,
+    {
+        let changes = update(K::cache(self));
+        changes.into_iter().flat_map(|change| K::affected(self, change)).collect()
+    }
+}
+
+/// A kind of object in the [`Index`].
+pub(crate) trait Indexed: Kind {
+    fn cache(index: &mut Index) -> &mut Cache<Arc<Self>>;
+
+    /// Returns the keys that a change affects.
+    fn affected(index: &mut Index, change: Change<Self>) -> Vec<Key>;
+}
+
+impl Indexed for Deployment {
+    fn cache(index: &mut Index) -> &mut Cache<Arc<Self>> {
+        &mut index.deployments
     }
 
-    /// Returns the keys that a changed pod affects: its ReplicaSet, and the Services that select it or did before. If
-    /// the pod has ended, also its Deployment, which may wait for that.
-    pub(crate) fn pod_changed(&self, change: &Change<Pod>) -> Vec<Key> {
+    fn affected(_: &mut Index, change: Change<Self>) -> Vec<Key> {
+        vec![Key::Deployment(change.key)]
+    }
+}
+
+impl Indexed for ReplicaSet {
+    fn cache(index: &mut Index) -> &mut Cache<Arc<Self>> {
+        &mut index.replica_sets
+    }
+
+    /// Returns the ReplicaSet and its Deployment.
+    fn affected(index: &mut Index, change: Change<Self>) -> Vec<Key> {
+        if change.new.is_none() {
+            index.create_failures.remove(&change.key);
+        }
+        let owners = both(&change).filter_map(owner_key).map(Key::Deployment);
+        owners.chain([Key::ReplicaSet(change.key.clone())]).collect()
+    }
+}
+
+impl Indexed for Pod {
+    fn cache(index: &mut Index) -> &mut Cache<Arc<Self>> {
+        &mut index.pods
+    }
+
+    /// Returns the pod's ReplicaSet, and the Services that select it or did before. If the pod has ended, also its
+    /// Deployment, which may wait for that.
+    fn affected(index: &mut Index, change: Change<Self>) -> Vec<Key> {
         let mut keys = Vec::new();
-        for pod in both(change) {
-            let namespace = namespace(pod.as_ref());
-            if let Some(owner) = owner_key(pod.as_ref()) {
+        for pod in both(&change) {
+            if let Some(owner) = owner_key(pod) {
                 if change.new.as_ref().is_none_or(|pod| is_finished(pod)) {
-                    let set = self.replica_sets.get(&owner);
+                    let set = index.replica_sets.get(&owner);
                     keys.extend(set.and_then(|set| owner_key(set.as_ref())).map(Key::Deployment));
                 }
                 keys.push(Key::ReplicaSet(owner));
             }
-            keys.extend(
-                self.services
-                    .within(&namespace)
-                    .filter(|service| selector_of(service).is_some_and(|s| labels::have_all(pod.labels(), s)))
-                    .map(|service| Key::Service(key_of(service.as_ref()))),
-            );
+            let selects = |service: &&Arc<Service>| {
+                selector_of(service).is_some_and(|selector| labels::have_all(pod.labels(), selector))
+            };
+            let services = index.services.within(change.key.namespace()).filter(selects);
+            keys.extend(services.map(|service| Key::Service(key_of(service.as_ref()))));
         }
         keys
     }
+}
 
-    /// Returns the keys that a changed EndpointSlice affects: its Service, in case another client changed the slice.
-    pub(crate) fn slice_changed(&self, change: &Change<EndpointSlice>) -> Vec<Key> {
-        both(change)
-            .filter_map(|slice| {
-                Some(ObjectKey::new(namespace(slice.as_ref()), slice.labels().get(SERVICE_NAME)?.clone()))
-            })
-            .map(Key::Service)
-            .collect()
+impl Indexed for Service {
+    fn cache(index: &mut Index) -> &mut Cache<Arc<Self>> {
+        &mut index.services
     }
 
-    /// Returns the slices of a Service that `manager` maintains.
-    pub(crate) fn slices_of<'a>(
-        &'a self,
-        service: &'a ObjectKey,
-        manager: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<EndpointSlice>> {
-        self.slices.within(service.namespace()).filter(move |slice| {
-            slice.labels().get(SERVICE_NAME).map(String::as_str) == Some(service.name())
-                && slice.labels().get("endpointslice.kubernetes.io/managed-by").map(String::as_str) == Some(manager)
-                && slice.metadata.deletion_timestamp.is_none()
-        })
+    fn affected(_: &mut Index, change: Change<Self>) -> Vec<Key> {
+        vec![Key::Service(change.key)]
+    }
+}
+
+impl Indexed for EndpointSlice {
+    fn cache(index: &mut Index) -> &mut Cache<Arc<Self>> {
+        &mut index.slices
+    }
+
+    /// Returns the slice's Service, in case another client changed the slice.
+    fn affected(_: &mut Index, change: Change<Self>) -> Vec<Key> {
+        let services = both(&change).filter_map(|slice| slice.labels().get(SERVICE_NAME));
+        services.map(|name| Key::Service(ObjectKey::new(change.key.namespace(), name.clone()))).collect()
     }
 }
 
 /// Returns the old and the new object.
-fn both<K>(change: &Change<K>) -> impl Iterator<Item = &Arc<K>> {
-    change.old.iter().chain(change.new.iter())
-}
-
-fn namespace<K: Resource>(object: &K) -> String {
-    object.meta().namespace.clone().unwrap_or_default()
+fn both<K>(change: &Change<K>) -> impl Iterator<Item = &K> {
+    change.old.iter().chain(&change.new).map(Arc::as_ref)
 }
 
 /// Returns the key of the object's controller.
 fn owner_key<K: Kind>(object: &K) -> Option<ObjectKey> {
-    Some(ObjectKey::new(namespace(object), controller(object.meta())?.name.clone()))
+    Some(ObjectKey::new(object.namespace().unwrap_or_default(), controller(object.meta())?.name.clone()))
 }
 
 /// Returns the objects that `owner` controls.
@@ -204,6 +239,6 @@ pub(crate) fn is_finished(pod: &Pod) -> bool {
 }
 
 /// Returns a pod's condition of this type, if it is True.
-pub(crate) fn true_condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a k8s_openapi::api::core::v1::PodCondition> {
+pub(crate) fn true_condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
     pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == type_ && c.status == "True")
 }

@@ -32,10 +32,10 @@ mod slices;
 mod tests;
 mod write;
 
-use common_controller::{Cache, Kind, ObjectKey, Priority, WorkQueue, Workers, WriteError};
+use common_controller::{Cache, ObjectKey, Priority, WorkQueue, Workers, WriteError};
 use common_runtime::watching;
 use futures::stream::{self, BoxStream, StreamExt};
-use index::{Change, Index, Key, Plan, Write};
+use index::{Change, Index, Indexed, Key, Plan, Write};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -47,7 +47,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use write::{Answer, Request};
+use write::Request;
 
 /// Number of workers. Each mostly waits for the API server, where more requests would only queue.
 const WORKERS: usize = 64;
@@ -63,21 +63,21 @@ const WRITES_MAX: usize = 32;
 /// # Errors
 /// Never fails at present; the controllers wait for an unreachable cluster.
 pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let mut events = stream::select_all([
-        watch::<Deployment>(&client, Event::Deployment),
-        watch::<ReplicaSet>(&client, Event::ReplicaSet),
-        watch::<Pod>(&client, Event::Pod),
-        watch::<Service>(&client, Event::Service),
-        watch::<EndpointSlice>(&client, Event::Slice),
-    ]);
     let queue = WorkQueue::with_backoff_max(RETRY_MAX);
     let workers = Workers { kind: "object", queue: queue.clone(), only: None };
     let shared = Arc::new(ControllerShared { client, index: Mutex::new(Index::default()), queue });
+    let mut events = stream::select_all([
+        shared.follow::<Deployment>(),
+        shared.follow::<ReplicaSet>(),
+        shared.follow::<Pod>(),
+        shared.follow::<Service>(),
+        shared.follow::<EndpointSlice>(),
+    ]);
     let mut working = JoinSet::new(); // Dropping it aborts the workers.
     loop {
         tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
-            Some(event) = events.next() => shared.apply(event),
+            Some(()) = events.next() => {}
         }
         // Before each kind has been listed, keys only wait.
         if working.is_empty() && shared.index.lock().is_synced() {
@@ -98,9 +98,29 @@ struct ControllerShared {
 }
 
 impl ControllerShared {
+    /// Watches all objects of one kind in every namespace, without `managedFields`, and applies each event.
+    fn follow<K: Indexed>(self: &Arc<Self>) -> BoxStream<'static, ()> {
+        let (shared, all) = (self.clone(), Api::<K>::all(self.client.clone()));
+        let events = watching::watch(all, watcher::Config::default());
+        let apply = move |event: watcher::Event<K>| {
+            let event = event.modify(|object| object.meta_mut().managed_fields = None);
+            shared.learn(|cache: &mut Cache<Arc<K>>| cache.take(event, Arc::new));
+        };
+        events.map(apply).boxed()
+    }
+
+    /// Applies the response to a write.
+    fn answered<K: Indexed>(&self, request: &Request<K>, written: Option<K>) {
+        self.learn(|cache: &mut Cache<Arc<K>>| match (written, request) {
+            (Some(object), _) => cache.answered(object),
+            (None, Request::Delete { key, uid }) => cache.removed(key, uid),
+            (None, _) => None,
+        });
+    }
+
     /// Updates the index, and queues the affected keys.
-    fn apply(&self, event: Event) {
-        let keys = event.apply(&mut self.index.lock());
+    fn learn<K: Indexed, C: IntoIterator<Item = Change<K>>>(&self, update: impl FnOnce(&mut Cache<Arc<K>>) -> C) {
+        let keys = self.index.lock().learn(update);
         keys.into_iter().for_each(|key| self.queue.add(key, Priority::Normal));
     }
 }
@@ -130,20 +150,19 @@ fn plan(index: &Index, key: &Key) -> Plan {
 /// Sends one write, and applies its response.
 async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result<(), WriteError> {
     let client = &shared.client;
-    let outcome = match write {
-        Write::Deployment(request) => request.execute(client).await.map(|a| Event::Deployment(Learned::Answer(a))),
-        Write::ReplicaSet(request) => request.execute(client).await.map(|a| Event::ReplicaSet(Learned::Answer(a))),
-        Write::Slice(request) => request.execute(client).await.map(|a| Event::Slice(Learned::Answer(a))),
+    match write {
+        Write::Deployment(request) => shared.answered(&request, request.execute(client).await?),
+        Write::ReplicaSet(request) => shared.answered(&request, request.execute(client).await?),
+        Write::Slice(request) => shared.answered(&request, request.execute(client).await?),
         Write::Pod(request) => {
-            let is_creation = matches!(request, Request::Create(_));
             let outcome = request.execute(client).await;
-            if let (true, Key::ReplicaSet(set)) = (is_creation, key) {
+            if let (Request::Create(_), Key::ReplicaSet(set)) = (&request, key) {
                 note_creation(&mut shared.index.lock(), set, outcome.as_ref().err());
             }
-            outcome.map(|a| Event::Pod(Learned::Answer(a)))
+            shared.answered(&request, outcome?);
         }
-    };
-    outcome.map(|event| shared.apply(event))
+    }
+    Ok(())
 }
 
 /// Records the error of creating a pod of `set`, for its status.
@@ -153,64 +172,4 @@ fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&WriteError>)
         Some(error) => drop(index.create_failures.insert(set.clone(), error.to_string())),
         None => drop(index.create_failures.remove(set)),
     }
-}
-
-/// Update of an object of any kind.
-enum Event {
-    Deployment(Learned<Deployment>),
-    ReplicaSet(Learned<ReplicaSet>),
-    Pod(Learned<Pod>),
-    Service(Learned<Service>),
-    Slice(Learned<EndpointSlice>),
-}
-
-/// Source of an update.
-enum Learned<K> {
-    Watch(watcher::Event<K>),
-    Answer(Answer<K>),
-}
-
-impl Event {
-    /// Updates the index. Returns the affected keys.
-    fn apply(self, index: &mut Index) -> Vec<Key> {
-        fn changes<K: Kind>(cache: &mut Cache<Arc<K>>, learned: Learned<K>) -> Vec<Change<K>> {
-            match learned {
-                Learned::Watch(event) => cache.take(event, Arc::new),
-                Learned::Answer(Answer::Written(object)) => cache.answered(*object).into_iter().collect(),
-                Learned::Answer(Answer::Gone { key, uid }) => cache.removed(&key, &uid).into_iter().collect(),
-            }
-        }
-        match self {
-            Event::Deployment(learned) => {
-                let changes = changes(&mut index.deployments, learned);
-                changes.into_iter().map(|change| Key::Deployment(change.key)).collect()
-            }
-            Event::ReplicaSet(learned) => {
-                let changes = changes(&mut index.replica_sets, learned);
-                for gone in changes.iter().filter(|change| change.new.is_none()) {
-                    index.create_failures.remove(&gone.key);
-                }
-                changes.iter().flat_map(|c| index.replica_set_changed(c)).collect()
-            }
-            Event::Pod(learned) => {
-                let changes = changes(&mut index.pods, learned);
-                changes.iter().flat_map(|c| index.pod_changed(c)).collect()
-            }
-            Event::Service(learned) => {
-                let changes = changes(&mut index.services, learned);
-                changes.into_iter().map(|change| Key::Service(change.key)).collect()
-            }
-            Event::Slice(learned) => {
-                let changes = changes(&mut index.slices, learned);
-                changes.iter().flat_map(|c| index.slice_changed(c)).collect()
-            }
-        }
-    }
-}
-
-/// Watches all objects of one kind in every namespace, without `managedFields`.
-fn watch<K: Kind>(client: &Client, wrap: fn(Learned<K>) -> Event) -> BoxStream<'static, Event> {
-    watching::watch(Api::<K>::all(client.clone()), watcher::Config::default())
-        .map(move |event| wrap(Learned::Watch(event.modify(|object| object.meta_mut().managed_fields = None))))
-        .boxed()
 }

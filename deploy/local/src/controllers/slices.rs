@@ -50,7 +50,14 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
             None => groups.push((ports, vec![endpoint])),
         }
     }
-    let existing: Vec<_> = index.slices_of(key, CONTROLLER).cloned().collect();
+    let has_label =
+        |slice: &EndpointSlice, name: &str, value: &str| slice.labels().get(name).is_some_and(|label| label == value);
+    let is_ours = |slice: &&Arc<EndpointSlice>| {
+        has_label(slice, SERVICE_NAME, key.name())
+            && has_label(slice, MANAGED_BY, CONTROLLER)
+            && slice.metadata.deletion_timestamp.is_none()
+    };
+    let existing: Vec<_> = index.slices.within(key.namespace()).filter(is_ours).cloned().collect();
     let writes = reconcile(service, groups, &existing);
     Plan { writes: writes.into_iter().map(Write::Slice).collect(), again_after: None }
 }

@@ -33,20 +33,6 @@ pub(crate) enum Request<K> {
     },
 }
 
-/// Response of the server.
-#[derive(Debug)]
-pub(crate) enum Answer<K> {
-    /// The object after the write.
-    Written(Box<K>),
-    /// The object is gone.
-    Gone {
-        /// Key of the object.
-        key: ObjectKey,
-        /// Uid of the object.
-        uid: String,
-    },
-}
-
 impl<K: Kind> Request<K> {
     /// Returns the patch from `old` to `new`, without the status. `None` if they are equal.
     pub(crate) fn update(old: &K, new: &K) -> Option<Self> {
@@ -68,42 +54,33 @@ impl<K: Kind> Request<K> {
         Request::Delete { key: key_of(object), uid: object.meta().uid.clone().unwrap_or_default() }
     }
 
-    /// Sends the request.
+    /// Sends the request. Returns the object after the write, or `None` if it was deleted. After the begin of a
+    /// deletion, the object has a deletionTimestamp.
     ///
     /// # Errors
     /// Fails with the server's error, or if there is no response. Deleting a missing object succeeds.
     ///
     /// Not cancel safe: a sent request may have been carried out.
-    pub(crate) async fn execute(self, client: &Client) -> Result<Answer<K>, WriteError> {
-        let writer = Writer { client, leadership: &Alone, pacing: None };
-        match self {
-            Request::Create(object) => {
-                let doing = format!("creating {}", K::kind(&()));
-                let create = async |api: BoundedApi| api.create(&*object).await.map_err(WriteError::api(&*doing));
-                Ok(Answer::Written(Box::new(writer.write(&key_of(&*object), &doing, create).await?)))
-            }
-            Request::Patch { key, status, patch } => {
-                let doing = format!("patching {}", K::kind(&()));
-                let merge = async |api: BoundedApi| {
-                    let merged =
-                        if status { api.merge_status(&key, &patch).await } else { api.merge(&key, &patch).await };
-                    merged.map_err(WriteError::api(&*doing))
-                };
-                Ok(Answer::Written(Box::new(writer.write(&key, &doing, merge).await?)))
-            }
-            Request::Delete { key, uid } => {
-                let doing = format!("deleting {}", K::kind(&()));
-                let delete = async |api: BoundedApi| match api.delete(&key, Some(&uid)).await {
+    pub(crate) async fn execute(&self, client: &Client) -> Result<Option<K>, WriteError> {
+        let (verb, key) = match self {
+            Request::Create(object) => ("creating", key_of(&**object)),
+            Request::Patch { key, .. } => ("patching", key.clone()),
+            Request::Delete { key, .. } => ("deleting", key.clone()),
+        };
+        let doing = format!("{verb} {}", K::kind(&()));
+        let send = async |api: BoundedApi| {
+            let sent = match self {
+                Request::Create(object) => api.create(&**object).await.map(Some),
+                Request::Patch { status: true, patch, .. } => api.merge_status(&key, patch).await.map(Some),
+                Request::Patch { patch, .. } => api.merge(&key, patch).await.map(Some),
+                Request::Delete { uid, .. } => match api.delete(&key, Some(uid)).await {
                     Err(error) if code(&error) == Some(409) => Ok(None), // A new object has the same name.
-                    outcome => outcome.map_err(WriteError::api(&*doing)),
-                };
-                // The object no longer counts, even if the deletion has only begun: it has a deletionTimestamp.
-                Ok(match writer.write(&key, &doing, delete).await? {
-                    Some(object) => Answer::Written(Box::new(object)),
-                    None => Answer::Gone { key, uid },
-                })
-            }
-        }
+                    outcome => outcome,
+                },
+            };
+            sent.map_err(WriteError::api(&*doing))
+        };
+        Writer { client, leadership: &Alone, pacing: None }.write(&key, &doing, send).await
     }
 }
 
