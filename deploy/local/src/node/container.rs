@@ -6,7 +6,7 @@
 //!     └───────────┴── cannot be configured or started: waits, and tries again
 //! ```
 //!
-//! The state is published as a [`View`]; the pod turns views into its status. A waiting container has one of these
+//! The state is published as the container's part of the pod's status. A waiting container has one of these
 //! reasons: `CreateContainerConfigError` (the manifest), `CreateContainerError` (program not found),
 //! `RunContainerError` (it did not start), `CrashLoopBackOff`, and `PortCollision` (see [`super::listeners`]). The last
 //! two appear only during a back-off, since clients take them for a failing pod. A container that is restarted at once
@@ -18,11 +18,14 @@ use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
 use super::process::{self, Exit, Process};
 use super::state::Node;
-use super::status::{Ended, Phase, PodPlacement, View};
+use super::status::{PodPlacement, creating, terminated, waiting};
 use crate::logs::PodLogs;
 use common_controller::Severity;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container as ContainerSpec, Pod};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,15 +44,16 @@ const OUTCOMES_MAX: usize = 4;
 const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Constant data of a container.
-pub(crate) struct Container {
+pub(crate) struct SupervisedContainer {
     pub(crate) node: Arc<Node>,
     pub(crate) pod: Arc<Pod>,
-    pub(crate) spec: ContainerSpec,
+    pub(crate) spec: Container,
     /// Index among the pod's containers.
     pub(crate) index: usize,
     pub(crate) placement: PodPlacement,
     pub(crate) logs: PodLogs,
-    pub(crate) views: Arc<watch::Sender<Vec<View>>>,
+    /// Statuses of all containers of the pod.
+    pub(crate) statuses: Arc<watch::Sender<Vec<ContainerStatus>>>,
 }
 
 /// Returns the termination grace period of a pod.
@@ -62,7 +66,7 @@ pub(crate) fn grace(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).min(GRACE_MAX)
 }
 
-impl Container {
+impl SupervisedContainer {
     /// Runs the container until its pod stops or its restart policy ends it. `stop` carries the grace period once the
     /// pod must stop. A later, shorter grace period replaces it.
     pub(crate) async fn supervise(self, mut restarts: i32, mut stop: watch::Receiver<Option<Duration>>) {
@@ -78,10 +82,7 @@ impl Container {
                 Ok(started) => started,
                 Err(error) => {
                     self.warn("Failed", &error.message);
-                    self.update(|view| {
-                        let StartError { reason, message } = error;
-                        view.phase = Phase::Waiting { reason: reason.into(), message: Some(message) };
-                    });
+                    self.update(|status| status.state = Some(waiting(error.reason, Some(error.message))));
                     if pause(CONFIG_RETRY, &mut stop).await {
                         return;
                     }
@@ -92,23 +93,24 @@ impl Container {
             let ended = self.wait_for_end(&mut process, &prepared, &mut stop).await;
             self.logs.end(&self.spec.name, restarts);
             if stop.borrow().is_some() || !self.is_restarted(&ended) {
-                self.update(|view| {
-                    (view.ready, view.started) = (false, false);
-                    view.phase = Phase::Ended(ended);
+                self.update(|status| {
+                    (status.ready, status.started) = (false, Some(false));
+                    status.state = Some(terminated(ended));
                 });
                 return;
             }
             restarts += 1;
             let delay = delays.after(began.elapsed());
-            let mut view = View::creating(restarts);
+            let mut next = creating(&self.spec, restarts);
+            next.container_id.clone_from(&ended.container_id);
             if let Some((reason, message)) = backing_off(&ended, delay, &self.spec.name, &self.pod.name_any()) {
                 if reason == CRASH_LOOP {
                     self.warn("BackOff", &message);
                 }
-                view.phase = Phase::Waiting { reason: reason.into(), message: Some(message) };
+                next.state = Some(waiting(reason, Some(message)));
             }
-            view.last = Some(ended);
-            self.update(|before| *before = view);
+            next.last_state = Some(terminated(ended));
+            self.update(|status| *status = next);
             if pause(delay, &mut stop).await {
                 return;
             }
@@ -138,16 +140,19 @@ impl Container {
         process: &mut Process,
         prepared: &Prepared,
         stop: &mut watch::Receiver<Option<Duration>>,
-    ) -> Ended {
-        let (since, pid) = (Timestamp::now(), process.pid());
+    ) -> ContainerStateTerminated {
+        let (started_at, pid) = (Some(Time(Timestamp::now())), process.pid());
+        let container_id = Some(format!("process://{pid}"));
         let occupant = self.occupant(pid, prepared);
         let _occupying = self.node.occupy(occupant.clone());
         let has = |purpose: Purpose| prepared.probes.iter().any(|(spec, _)| spec.purpose == purpose);
         let started = !has(Purpose::Startup);
         let ready = started && !has(Purpose::Readiness);
-        self.update(|view| {
-            view.phase = Phase::Running { since, pid };
-            (view.started, view.ready) = (started, ready);
+        self.update(|status| {
+            let running = Some(ContainerStateRunning { started_at: started_at.clone() });
+            status.state = Some(ContainerState { running, ..ContainerState::default() });
+            status.container_id.clone_from(&container_id);
+            (status.started, status.ready) = (Some(started), ready);
         });
         let (sender, mut outcomes) = mpsc::channel(OUTCOMES_MAX);
         let mut probes = JoinSet::new(); // Dropping it aborts the remaining probes.
@@ -169,14 +174,14 @@ impl Container {
                 () = stop_requested(stop) => break stop_within(process, stop, Duration::ZERO).await,
                 Some(outcome) = outcomes.recv() => match outcome {
                     ProbeOutcome::Started => {
-                        self.update(|view| (view.started, view.ready) = (true, !has(Purpose::Readiness)));
+                        self.update(|status| (status.started, status.ready) = (Some(true), !has(Purpose::Readiness)));
                         launch_probes(false);
                     }
                     ProbeOutcome::Ready(ready, message) => {
                         if !ready {
                             self.warn("Unhealthy", &message);
                         }
-                        self.update(|view| view.ready = ready);
+                        self.update(|status| status.ready = ready);
                     }
                     ProbeOutcome::Unhealthy(message) => self.warn("Unhealthy", &message),
                     ProbeOutcome::Dead(message) => {
@@ -211,7 +216,15 @@ impl Container {
             None if exit == Exit::Code(0) => ("Completed", None),
             None => ("Error", None),
         };
-        Ended { exit, reason: reason.into(), message, started: since, finished: Timestamp::now(), pid }
+        ContainerStateTerminated {
+            container_id,
+            exit_code: exit.code(),
+            signal: if let Exit::Signal(signal) = exit { Some(signal) } else { None },
+            reason: Some(reason.into()),
+            message,
+            started_at,
+            finished_at: Some(Time(Timestamp::now())),
+        }
     }
 
     /// Stops a process that must be restarted, within the pod's grace period or the rest of it.
@@ -260,10 +273,10 @@ impl Container {
         }
     }
 
-    fn is_restarted(&self, ended: &Ended) -> bool {
+    fn is_restarted(&self, ended: &ContainerStateTerminated) -> bool {
         match self.pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) {
             Some("Never") => false,
-            Some("OnFailure") => ended.exit.code() != 0,
+            Some("OnFailure") => ended.exit_code != 0,
             _ => true,
         }
     }
@@ -272,12 +285,8 @@ impl Container {
         self.node.warn(&self.pod, reason, message);
     }
 
-    fn update(&self, change: impl FnOnce(&mut View)) {
-        self.views.send_modify(|views| {
-            if let Some(view) = views.get_mut(self.index) {
-                change(view);
-            }
-        });
+    fn update(&self, change: impl FnOnce(&mut ContainerStatus)) {
+        self.statuses.send_modify(|statuses| statuses.get_mut(self.index).into_iter().for_each(change));
     }
 }
 
@@ -287,13 +296,18 @@ const COLLISION: &str = "PortCollision";
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 
 /// Returns reason and message of a container that waits for its restart, or `None` if it restarts at once.
-fn backing_off(ended: &Ended, delay: Duration, container: &str, pod: &str) -> Option<(&'static str, String)> {
+fn backing_off(
+    ended: &ContainerStateTerminated,
+    delay: Duration,
+    container: &str,
+    pod: &str,
+) -> Option<(&'static str, String)> {
     if delay.is_zero() {
         return None;
     }
     let message = format!("back-off {}s restarting failed container={container} pod={pod}", delay.as_secs());
     Some(match &ended.message {
-        Some(why) if ended.reason == COLLISION => (COLLISION, format!("{why} ({message})")),
+        Some(why) if ended.reason.as_deref() == Some(COLLISION) => (COLLISION, format!("{why} ({message})")),
         _ => (CRASH_LOOP, message),
     })
 }
@@ -340,10 +354,9 @@ mod tests {
     use super::super::backoff::Backoff;
     use super::*;
 
-    fn ended(reason: &str, message: Option<&str>) -> Ended {
-        let (started, finished) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH);
-        let (exit, message) = (Exit::Code(1), message.map(str::to_owned));
-        Ended { exit, reason: reason.into(), message, started, finished, pid: 1 }
+    fn ended(reason: &str, message: Option<&str>) -> ContainerStateTerminated {
+        let (reason, message) = (Some(reason.to_owned()), message.map(str::to_owned));
+        ContainerStateTerminated { exit_code: 1, reason, message, ..ContainerStateTerminated::default() }
     }
 
     /// Goal: a pod that fails once during a wake does not look like a failing pod. Method: consecutive failures, each
@@ -354,7 +367,8 @@ mod tests {
         let back_off = |seconds: u32| format!("back-off {seconds}s restarting failed container=c pod=p");
         let crash = ended("Error", None);
         let mut delays = Restarts::new(Backoff::default());
-        let mut after = |ended: &Ended, ran: Duration| backing_off(ended, delays.after(ran), "c", "p");
+        let mut after =
+            |ended: &ContainerStateTerminated, ran: Duration| backing_off(ended, delays.after(ran), "c", "p");
         assert_eq!(after(&crash, short), None, "the first time it is started again at once");
         assert_eq!(after(&crash, short), Some((CRASH_LOOP, back_off(10))));
         assert_eq!(after(&crash, short), Some((CRASH_LOOP, back_off(20))));

@@ -16,15 +16,15 @@
 //! Init containers and volumes are rejected ([`super::unsupported`]). Lifecycle hooks, security contexts, resource
 //! limits, `activeDeadlineSeconds` and eviction are not supported.
 
-use super::container::{Container, grace, grace_of};
+use super::container::{SupervisedContainer, grace, grace_of};
 use super::state::Node;
-use super::status::{Phase, PodPlacement, View, pod_status};
+use super::status::{PodPlacement, creating, is_creating, pod_status, waiting};
 use super::unsupported::unsupported;
 use crate::logs::PodLogs;
 use crate::merge::merge_patch;
 use crate::retry::Attempts;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -102,17 +102,18 @@ impl Worker {
             &self.pod.name_any(),
             &self.pod.uid().unwrap_or_default(),
         );
-        let views = Arc::new(watch::Sender::new(self.first_views()));
+        let statuses = Arc::new(watch::Sender::new(self.first_statuses()));
         let (stop, stopping) = watch::channel(None);
         let mut containers = match unsupported(&self.pod) {
             Some(error) => {
-                refuse(&views, &error);
+                let refused = waiting("CreateContainerConfigError", Some(error.clone()));
+                statuses.send_modify(|all| all.iter_mut().for_each(|status| status.state = Some(refused.clone())));
                 self.node.warn(&self.pod, "Failed", &error);
                 JoinSet::new()
             }
-            None => self.start(&home, &logs, &views, &stopping),
+            None => self.start(&home, &logs, &statuses, &stopping),
         };
-        let (why, written) = self.run_until_stopped(&home, views.subscribe()).await;
+        let (why, written) = self.run_until_stopped(&home, statuses.subscribe()).await;
         let grace = match why {
             StopReason::Deleted(grace) => grace,
             StopReason::Gone => FORCED_GRACE,
@@ -121,7 +122,7 @@ impl Worker {
         stop.send_replace(Some(grace));
         self.join(&mut containers, &stop).await;
         if let StopReason::Deleted(_) = why {
-            let status = self.status(&home, &views.borrow(), Some(&written));
+            let status = self.status(&home, &statuses.borrow(), &written);
             self.finish(&written, &status).await;
         }
         if why != StopReason::Shutdown {
@@ -129,37 +130,35 @@ impl Worker {
         }
     }
 
-    /// Returns the views before anything runs. Containers that ran under an earlier node process count as restarted.
-    fn first_views(&self) -> Vec<View> {
-        let names = self.pod.spec.iter().flat_map(|s| &s.containers).map(|c| &c.name);
+    /// Returns the statuses before anything runs. Containers that ran under an earlier node process count as restarted.
+    fn first_statuses(&self) -> Vec<ContainerStatus> {
         let known: Vec<_> = self.pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).collect();
-        names
-            .map(|name| {
-                let before = known.iter().find(|c| c.name == *name && c.container_id.is_some());
-                View::creating(before.map_or(0, |c| c.restart_count + 1))
-            })
-            .collect()
+        let first = |container: &Container| {
+            let before = known.iter().find(|c| c.name == container.name && c.container_id.is_some());
+            creating(container, before.map_or(0, |c| c.restart_count + 1))
+        };
+        self.pod.spec.iter().flat_map(|s| &s.containers).map(first).collect()
     }
 
     fn start(
         &self,
         home: &PodPlacement,
         logs: &PodLogs,
-        views: &Arc<watch::Sender<Vec<View>>>,
+        statuses: &Arc<watch::Sender<Vec<ContainerStatus>>>,
         stopping: &watch::Receiver<Option<Duration>>,
     ) -> JoinSet<()> {
         let mut containers = JoinSet::new();
         for (index, spec) in self.pod.spec.iter().flat_map(|s| s.containers.iter()).enumerate() {
-            let container = Container {
+            let container = SupervisedContainer {
                 node: self.node.clone(),
                 pod: self.pod.clone(),
                 spec: spec.clone(),
                 index,
                 placement: home.clone(),
                 logs: logs.clone(),
-                views: views.clone(),
+                statuses: statuses.clone(),
             };
-            let restarts = views.borrow().get(index).map_or(0, |view| view.restarts);
+            let restarts = statuses.borrow().get(index).map_or(0, |status| status.restart_count);
             containers.spawn(container.supervise(restarts, stopping.clone()));
         }
         containers
@@ -170,12 +169,12 @@ impl Worker {
     async fn run_until_stopped(
         &mut self,
         home: &PodPlacement,
-        mut views: watch::Receiver<Vec<View>>,
+        mut containers: watch::Receiver<Vec<ContainerStatus>>,
     ) -> (StopReason, PodStatus) {
         let mut written = self.pod.status.clone().unwrap_or_default();
         let first = async {
-            let mut views = views.clone();
-            let all_decided = views.wait_for(|views| !views.iter().any(View::is_creating));
+            let mut containers = containers.clone();
+            let all_decided = containers.wait_for(|containers| !containers.iter().any(is_creating));
             let _ = tokio::time::timeout(FIRST_STATUS_WITHIN, all_decided).await;
         };
         let (bound, ()) = tokio::join!(self.bind(), first);
@@ -184,7 +183,7 @@ impl Worker {
         }
         let mut attempts = Attempts::at(format!("the status of pod {}", title(&self.pod)));
         loop {
-            let status = self.status(home, &views.borrow_and_update(), Some(&written));
+            let status = self.status(home, &containers.borrow_and_update(), &written);
             let outcome = match patch(&written, &status) {
                 Some(patch) => {
                     let name = self.pod.name_any();
@@ -210,7 +209,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 why = self.stopped() => return (why, written),
-                Ok(()) = views.changed() => {}
+                Ok(()) = containers.changed() => {}
                 () = again => {}
             }
         }
@@ -246,12 +245,12 @@ impl Worker {
         }
     }
 
-    fn status(&self, home: &PodPlacement, views: &[View], before: Option<&PodStatus>) -> PodStatus {
+    fn status(&self, home: &PodPlacement, containers: &[ContainerStatus], before: &PodStatus) -> PodStatus {
         let latest = match &*self.seen.borrow() {
             WatchedPod::Present(pod) => pod.clone(),
             WatchedPod::Gone => self.pod.clone(),
         };
-        pod_status(&latest, home, views, before, Timestamp::now())
+        pod_status(&latest, home, containers, before, Timestamp::now())
     }
 
     /// Waits until the pod must stop. Cancel safe.
@@ -348,15 +347,6 @@ fn patch(old: &PodStatus, new: &PodStatus) -> Option<Value> {
         PodStatus { qos_class: old.qos_class.clone(), observed_generation: old.observed_generation, ..new.clone() };
     let patch = merge_patch(&serde_json::to_value(old).ok()?, &serde_json::to_value(kept).ok()?)?;
     Some(json!({"status": patch}))
-}
-
-fn refuse(views: &watch::Sender<Vec<View>>, error: &str) {
-    views.send_modify(|views| {
-        for view in views {
-            view.phase =
-                Phase::Waiting { reason: "CreateContainerConfigError".into(), message: Some(error.to_owned()) };
-        }
-    });
 }
 
 #[cfg(test)]

@@ -4,63 +4,44 @@
 //! (its startup probe has succeeded, if it has one) and its readiness probe, if it has one, passes. Conditions of other
 //! writers are kept. The transition time of a condition changes only with its status.
 
-use super::process::Exit;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP,
-    Pod, PodCondition, PodIP, PodStatus,
+    Container, ContainerState, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP, Pod,
+    PodCondition, PodIP, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use std::net::IpAddr;
 
 /// Reason of a container that is about to be started, for the first time or again.
-pub(crate) const CREATING: &str = "ContainerCreating";
+const CREATING: &str = "ContainerCreating";
 
-/// End of a run of a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) exit: Exit,
-    /// `Completed`, `Error`, `PortCollision` and the like.
-    pub(crate) reason: String,
-    pub(crate) message: Option<String>,
-    pub(crate) started: Timestamp,
-    pub(crate) finished: Timestamp,
-    pub(crate) pid: i32,
-}
-
-/// Phase of a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Not running; will be started.
-    Waiting { reason: String, message: Option<String> },
-    /// Running.
-    Running { since: Timestamp, pid: i32 },
-    /// Not running; will not be started again.
-    Ended(Ended),
-}
-
-/// State of a container for its pod's status.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct View {
-    pub(crate) phase: Phase,
-    /// End of the previous run.
-    pub(crate) last: Option<Ended>,
-    pub(crate) restarts: i32,
-    pub(crate) started: bool,
-    pub(crate) ready: bool,
-}
-
-impl View {
-    /// Returns the view before the first attempt.
-    pub(crate) fn creating(restarts: i32) -> Self {
-        let phase = Phase::Waiting { reason: CREATING.into(), message: None };
-        Self { phase, last: None, restarts, started: false, ready: false }
+/// Returns the status of a container before its first attempt.
+pub(crate) fn creating(container: &Container, restarts: i32) -> ContainerStatus {
+    ContainerStatus {
+        name: container.name.clone(),
+        image: container.image.clone().unwrap_or_default(),
+        started: Some(false),
+        restart_count: restarts,
+        state: Some(waiting(CREATING, None)),
+        ..ContainerStatus::default()
     }
+}
 
-    /// Reports whether the first attempt has no result yet.
-    pub(crate) fn is_creating(&self) -> bool {
-        matches!(&self.phase, Phase::Waiting { reason, .. } if reason == CREATING) && self.last.is_none()
-    }
+/// Reports whether the first attempt has no result yet.
+pub(crate) fn is_creating(container: &ContainerStatus) -> bool {
+    let reason = container.state.as_ref().and_then(|state| state.waiting.as_ref()?.reason.as_deref());
+    reason == Some(CREATING) && container.last_state.is_none()
+}
+
+/// Returns the state of a container that does not run, and will be started.
+pub(crate) fn waiting(reason: &str, message: Option<String>) -> ContainerState {
+    let waiting = Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message });
+    ContainerState { waiting, ..ContainerState::default() }
+}
+
+/// Returns the state of a container after a run.
+pub(crate) fn terminated(ended: ContainerStateTerminated) -> ContainerState {
+    ContainerState { terminated: Some(ended), ..ContainerState::default() }
 }
 
 /// Addresses, node and start time of a pod.
@@ -76,29 +57,27 @@ pub(crate) struct PodPlacement {
 pub(crate) fn pod_status(
     pod: &Pod,
     home: &PodPlacement,
-    views: &[View],
-    before: Option<&PodStatus>,
+    containers: &[ContainerStatus],
+    before: &PodStatus,
     now: Timestamp,
 ) -> PodStatus {
-    let containers = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
-    let phase = phase(pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()).unwrap_or("Always"), views);
-    let is_over = matches!(phase, "Succeeded" | "Failed");
-    let unready: Vec<_> =
-        containers.iter().zip(views).filter(|(_, view)| !view.ready).map(|(c, _)| c.name.as_str()).collect();
-    let all_ready = unready.is_empty() && !is_over;
-    let reason = match (all_ready, phase) {
-        (true, _) => None,
-        (false, "Succeeded") => Some(("PodCompleted", String::new())),
-        (false, "Failed") => Some(("PodFailed", String::new())),
-        (false, _) => Some(("ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" ")))),
+    let phase = phase(pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()).unwrap_or("Always"), containers);
+    let unready: Vec<_> = containers.iter().filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
+    let reason = match phase {
+        "Succeeded" => Some(("PodCompleted", String::new())),
+        "Failed" => Some(("PodFailed", String::new())),
+        _ if unready.is_empty() => None,
+        _ => Some(("ContainersNotReady", format!("containers with unready status: [{}]", unready.join(" ")))),
     };
+    let all_ready = reason.is_none();
+    let latest: Vec<_> = pod.status.iter().flat_map(|s| s.conditions.iter().flatten()).collect();
     let gates_open = pod.spec.iter().flat_map(|s| s.readiness_gates.iter().flatten()).all(|gate| {
-        let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-        conditions.into_iter().any(|c| c.type_ == gate.condition_type && c.status == "True")
+        latest.iter().any(|condition| condition.type_ == gate.condition_type && condition.status == "True")
     });
-    let ready_reason = match &reason {
-        None if !gates_open => Some(("ReadinessGatesNotReady", "a readiness gate's condition is not True".to_owned())),
-        other => other.clone(),
+    let ready_reason = if all_ready && !gates_open {
+        Some(("ReadinessGatesNotReady", "a readiness gate's condition is not True".to_owned()))
+    } else {
+        reason.clone()
     };
     let mut conditions = vec![
         condition("PodReadyToStartContainers", true, None),
@@ -107,15 +86,13 @@ pub(crate) fn pod_status(
         condition("ContainersReady", all_ready, reason),
         condition("PodScheduled", true, None),
     ];
-    let known: Vec<_> = before.or(pod.status.as_ref()).iter().flat_map(|s| s.conditions.iter().flatten()).collect();
     for condition in &mut conditions {
-        let held = known.iter().find(|c| c.type_ == condition.type_ && c.status == condition.status);
-        let since = held.and_then(|c| c.last_transition_time.clone()).unwrap_or(Time(now));
-        condition.last_transition_time = Some(since);
+        let mut known = before.conditions.iter().flatten();
+        let held = known.find(|c| c.type_ == condition.type_ && c.status == condition.status);
+        condition.last_transition_time = held.and_then(|c| c.last_transition_time.clone()).or(Some(Time(now)));
     }
-    let foreign = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
-    let foreign = foreign.filter(|c| !conditions.iter().any(|own| own.type_ == c.type_)).cloned().collect::<Vec<_>>();
-    conditions.extend(foreign);
+    let foreign: Vec<_> = latest.into_iter().filter(|c| conditions.iter().all(|own| own.type_ != c.type_)).collect();
+    conditions.extend(foreign.into_iter().cloned());
     PodStatus {
         phase: Some(phase.into()),
         conditions: Some(conditions),
@@ -124,33 +101,26 @@ pub(crate) fn pod_status(
         pod_ip: Some(home.pod_ip.to_string()),
         pod_ips: Some(vec![PodIP { ip: home.pod_ip.to_string() }]),
         start_time: Some(Time(home.start)),
-        container_statuses: Some(containers.iter().zip(views).map(|(c, v)| container(c, v)).collect()),
+        container_statuses: Some(containers.to_vec()),
         ..PodStatus::default()
     }
 }
 
 /// Returns the phase of a pod from its restart policy and its containers.
-fn phase(policy: &str, views: &[View]) -> &'static str {
-    let (mut waiting, mut running, mut ended, mut good) = (0_usize, 0_usize, 0_usize, 0_usize);
-    for view in views {
-        match &view.phase {
-            Phase::Running { .. } => running += 1,
-            Phase::Waiting { .. } if view.last.is_some() => ended += 1, // It will run again.
-            Phase::Waiting { .. } => waiting += 1,
-            Phase::Ended(how) => {
-                ended += 1;
-                good += usize::from(how.exit.code() == 0);
-            }
-        }
-    }
-    match (waiting, running) {
-        (1.., _) => "Pending",
-        (0, 1..) => "Running",
-        (0, 0) if ended == 0 => "Pending",
-        (0, 0) if policy == "Always" => "Running",
-        (0, 0) if good == ended => "Succeeded",
-        (0, 0) if policy == "Never" => "Failed",
-        (0, 0) => "Running",
+fn phase(policy: &str, containers: &[ContainerStatus]) -> &'static str {
+    let has = |is: fn(&ContainerState) -> bool| containers.iter().flat_map(|c| &c.state).any(is);
+    // A container that waits after a run counts as ended.
+    let is_new = |c: &ContainerStatus| c.last_state.is_none() && c.state.as_ref().is_some_and(|s| s.waiting.is_some());
+    if containers.is_empty() || containers.iter().any(is_new) {
+        "Pending"
+    } else if policy == "Always" || has(|state| state.running.is_some()) {
+        "Running"
+    } else if !has(|state| state.terminated.as_ref().is_none_or(|ended| ended.exit_code != 0)) {
+        "Succeeded"
+    } else if policy == "Never" {
+        "Failed"
+    } else {
+        "Running"
     }
 }
 
@@ -165,61 +135,11 @@ fn condition(type_: &str, is_true: bool, reason: Option<(&str, String)>) -> PodC
     }
 }
 
-fn container(spec: &k8s_openapi::api::core::v1::Container, view: &View) -> ContainerStatus {
-    let state = match &view.phase {
-        Phase::Waiting { reason, message } => ContainerState {
-            waiting: Some(ContainerStateWaiting { reason: Some(reason.clone()), message: message.clone() }),
-            ..ContainerState::default()
-        },
-        Phase::Running { since, .. } => ContainerState {
-            running: Some(ContainerStateRunning { started_at: Some(Time(*since)) }),
-            ..ContainerState::default()
-        },
-        Phase::Ended(how) => terminated(how),
-    };
-    let pid = match (&view.phase, &view.last) {
-        (Phase::Running { pid, .. }, _) | (Phase::Ended(Ended { pid, .. }), _) | (_, Some(Ended { pid, .. })) => {
-            Some(pid)
-        }
-        _ => None,
-    };
-    ContainerStatus {
-        name: spec.name.clone(),
-        image: spec.image.clone().unwrap_or_default(),
-        image_id: String::new(),
-        container_id: pid.map(|pid| format!("process://{pid}")),
-        ready: view.ready,
-        started: Some(view.started),
-        restart_count: view.restarts,
-        state: Some(state),
-        last_state: view.last.as_ref().map(terminated),
-        ..ContainerStatus::default()
-    }
-}
-
-fn terminated(how: &Ended) -> ContainerState {
-    let signal = match how.exit {
-        Exit::Signal(signal) => Some(signal),
-        Exit::Code(_) => None,
-    };
-    ContainerState {
-        terminated: Some(ContainerStateTerminated {
-            container_id: Some(format!("process://{}", how.pid)),
-            exit_code: how.exit.code(),
-            signal,
-            reason: Some(how.reason.clone()),
-            message: how.message.clone(),
-            started_at: Some(Time(how.started)),
-            finished_at: Some(Time(how.finished)),
-        }),
-        ..ContainerState::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use jiff::SignedDuration;
+    use k8s_openapi::api::core::v1::ContainerStateRunning;
     use serde_json::json;
 
     fn at(seconds: i64) -> Timestamp {
@@ -238,30 +158,33 @@ mod tests {
         PodPlacement { pod_ip, host_ip, node_name: "node".into(), start: at(1) }
     }
 
-    fn running(ready: bool) -> View {
-        View { phase: Phase::Running { since: at(2), pid: 1 }, ready, started: true, ..View::creating(0) }
+    fn new(restarts: i32) -> ContainerStatus {
+        creating(&Container::default(), restarts)
     }
 
-    fn ended(code: i32) -> Ended {
-        let (exit, reason) = (Exit::Code(code), "Error".to_owned());
-        Ended { exit, reason, message: None, started: at(2), finished: at(3), pid: 1 }
+    fn running(ready: bool) -> ContainerStatus {
+        let state = ContainerState { running: Some(ContainerStateRunning::default()), ..ContainerState::default() };
+        ContainerStatus { state: Some(state), ready, started: Some(true), ..new(0) }
     }
 
-    fn over(code: i32) -> View {
-        View { phase: Phase::Ended(ended(code)), ..View::creating(0) }
+    fn ended(exit_code: i32) -> Option<ContainerState> {
+        Some(terminated(ContainerStateTerminated { exit_code, ..ContainerStateTerminated::default() }))
     }
 
-    fn backing_off() -> View {
-        let phase = Phase::Waiting { reason: "CrashLoopBackOff".into(), message: None };
-        View { phase, last: Some(ended(1)), ..View::creating(1) }
+    fn over(code: i32) -> ContainerStatus {
+        ContainerStatus { state: ended(code), ..new(0) }
+    }
+
+    fn backing_off() -> ContainerStatus {
+        ContainerStatus { state: Some(waiting("CrashLoopBackOff", None)), last_state: ended(1), ..new(1) }
     }
 
     #[test]
     fn the_phase_follows_the_containers_and_the_restart_policy() {
         let rows = [
-            ("Always", vec![View::creating(0)], "Pending"),
+            ("Always", vec![new(0)], "Pending"),
             ("Always", vec![running(false)], "Running"),
-            ("Always", vec![running(true), View::creating(0)], "Pending"),
+            ("Always", vec![running(true), new(0)], "Pending"),
             ("Always", vec![backing_off()], "Running"),
             ("Always", vec![over(0)], "Running"),
             ("OnFailure", vec![over(0)], "Succeeded"),
@@ -283,11 +206,11 @@ mod tests {
     #[test]
     fn ready_needs_every_container_and_keeps_the_time_of_its_transition() {
         let pod = pod(2, json!({}));
-        let one = pod_status(&pod, &home(), &[running(true), running(false)], None, at(10));
+        let one = pod_status(&pod, &home(), &[running(true), running(false)], &PodStatus::default(), at(10));
         assert_eq!(ready(&one), ("False".into(), Some(Time(at(10)))));
-        let still = pod_status(&pod, &home(), &[running(false), running(false)], Some(&one), at(20));
+        let still = pod_status(&pod, &home(), &[running(false), running(false)], &one, at(20));
         assert_eq!(ready(&still), ("False".into(), Some(Time(at(10)))));
-        let both = pod_status(&pod, &home(), &[running(true), running(true)], Some(&still), at(30));
+        let both = pod_status(&pod, &home(), &[running(true), running(true)], &still, at(30));
         assert_eq!(ready(&both), ("True".into(), Some(Time(at(30)))));
         assert_eq!(both.pod_ip.as_deref(), Some("127.1.0.2"));
     }
@@ -296,17 +219,17 @@ mod tests {
     fn readiness_gates_and_foreign_conditions_are_respected() {
         let gate = json!({"spec": {"readinessGates": [{"conditionType": "x/y"}]}});
         let mut pod = pod(1, gate);
-        let closed = pod_status(&pod, &home(), &[running(true)], None, at(1));
+        let closed = pod_status(&pod, &home(), &[running(true)], &PodStatus::default(), at(1));
         assert_eq!(ready(&closed).0, "False");
         pod.status = Some(PodStatus { conditions: Some(vec![condition("x/y", true, None)]), ..PodStatus::default() });
-        let open = pod_status(&pod, &home(), &[running(true)], None, at(1));
+        let open = pod_status(&pod, &home(), &[running(true)], &PodStatus::default(), at(1));
         assert_eq!(ready(&open).0, "True");
         assert!(open.conditions.iter().flatten().any(|c| c.type_ == "x/y"), "it is not dropped");
     }
 
     #[test]
     fn a_restarted_container_tells_how_its_last_run_ended() {
-        let status = pod_status(&pod(1, json!({})), &home(), &[backing_off()], None, at(9));
+        let status = pod_status(&pod(1, json!({})), &home(), &[backing_off()], &PodStatus::default(), at(9));
         let container = &status.container_statuses.expect("statuses")[0];
         let waiting = container.state.as_ref().and_then(|s| s.waiting.as_ref()).and_then(|w| w.reason.clone());
         let last = container.last_state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
