@@ -1,15 +1,16 @@
 //! A cluster whose parts are separate processes: `local api`, `local node`, and the two binaries as in a cluster,
 //! configured only by Knative's environment variables and a kubeconfig. The test does the rest of a cluster: it
-//! maintains the endpoints of the system's Services, as a kubelet's probes and Kubernetes' controllers would.
+//! maintains the status of the planes' Pods, as a kubelet's probes would.
 
 use crate::process::Process;
 use crate::space::{SOON, client};
 use anyhow::Context;
 use common::names;
-use kube::Client;
+use kube::{Api, Client};
 use local::up::is_ready;
 use local::up::ranges::Ranges;
-use local::up::system::{self, Member};
+use local::up::system;
+use local::up::{PlanePod, PlaneState, PlaneStatus};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,7 +20,6 @@ use tempfile::TempDir;
 #[derive(Clone, Copy)]
 pub struct Plane {
     binary: &'static str,
-    service: &'static str,
     /// Number among the planes of its kind.
     index: usize,
     /// Address of its pod, with its main port.
@@ -31,8 +31,9 @@ impl Plane {
         format!("{}-{}", self.binary, self.index)
     }
 
-    fn member(self, ready: bool) -> Member {
-        Member { name: self.pod_name(), address: self.address.ip(), ready }
+    fn status(self, ready: bool) -> PlaneStatus {
+        let state = if ready { PlaneState::Ready } else { PlaneState::NotReady };
+        PlaneStatus { name: self.pod_name(), account: self.binary, address: self.address.ip(), state }
     }
 }
 
@@ -65,15 +66,10 @@ impl Parts {
         let file = kubeconfig.to_str().context("UTF-8")?;
         let ranges = Ranges::take(std::process::id(), None, None)?;
         let (pods, services) = (ranges.pods()?.to_string(), ranges.services()?.to_string());
-        let autoscaler = Plane {
-            binary: "autoscaler",
-            service: names::AUTOSCALER_SERVICE,
-            index: 0,
-            address: SocketAddr::new(ranges.autoscaler(0), names::STAT_PORT),
-        };
+        let autoscaler =
+            Plane { binary: "autoscaler", index: 0, address: SocketAddr::new(ranges.autoscaler(0), names::STAT_PORT) };
         let activator = Plane {
             binary: "activator",
-            service: names::ACTIVATOR_SERVICE,
             index: 0,
             address: SocketAddr::new(ranges.activator(0), names::ACTIVATOR_HTTP1_PORT),
         };
@@ -164,14 +160,17 @@ impl Parts {
         self.publish_all(&[(plane, ready)]).await
     }
 
-    /// Publishes all planes of a kind, each with its readiness.
+    /// Publishes the readiness of several planes.
     ///
     /// # Errors
     /// Fails if the API server does not respond.
     pub async fn publish_all(&self, planes: &[(Plane, bool)]) -> anyhow::Result<()> {
-        let Some((first, _)) = planes.first() else { return Ok(()) };
-        let members: Vec<_> = planes.iter().map(|(plane, ready)| plane.member(*ready)).collect();
-        system::publish(&self.client, first.service, &members).await
+        let pods = Api::namespaced(self.client.clone(), system::NAMESPACE);
+        for (plane, ready) in planes {
+            PlanePod::make(&self.client, plane.binary, &plane.pod_name()).await?;
+            plane.status(*ready).write(&pods).await?;
+        }
+        Ok(())
     }
 
     /// Returns the address of a second autoscaler.

@@ -15,6 +15,7 @@ use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::PostParams;
+use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -89,12 +90,8 @@ pub(super) async fn enter(
     let file = stat_token_path(folder, name);
     let secret = token(&administrator, account, &pod, Some(STATS)).await?;
     private_file::write(&file, &secret)?;
-    let mut own = kube;
-    own.auth_info.token = Some(token(&administrator, account, &pod, None).await?.into());
-    own.auth_info.client_certificate_data = None;
-    own.auth_info.client_key_data = None;
-    own.auth_info.client_certificate = None;
-    own.auth_info.client_key = None;
+    let token = Some(token(&administrator, account, &pod, None).await?.into());
+    let own = Config { auth_info: AuthInfo { token, ..AuthInfo::default() }, ..kube };
     Ok((common_runtime::api_server::client(own, account)?, pod))
 }
 

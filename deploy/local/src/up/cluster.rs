@@ -14,19 +14,17 @@ use crate::up::manifests;
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
 use crate::up::pod;
-use crate::up::pod_status::PodStatuses;
+use crate::up::pod_status::{PlaneState, PlaneStatus, PodStatuses};
 use crate::up::ranges::Ranges;
-use crate::up::system::{self, Member, create_if_missing};
+use crate::up::system::{self, create_if_missing};
 use crate::up::unsupported_kinds;
 use crate::usage::UsageTable;
 use anyhow::Context;
-use autoscaler::dashboard::{Price, Settings as Dashboard};
+use autoscaler::dashboard::Settings as Dashboard;
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::Mode;
-use common_runtime::failure_log::FailureLog;
 use common_runtime::listen::listen;
-use common_runtime::namespaces::Namespaces;
 use common_runtime::resolve::Resolve;
 use kube::{Api, Client, Config};
 use parking_lot::Mutex;
@@ -44,8 +42,6 @@ use tokio_util::sync::CancellationToken;
 const PROBE_PERIOD: Duration = Duration::from_millis(100);
 /// Interval of readiness probes while a plane is still starting.
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
-/// Pause after endpoints were rejected.
-const PUBLISH_RETRY: Duration = Duration::from_secs(1);
 /// Maximum wait for the planes at start.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum wait for requests in flight at shutdown.
@@ -82,12 +78,9 @@ struct ClusterShared {
     resolver: Arc<dyn Resolve>,
     /// Listener shared by all autoscalers. Each shows all workloads.
     dashboard: Arc<TcpListener>,
-    price: Option<Price>,
     /// Listener of the ingress. All activators accept from it; while none runs, connections wait in its backlog.
     entry: Arc<TcpListener>,
-    stat_url: Option<String>,
-    linger: Duration,
-    namespaces: Namespaces,
+    options: UpOptions,
     events: broadcast::Sender<Event>,
     /// Time of the last scale from zero of each workload.
     woken: Mutex<HashMap<RevisionKey, Instant>>,
@@ -117,13 +110,6 @@ impl PlaneId {
         match self {
             Self::Activator(_) => "activator",
             Self::Autoscaler(_) => "autoscaler",
-        }
-    }
-
-    fn service(self) -> &'static str {
-        match self {
-            Self::Activator(_) => names::ACTIVATOR_SERVICE,
-            Self::Autoscaler(_) => names::AUTOSCALER_SERVICE,
         }
     }
 }
@@ -200,11 +186,8 @@ impl Cluster {
             folder: folder.path().to_owned(),
             resolver,
             dashboard: Arc::new(dashboard),
-            price: options.pod_hour_price.clone(),
             entry: Arc::new(listener.into_std()?),
-            stat_url: options.stat_url.clone(),
-            linger: options.linger,
-            namespaces: options.namespaces.clone(),
+            options: options.clone(),
             events: broadcast::channel(EVENTS_MAX).0,
             woken: Mutex::default(),
             planes: Mutex::default(),
@@ -302,17 +285,14 @@ impl Cluster {
 
     /// Drains a plane, as SIGTERM does, and waits for its end.
     pub async fn drain_plane(&self, id: PlaneId) {
-        let plane = self.shared.take(id);
-        if let Some(plane) = plane {
+        if let Some(plane) = self.shared.take(id) {
             plane.drain().await;
         }
     }
 
     /// Kills a plane, as SIGKILL does.
     pub fn kill_plane(&self, id: PlaneId) {
-        if let Some(plane) = self.shared.take(id) {
-            plane.kill();
-        }
+        drop(self.shared.take(id));
     }
 
     /// Waits until `count` planes are ready. A restarted plane counts once its new instance is ready.
@@ -329,7 +309,7 @@ impl Cluster {
         for plane in planes.into_values() {
             draining.spawn(plane.drain());
         }
-        let _ = tokio::time::timeout(DRAIN + self.shared.linger, draining.join_all()).await;
+        let _ = tokio::time::timeout(DRAIN + self.shared.options.linger, draining.join_all()).await;
         self.shutdown.cancel();
         let tasks = std::mem::take(&mut self.tasks);
         // One second more than pods get to terminate, so that a pod killed at that time is gone before its address is
@@ -337,10 +317,7 @@ impl Cluster {
         let _ = tokio::time::timeout(DRAIN + Duration::from_secs(1), tasks.join_all()).await;
         match self.server.take() {
             Some(server) => server.shutdown().await,
-            None => {
-                let withdrawn = async { tokio::join!(system::withdraw(&self.client), pod::withdraw(&self.client)) };
-                let _ = tokio::time::timeout(DRAIN, withdrawn).await;
-            }
+            None => _ = tokio::time::timeout(DRAIN, pod::withdraw(&self.client)).await,
         }
     }
 }
@@ -366,11 +343,6 @@ impl ClusterShared {
     /// Sends an event to the subscribers, if there are any.
     fn emit(&self, event: Event) {
         let _ = self.events.send(event);
-    }
-
-    /// Returns a plane as its Service and its Pod show it.
-    fn member(&self, Probed { id, ready, .. }: &Probed) -> Member {
-        Member { name: id.name(), address: self.address(*id).ip(), ready: *ready }
     }
 
     /// Removes a plane that is about to end, so that it no longer counts as ready.
@@ -447,22 +419,16 @@ impl ClusterShared {
         options.h2c = SocketAddr::new(ip, names::ACTIVATOR_H2C_PORT);
         options.entry = Some(self.entry.clone());
         options.admin = Some(self.admin(id));
-        options.stat_url = self.stat_url.clone().unwrap_or_else(|| {
-            format!(
-                "ws://{}.{}.svc.{}:{}",
-                names::AUTOSCALER_SERVICE,
-                system::NAMESPACE,
-                system::DOMAIN,
-                names::STAT_PORT
-            )
-        });
-        if let Some(demand) = accounts::demand(&self.namespaces) {
+        let service = format!("{}.{}.svc.{}", names::AUTOSCALER_SERVICE, system::NAMESPACE, system::DOMAIN);
+        let stat_url = self.options.stat_url.clone();
+        options.stat_url = stat_url.unwrap_or_else(|| format!("ws://{service}:{}", names::STAT_PORT));
+        if let Some(demand) = accounts::demand(&self.options.namespaces) {
             // Autoscalers require the token, and so do activators that share limits with each other.
             options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
             options.stat_audience = Some(demand.audience);
         }
-        options.linger = self.linger;
-        options.namespaces = self.namespaces.clone();
+        options.linger = self.options.linger;
+        options.namespaces = self.options.namespaces.clone();
         options.drain = DRAIN;
         let shared = Arc::downgrade(self);
         options.on_cold_start = Some(Arc::new(move |cold| {
@@ -479,7 +445,7 @@ impl ClusterShared {
         let listener = self.dashboard.clone();
         let dashboard = listener.local_addr().ok().map(|address| Dashboard {
             listener: Some(listener.clone()),
-            price: self.price.clone(),
+            price: self.options.pod_hour_price.clone(),
             entry: self.entry.local_addr().ok().map(|entry| entry.port()),
             ..Dashboard::local(address)
         });
@@ -491,7 +457,7 @@ impl ClusterShared {
             admin: Some(self.admin(id)),
             stat_tokens: StatTokens {
                 own: Some(accounts::stat_token(&self.folder, &id.name())),
-                demand: accounts::demand(&self.namespaces),
+                demand: accounts::demand(&self.options.namespaces),
             },
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {
@@ -504,7 +470,7 @@ impl ClusterShared {
             ..autoscaler::Options::new(
                 id.name(),
                 address.ip(),
-                FrontEnd::Standalone { hpa: Hpa::Engine, namespaces: self.namespaces.clone() },
+                FrontEnd::Standalone { hpa: Hpa::Engine, namespaces: self.options.namespaces.clone() },
             )
         }
     }
@@ -517,12 +483,10 @@ struct Probed {
     ready: bool,
 }
 
-/// Probes the planes as a kubelet does. Keeps the endpoints of their Services and the status of their Pods up to date.
+/// Probes the planes as a kubelet does, and keeps the status of their Pods up to date.
 async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: CancellationToken) {
-    let mut published: BTreeMap<&'static str, Vec<Member>> = BTreeMap::new();
-    let mut refused: BTreeMap<&'static str, Instant> = BTreeMap::new();
-    let mut failures = FailureLog::for_operation("the update of the planes' endpoints");
     let mut statuses = PodStatuses::new(&client);
+    let mut known: BTreeMap<PlaneId, u64> = BTreeMap::new();
     loop {
         shared.restart();
         let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
@@ -531,26 +495,15 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
         let answers = futures::future::join_all(probes).await;
         let probed = shared.record(answers);
         let starting = probed.len() < asked.len() || probed.iter().any(|plane| !plane.ready);
-        for service in [names::ACTIVATOR_SERVICE, names::AUTOSCALER_SERVICE] {
-            let of_service = probed.iter().filter(|plane| plane.id.service() == service);
-            let members: Vec<Member> = of_service.map(|plane| shared.member(plane)).collect();
-            let is_too_soon = refused.get(service).is_some_and(|at| at.elapsed() < PUBLISH_RETRY);
-            if is_too_soon || published.get(service) == Some(&members) {
-                continue;
-            }
-            match system::publish(&client, service, &members).await {
-                Ok(()) => {
-                    published.insert(service, members);
-                    failures.recovered();
-                }
-                Err(error) => {
-                    refused.insert(service, Instant::now());
-                    failures.failed(&format!("{error:#}"));
-                }
-            }
-        }
-        for plane in &probed {
-            statuses.show(plane.id.account(), plane.number, &shared.member(plane)).await;
+        known.extend(probed.iter().map(|plane| (plane.id, plane.number)));
+        for (id, number) in &known {
+            let state = match probed.iter().find(|plane| plane.id == *id) {
+                Some(Probed { ready: true, .. }) => PlaneState::Ready,
+                Some(_) => PlaneState::NotReady,
+                None => PlaneState::Stopped,
+            };
+            let (account, address) = (id.account(), shared.address(*id).ip());
+            statuses.show(*number, &PlaneStatus { name: id.name(), account, address, state }).await;
         }
         shared.announce(&probed);
         let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };

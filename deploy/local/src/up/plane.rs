@@ -28,6 +28,7 @@ const RESTARTED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration:
 /// Running time after which earlier failures of a plane no longer count, as with a kubelet.
 const RUN_FORGETS: Duration = Duration::from_secs(600);
 
+/// A running plane. Dropping it kills it at once.
 pub(super) struct Plane {
     /// Unique number in this process. It prevents confusion of a plane with its successor.
     pub(super) number: u64,
@@ -89,11 +90,6 @@ impl Plane {
     pub(super) async fn drain(mut self) {
         self.shutdown.cancel();
         let _ = (&mut self.task).await; // An error means that the plane panicked, so it has ended too.
-    }
-
-    /// Kills the plane at once.
-    pub(super) fn kill(self) {
-        drop(self);
     }
 }
 

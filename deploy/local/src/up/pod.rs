@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 const SCHEDULER: &str = "none.zeroscale.dev";
 
 /// Pod of a plane, with an administrator's client.
-pub(super) struct PlanePod {
+pub struct PlanePod {
     pub(super) name: String,
     pub(super) uid: String,
     api: Api<Pod>,
@@ -27,7 +27,10 @@ pub(super) struct PlanePod {
 
 impl PlanePod {
     /// Creates the Pod of plane `name` with service account `account`, unless it exists.
-    pub(super) async fn make(administrator: &Client, account: &str, name: &str) -> anyhow::Result<Self> {
+    ///
+    /// # Errors
+    /// Fails if the API server rejects the Pod.
+    pub async fn make(administrator: &Client, account: &str, name: &str) -> anyhow::Result<Self> {
         let api: Api<Pod> = Api::namespaced(administrator.clone(), NAMESPACE);
         let object: Pod = serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": account}},

@@ -1,16 +1,18 @@
 //! Status of the planes' Pods: the readiness of each plane, in the form that a kubelet writes. No node runs these Pods
-//! ([`super::pod`]), but users look at `kubectl get pods`. Restarts of a plane are not counted; the log names them.
+//! ([`super::pod`]), but the endpoints of the planes' Services follow from their status. The Pod of a stopped plane is
+//! complete, which removes its endpoint. Restarts of a plane are not counted; the log names them.
 
 use super::pod;
-use super::system::{Member, NAMESPACE};
+use super::system::NAMESPACE;
 use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -19,11 +21,35 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// State of a plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlaneState {
+    /// Its readiness probe passes.
+    Ready,
+    /// Its readiness probe does not pass.
+    NotReady,
+    /// It was drained or killed.
+    Stopped,
+}
+
+/// Content of the status of a plane's Pod.
+#[derive(Clone, Debug)]
+pub struct PlaneStatus {
+    /// Name of the Pod.
+    pub name: String,
+    /// Name of the plane's ServiceAccount.
+    pub account: &'static str,
+    /// Address of the plane.
+    pub address: IpAddr,
+    /// State of the plane.
+    pub state: PlaneState,
+}
+
 /// Writes the status of the planes' Pods.
 pub(super) struct PodStatuses {
     pods: Api<Pod>,
-    /// Number and readiness of each plane at the last write, by Pod name.
-    written: BTreeMap<String, (u64, bool)>,
+    /// Number and state of each plane at the last write, by Pod name.
+    written: BTreeMap<String, (u64, PlaneState)>,
     /// Time of the last failed write, by Pod name.
     failed: BTreeMap<String, Instant>,
     failures: FailureLog,
@@ -39,24 +65,22 @@ impl PodStatuses {
         }
     }
 
-    /// Writes the status of plane `number`, which runs as `account`, if it has changed. A later call repeats a failed
-    /// write.
-    pub(super) async fn show(&mut self, account: &str, number: u64, plane: &Member) {
+    /// Writes the status of plane `number` if it has changed. A later call repeats a failed write.
+    pub(super) async fn show(&mut self, number: u64, plane: &PlaneStatus) {
         let is_too_soon = self.failed.get(&plane.name).is_some_and(|at| at.elapsed() < RETRY);
-        if is_too_soon || self.written.get(&plane.name) == Some(&(number, plane.ready)) {
+        if is_too_soon || self.written.get(&plane.name) == Some(&(number, plane.state)) {
             return;
         }
-        let (params, patch) = (PatchParams::default(), Patch::Merge(status(account, plane, Timestamp::now())));
-        let failure = match timeout(WRITE_TIMEOUT, self.pods.patch_status(&plane.name, &params, &patch)).await {
+        let failure = match timeout(WRITE_TIMEOUT, plane.write(&self.pods)).await {
             Ok(Ok(_)) => None,
             // The Pod is not created yet or was deleted. A missing Pod already counts as not ready.
-            Ok(Err(kube::Error::Api(answer))) if answer.code == 404 && !plane.ready => None,
+            Ok(Err(kube::Error::Api(answer))) if answer.code == 404 && plane.state != PlaneState::Ready => None,
             Ok(Err(error)) => Some(error.to_string()),
             Err(unanswered) => Some(unanswered.to_string()),
         };
         match failure {
             None => {
-                self.written.insert(plane.name.clone(), (number, plane.ready));
+                self.written.insert(plane.name.clone(), (number, plane.state));
                 self.failed.remove(&plane.name);
                 self.failures.recovered();
             }
@@ -68,19 +92,27 @@ impl PodStatuses {
     }
 }
 
-/// Returns the status of a plane's Pod. Its readiness changes `now`.
-fn status(account: &str, plane: &Member, now: Timestamp) -> Value {
-    let Member { address, ready, .. } = plane;
-    let truth = if *ready { "True" } else { "False" };
-    let condition = |kind: &str| json!({"type": kind, "status": truth, "lastTransitionTime": Time(now)});
-    json!({"status": {
-        "phase": "Running", "podIP": address, "podIPs": [{"ip": address}],
-        "conditions": [condition("Ready"), condition("ContainersReady")],
-        "containerStatuses": [{
-            "name": account, "image": pod::image(account), "imageID": "", "ready": ready, "started": true,
-            "restartCount": 0, "state": {"running": {}},
-        }],
-    }})
+impl PlaneStatus {
+    /// Writes the status. Its conditions change now.
+    ///
+    /// # Errors
+    /// Fails if there is no such Pod, or with another error of the API server.
+    pub async fn write(&self, pods: &Api<Pod>) -> kube::Result<()> {
+        let Self { name, account, address, state } = self;
+        let is_ready = *state == PlaneState::Ready;
+        let (truth, now) = (if is_ready { "True" } else { "False" }, Time(Timestamp::now()));
+        let condition = |kind: &str| json!({"type": kind, "status": truth, "lastTransitionTime": now});
+        let status = json!({"status": {
+            "phase": if *state == PlaneState::Stopped { "Succeeded" } else { "Running" },
+            "podIP": address, "podIPs": [{"ip": address}],
+            "conditions": [condition("Ready"), condition("ContainersReady")],
+            "containerStatuses": [{
+                "name": account, "image": pod::image(account), "imageID": "", "ready": is_ready, "started": true,
+                "restartCount": 0, "state": {"running": {}},
+            }],
+        }});
+        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.map(drop)
+    }
 }
 
 #[cfg(test)]
@@ -100,8 +132,8 @@ mod tests {
         Client::try_from(config).expect("a client")
     }
 
-    fn plane(ready: bool) -> Member {
-        Member { name: "activator-0".into(), address: Ipv4Addr::LOCALHOST.into(), ready }
+    fn plane(state: PlaneState) -> PlaneStatus {
+        PlaneStatus { name: "activator-0".into(), account: "activator", address: Ipv4Addr::LOCALHOST.into(), state }
     }
 
     /// Goal: an API server that does not respond delays a caller by at most one second, and not on each call.
@@ -113,7 +145,7 @@ mod tests {
         for (pause, expected) in [(Duration::ZERO, 1), (Duration::ZERO, 0), (RETRY, 1)] {
             tokio::time::sleep(pause).await;
             let begun = Instant::now();
-            statuses.show("activator", 1, &plane(true)).await;
+            statuses.show(1, &plane(PlaneState::Ready)).await;
             assert_eq!(begun.elapsed().as_secs(), expected);
         }
     }
@@ -133,9 +165,9 @@ mod tests {
             if is_new {
                 let _ = pods.delete("activator-0", &DeleteParams::default()).await; // The first time there is none.
             }
-            statuses.show("activator", number, &plane(false)).await;
+            statuses.show(number, &plane(PlaneState::NotReady)).await;
             PlanePod::make(&client, "activator", "activator-0").await.expect("a Pod");
-            statuses.show("activator", number, &plane(true)).await;
+            statuses.show(number, &plane(PlaneState::Ready)).await;
             let status = pods.get("activator-0").await.expect("a Pod").status.expect("a status");
             assert!(status.container_statuses.expect("containers")[0].ready, "plane {number}");
         }

@@ -5,15 +5,13 @@ use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
 use common_runtime::namespaces::Namespaces;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::PostParams;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -28,17 +26,6 @@ const CONFIG_AUTOSCALER: &str = "config-autoscaler";
 
 /// Maximum wait until a custom resource is served.
 const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// A plane behind one of the system's Services.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Member {
-    /// Name of its pod.
-    pub name: String,
-    /// Address of its pod.
-    pub address: IpAddr,
-    /// True if its readiness probe passes.
-    pub ready: bool,
-}
 
 /// Data of a config-autoscaler ConfigMap.
 pub type Configuration = BTreeMap<String, String>;
@@ -65,15 +52,13 @@ pub(super) async fn create_within(
         established(&crds, &crd.name_any()).await?;
     }
     accounts::create(client, namespaces).await?;
-    let services = Api::namespaced(client.clone(), NAMESPACE);
+    let activator = [("http", 80, names::ACTIVATOR_HTTP1_PORT), ("http2", 81, names::ACTIVATOR_H2C_PORT)];
+    let autoscaler = [("http", names::STAT_PORT, names::STAT_PORT)];
     for service in [
-        service(
-            names::ACTIVATOR_SERVICE,
-            &[("http", 80, names::ACTIVATOR_HTTP1_PORT), ("http2", 81, names::ACTIVATOR_H2C_PORT)],
-        )?,
-        service(names::AUTOSCALER_SERVICE, &[("http", names::STAT_PORT, names::STAT_PORT)])?,
+        service(names::ACTIVATOR_SERVICE, "activator", &activator),
+        service(names::AUTOSCALER_SERVICE, "autoscaler", &autoscaler),
     ] {
-        create_if_missing(&services, &service).await.context("cannot create a system Service")?;
+        manifests::apply(client, manifests::parse("system Services", &service.to_string())?).await?;
     }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let data = json!(configuration.clone().unwrap_or_default());
@@ -114,7 +99,7 @@ pub(super) fn configuration(path: &Path) -> anyhow::Result<Configuration> {
 }
 
 fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
-    let value: serde_json::Value = serde_yaml_ng::from_str(text).context("not valid YAML")?;
+    let value: Value = serde_yaml_ng::from_str(text).context("not valid YAML")?;
     let data = match value.get("kind") {
         None => value,
         Some(kind) => {
@@ -123,16 +108,16 @@ fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
         }
     };
     let entries = match data {
-        serde_json::Value::Null => return Ok(Configuration::new()),
-        serde_json::Value::Object(entries) => entries,
+        Value::Null => return Ok(Configuration::new()),
+        Value::Object(entries) => entries,
         other => anyhow::bail!("must be a map of settings, or a ConfigMap, not {other}"),
     };
     let mut map = Configuration::new();
     for (key, value) in entries {
         // YAML reads `10` as a number and `true` as a boolean; the setting is their text.
         let text = match value {
-            serde_json::Value::String(text) => text,
-            serde_json::Value::Bool(_) | serde_json::Value::Number(_) => value.to_string(),
+            Value::String(text) => text,
+            Value::Bool(_) | Value::Number(_) => value.to_string(),
             other => anyhow::bail!("{key}: must be a text, not {other}"),
         };
         map.insert(key, text);
@@ -141,55 +126,13 @@ fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
     Ok(map)
 }
 
-fn service(name: &str, ports: &[(&str, u16, u16)]) -> anyhow::Result<Service> {
-    let ports: Vec<_> =
-        ports.iter().map(|(name, port, target)| json!({"name": name, "port": port, "targetPort": target})).collect();
-    Ok(serde_json::from_value(json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"ports": ports}}))?)
-}
-
-/// Publishes the endpoints of one of the system's Services: [`names::ACTIVATOR_SERVICE`] or
-/// [`names::AUTOSCALER_SERVICE`].
-///
-/// # Errors
-/// Fails if the API server rejects the slice.
-pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyhow::Result<()> {
-    let ports = if service == names::ACTIVATOR_SERVICE {
-        json!([{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"},
-               {"name": "http2", "port": names::ACTIVATOR_H2C_PORT, "protocol": "TCP"}])
-    } else {
-        json!([{"name": "http", "port": names::STAT_PORT, "protocol": "TCP"}])
-    };
-    let endpoints: Vec<_> = members
-        .iter()
-        .map(|member| {
-            json!({"addresses": [member.address], "conditions": {"ready": member.ready, "serving": member.ready},
-                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": member.name}})
-        })
-        .collect();
-    let name = slice_name(service);
-    let slice: EndpointSlice = serde_json::from_value(json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {
-            "kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "local.zeroscale.dev"}},
-        "addressType": "IPv4", "ports": ports, "endpoints": endpoints,
-    }))?;
-    let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
-    let applied = api.patch(&name, &PatchParams::apply(manifests::FIELD_MANAGER).force(), &Patch::Apply(&slice)).await;
-    applied.map(drop).with_context(|| format!("cannot publish the endpoints of {service}"))
-}
-
-/// Deletes the endpoints, which are of no use after this cluster.
-pub(super) async fn withdraw(client: &Client) {
-    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
-    for service in [names::ACTIVATOR_SERVICE, names::AUTOSCALER_SERVICE] {
-        if let Err(error) = slices.delete(&slice_name(service), &DeleteParams::default()).await {
-            tracing::debug!(service, %error, "the endpoints could not be deleted");
-        }
-    }
-}
-
-fn slice_name(service: &str) -> String {
-    format!("{service}-local")
+/// Returns the Service of the planes with this account. Its endpoints follow from the status of their Pods.
+fn service(name: &str, account: &str, ports: &[(&str, u16, u16)]) -> Value {
+    let port = |(name, port, target): &(&str, u16, u16)| json!({"name": name, "port": port, "targetPort": target});
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"selector": {"app": account}, "ports": ports.iter().map(port).collect::<Vec<_>>()},
+    })
 }
 
 #[cfg(test)]
