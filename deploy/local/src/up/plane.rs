@@ -4,12 +4,11 @@
 //! tasks and sockets, as by SIGKILL. A plane that ends by itself has failed. It is restarted after a pause that grows
 //! with consecutive failures, as a kubelet does ([`Plane::pause_over`]).
 
+use crate::node::Handler;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -110,18 +109,9 @@ fn pause(run: Duration, before: Option<Duration>) -> Duration {
 
 /// Probes a plane at `address`, its data or stat port, as a kubelet does. Returns `None` on a timeout.
 pub async fn is_ready(address: SocketAddr) -> Option<bool> {
-    let answer = tokio::time::timeout(PROBE_TIMEOUT, probe(address)).await.ok()?;
-    Some(answer.unwrap_or(false))
-}
-
-async fn probe(address: SocketAddr) -> std::io::Result<bool> {
-    let mut stream = TcpStream::connect(address).await?;
-    stream
-        .write_all(b"GET / HTTP/1.1\r\nHost: probe\r\nUser-Agent: kube-probe/1.36\r\nConnection: close\r\n\r\n")
-        .await?;
-    let mut status = [0; 12];
-    stream.read_exact(&mut status).await?;
-    Ok(status.ends_with(b" 200"))
+    let probe = Handler::Http { address, path: "/".to_owned(), headers: Vec::new() };
+    let answer = tokio::time::timeout(PROBE_TIMEOUT, probe.check()).await.ok()?;
+    Some(answer.is_ok())
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::{ContainerPort, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use prost::Message as _;
-use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 use tokio::net::TcpStream;
 
@@ -127,24 +126,18 @@ async fn http(address: SocketAddr, path: &str, headers: &[(String, String)]) -> 
     let io = TokioIo::new(connect(address).await?);
     let failed = |error: hyper::Error| format!("GET http://{address}{path}: {error}");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.map_err(failed)?;
-    let mut request = http::Request::get(path);
-    let has = |name: &str| headers.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-    if !has("host") {
-        request = request.header(http::header::HOST, address.to_string());
-    }
-    if !has("user-agent") {
-        request = request.header(http::header::USER_AGENT, USER_AGENT);
+    let mut request = http::Request::get(path).header(http::header::CONNECTION, "close");
+    for (name, value) in [("host", &*address.to_string()), ("user-agent", USER_AGENT)] {
+        if !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)) {
+            request = request.header(name, value);
+        }
     }
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    let request = request.header(http::header::CONNECTION, "close").body(Empty::<Bytes>::new());
-    let request = request.map_err(|error| format!("GET http://{address}{path}: {error}"))?;
-    let exchange = async {
-        let response = sender.send_request(request).await?;
-        Ok::<_, hyper::Error>(response.status())
-    };
-    let status = driven(exchange, connection).await.map_err(failed)?;
+    let request =
+        request.body(Empty::<Bytes>::new()).map_err(|error| format!("GET http://{address}{path}: {error}"))?;
+    let status = driven(sender.send_request(request), connection).await.map_err(failed)?.status();
     if (200..400).contains(&status.as_u16()) {
         Ok(())
     } else {
@@ -182,13 +175,10 @@ async fn grpc(address: SocketAddr, service: &str) -> Result<(), String> {
 /// Drives a connection during one exchange, not in a task, so that it ends with the attempt. If the connection ends
 /// first, the exchange returns its own result or error.
 async fn driven<T>(exchange: impl Future<Output = T>, connection: impl Future) -> T {
-    let driving = async {
-        let _ = connection.await; // The exchange returns the same error.
-        std::future::pending::<Infallible>().await
-    };
-    match futures::future::select(std::pin::pin!(exchange), std::pin::pin!(driving)).await {
-        futures::future::Either::Left((outcome, _)) => outcome,
-        futures::future::Either::Right((never, _)) => match never {},
+    let mut exchange = std::pin::pin!(exchange);
+    tokio::select! {
+        outcome = &mut exchange => outcome,
+        _ = connection => exchange.await,
     }
 }
 

@@ -99,11 +99,6 @@ impl ProbeState {
         Self { spec, first, is_good, successes: 0, failures: 0, told: None }
     }
 
-    /// Returns the due time of the first attempt.
-    pub(crate) fn first(&self) -> Instant {
-        self.first
-    }
-
     /// Returns the pause after an attempt.
     pub(crate) fn pause(&self, now: Instant) -> Duration {
         if self.is_good {
@@ -139,32 +134,30 @@ impl ProbeState {
     }
 
     fn failed(&mut self, reason: String, now: Instant) -> Option<ProbeOutcome> {
-        let is_over = self.failures >= self.spec.failure_threshold;
-        match self.spec.purpose {
-            Purpose::Startup if self.is_good => None,
+        let Spec { purpose, period, failure_threshold, .. } = self.spec;
+        let message = format!("{purpose:?} probe failed: {reason}");
+        let is_over = self.failures >= failure_threshold;
+        match purpose {
             Purpose::Startup => {
-                let patience = self.spec.period.saturating_mul(self.spec.failure_threshold);
+                let patience = period.saturating_mul(failure_threshold);
                 let is_over = now.saturating_duration_since(self.first) >= patience;
-                is_over.then(|| ProbeOutcome::Dead(format!("Startup probe failed: {reason}")))
+                is_over.then_some(ProbeOutcome::Dead(message))
             }
-            Purpose::Readiness if self.is_good && is_over => {
-                self.is_good = false;
-                self.first = now; // The pace starts again from here.
-                Some(ProbeOutcome::Ready(false, format!("Readiness probe failed: {reason}")))
-            }
-            Purpose::Readiness if self.is_good => {
-                Some(ProbeOutcome::Unhealthy(format!("Readiness probe failed: {reason}")))
-            }
-            Purpose::Readiness => {
+            Purpose::Readiness if !self.is_good => {
                 // Limit the events, since attempts are frequent.
                 let since = now.saturating_duration_since(self.told.unwrap_or(self.first));
                 (since >= TELLS_EVERY).then(|| {
                     self.told = Some(now);
-                    ProbeOutcome::Unhealthy(format!("Readiness probe failed: {reason}"))
+                    ProbeOutcome::Unhealthy(message)
                 })
             }
-            Purpose::Liveness if is_over => Some(ProbeOutcome::Dead(format!("Liveness probe failed: {reason}"))),
-            Purpose::Liveness => Some(ProbeOutcome::Unhealthy(format!("Liveness probe failed: {reason}"))),
+            Purpose::Readiness if is_over => {
+                self.is_good = false;
+                self.first = now; // The pace starts again from here.
+                Some(ProbeOutcome::Ready(false, message))
+            }
+            Purpose::Liveness if is_over => Some(ProbeOutcome::Dead(message)),
+            Purpose::Readiness | Purpose::Liveness => Some(ProbeOutcome::Unhealthy(message)),
         }
     }
 }
@@ -178,7 +171,7 @@ pub(crate) async fn run(
 ) {
     let timeout = spec.timeout;
     let mut state = ProbeState::new(spec, running.into_std());
-    tokio::time::sleep_until(tokio::time::Instant::from_std(state.first())).await;
+    tokio::time::sleep_until(tokio::time::Instant::from_std(state.first)).await;
     loop {
         let answer = match tokio::time::timeout(timeout, handler.check()).await {
             Ok(answer) => answer,
