@@ -79,28 +79,17 @@ pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener]) 
 pub(crate) fn everywhere(me: &Occupant, others: &[Occupant], listeners: &[Listener]) -> Option<(String, bool)> {
     let mine = listeners.iter().find(|l| l.group == Some(me.group) && l.is_everywhere())?;
     let port = mine.address.port();
-    let shared = others.iter().find(|o| {
-        o.pod != me.pod
-            && listeners.iter().any(|l| l.group == Some(o.group) && l.is_everywhere() && l.address.port() == port)
-    });
-    Some(match shared {
-        Some(other) => (
-            format!(
-                "{me} and {other} both listen on every address at port {port}, so requests for one reach the other. Make the \
-                 program listen on $HOST:$PORT (here {})",
-                me.assigned
-            ),
-            true,
-        ),
-        None => (
-            format!(
-                "{me} listens on every address at port {port}: no other pod can use that port. Make the program listen on \
-                 $HOST:$PORT (here {})",
-                me.assigned
-            ),
-            false,
-        ),
-    })
+    let remedy = format!("Make the program listen on $HOST:$PORT (here {})", me.assigned);
+    let is_shared = |other: &&Occupant| {
+        let shares = |l: &Listener| l.group == Some(other.group) && l.is_everywhere() && l.address.port() == port;
+        other.pod != me.pod && listeners.iter().any(shares)
+    };
+    let Some(other) = others.iter().find(is_shared) else {
+        let effect = format!("listens on every address at port {port}: no other pod can use that port");
+        return Some((format!("{me} {effect}. {remedy}"), false));
+    };
+    let effect = format!("both listen on every address at port {port}, so requests for one reach the other");
+    Some((format!("{me} and {other} {effect}. {remedy}"), true))
 }
 
 /// Returns all listening TCP sockets, with the group for those of `groups`. It reads much of `/proc`, so it must not

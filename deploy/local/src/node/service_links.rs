@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Namespace and name of the Service for which every pod has variables.
 pub(crate) const MASTER: (&str, &str) = ("default", "kubernetes");
@@ -14,38 +14,31 @@ pub(crate) const MASTER: (&str, &str) = ("default", "kubernetes");
 /// Returns the variables of one Service. `listens` returns the address of a port that is not served on the ClusterIP.
 pub(crate) fn variables(service: &Service, listens: impl Fn(u16) -> Option<SocketAddr>) -> Vec<(String, String)> {
     let Some(spec) = &service.spec else { return Vec::new() };
-    let ports = spec.ports.as_deref().unwrap_or_default();
-    let address = spec.cluster_ip.as_deref().filter(|address| !["", "None"].contains(address));
-    let (Some(address), Some(first)) = (address, ports.first()) else { return Vec::new() };
+    let address = spec.cluster_ip.as_deref().and_then(|address| address.parse::<IpAddr>().ok());
+    let Some(address) = address else { return Vec::new() };
     let word = |text: &str| text.replace('-', "_").to_uppercase();
     let prefix = word(&service.name_any());
-    // The ClusterIP, unless this machine could not listen there.
-    let at = |port: i32| {
-        let elsewhere = u16::try_from(port).ok().and_then(&listens);
-        elsewhere.map_or((address.to_owned(), port), |at| (at.ip().to_string(), at.port().into()))
-    };
-    let (host, port) = at(first.port);
-    let mut all = vec![(format!("{prefix}_SERVICE_HOST"), host), (format!("{prefix}_SERVICE_PORT"), port.to_string())];
-    for port in ports {
-        if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-            all.push((format!("{prefix}_SERVICE_PORT_{}", word(name)), at(port.port).1.to_string()));
-        }
-    }
-    for (index, port) in ports.iter().enumerate() {
+    let mut all = Vec::new();
+    for (index, port) in spec.ports.iter().flatten().enumerate() {
+        let number = u16::try_from(port.port).unwrap_or_default();
+        // The ClusterIP, unless this machine could not listen there.
+        let at = listens(number).unwrap_or(SocketAddr::new(address, number));
+        let (host, at_port) = (at.ip().to_string(), at.port().to_string());
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
-        let (host, number) = at(port.port);
-        let bracketed = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        let url = format!("{}://{bracketed}:{number}", protocol.to_lowercase());
+        let url = format!("{}://{at}", protocol.to_lowercase());
         if index == 0 {
+            all.push((format!("{prefix}_SERVICE_HOST"), host.clone()));
+            all.push((format!("{prefix}_SERVICE_PORT"), at_port.clone()));
             all.push((format!("{prefix}_PORT"), url.clone()));
         }
-        let link = format!("{prefix}_PORT_{}_{protocol}", port.port);
-        all.extend([
-            (format!("{link}_PROTO"), protocol.to_lowercase()),
-            (format!("{link}_PORT"), number.to_string()),
-            (format!("{link}_ADDR"), host),
-            (link, url),
-        ]);
+        if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
+            all.push((format!("{prefix}_SERVICE_PORT_{}", word(name)), at_port.clone()));
+        }
+        let link = format!("{prefix}_PORT_{number}_{protocol}");
+        all.push((format!("{link}_PROTO"), protocol.to_lowercase()));
+        all.push((format!("{link}_PORT"), at_port));
+        all.push((format!("{link}_ADDR"), host));
+        all.push((link, url));
     }
     all
 }
@@ -68,8 +61,8 @@ mod tests {
         let expected = [
             "REDIS_PRIMARY_SERVICE_HOST=10.0.0.11",
             "REDIS_PRIMARY_SERVICE_PORT=6379",
-            "REDIS_PRIMARY_SERVICE_PORT_A_B=6379",
             "REDIS_PRIMARY_PORT=tcp://10.0.0.11:6379",
+            "REDIS_PRIMARY_SERVICE_PORT_A_B=6379",
             "REDIS_PRIMARY_PORT_6379_TCP_PROTO=tcp",
             "REDIS_PRIMARY_PORT_6379_TCP_PORT=6379",
             "REDIS_PRIMARY_PORT_6379_TCP_ADDR=10.0.0.11",
@@ -80,6 +73,6 @@ mod tests {
             assert_eq!(variables(&service(spec), |_| None), []);
         }
         let moved = variables(&redis, |_| Some(([127, 0, 0, 1], 40_000).into()));
-        assert_eq!(moved[3].1, "tcp://127.0.0.1:40000");
+        assert_eq!(moved[2].1, "tcp://127.0.0.1:40000");
     }
 }

@@ -91,14 +91,11 @@ pub(crate) fn wanted<'a>(
     for service in services {
         let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
         let Some(spec) = service.spec.as_ref() else { continue };
-        let cluster_ip = match spec.cluster_ip.as_deref() {
-            Some("None") => None,
-            Some(address) => match address.parse::<IpAddr>() {
-                Ok(address) => Some(address),
-                Err(_) => continue, // Not assigned yet, or a name only.
-            },
-            None => continue,
-        };
+        let address = spec.cluster_ip.as_deref().unwrap_or_default();
+        let cluster_ip = address.parse::<IpAddr>().ok();
+        if cluster_ip.is_none() && address != "None" {
+            continue; // Not assigned yet, or a name only.
+        }
         let slices = by_service.get(&(namespace.clone(), name.clone())).map(Vec::as_slice).unwrap_or_default();
         for port in spec.ports.iter().flatten() {
             let (Ok(number), "TCP") = (u16::try_from(port.port), port.protocol.as_deref().unwrap_or("TCP")) else {
