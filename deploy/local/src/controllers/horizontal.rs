@@ -9,12 +9,8 @@ use kube::Client;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Evaluates each HorizontalPodAutoscaler once per `sync_period`, until `shutdown`.
-///
-/// # Errors
-/// Never fails at present; the controller waits for an unreachable cluster.
-pub async fn run(client: Client, sync_period: Duration, shutdown: CancellationToken) -> anyhow::Result<()> {
+/// Evaluates each HorizontalPodAutoscaler once per `sync_period`, until `shutdown`. Waits for an unreachable cluster.
+pub async fn run(client: Client, sync_period: Duration, shutdown: CancellationToken) {
     let options = ControllerOptions { sync_period, ..ControllerOptions::default() };
     native::run(Wiring::alone(client, options), shutdown).await;
-    Ok(())
 }

@@ -59,10 +59,7 @@ const WRITES_MAX: usize = 32;
 /// Runs all controllers until `shutdown`.
 ///
 /// A broken watch is restarted with growing delays, without a limit. Meanwhile the controllers act on the known state.
-///
-/// # Errors
-/// Never fails at present; the controllers wait for an unreachable cluster.
-pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
+pub async fn run(client: Client, shutdown: CancellationToken) {
     let queue = WorkQueue::with_backoff_max(RETRY_MAX);
     let workers = Workers { kind: "object", queue: queue.clone(), only: None };
     let shared = Arc::new(ControllerShared { client, index: Mutex::new(Index::default()), queue });
@@ -76,7 +73,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> anyhow::Result<
     let mut working = JoinSet::new(); // Dropping it aborts the workers.
     loop {
         tokio::select! {
-            () = shutdown.cancelled() => return Ok(()),
+            () = shutdown.cancelled() => return,
             Some(()) = events.next() => {}
         }
         // Before each kind has been listed, keys only wait.

@@ -51,7 +51,6 @@ impl NodeArgs {
         let options = NodeOptions {
             host_ip,
             default_scheduler,
-            check_range: true,
             ..NodeOptions::new(name, pod_cidr, service_cidr, work_dir.clone())
         };
         let outcome = run(options, client, shutdown).await;

@@ -46,6 +46,7 @@ pub use backoff::Backoff;
 pub use cli::NodeArgs;
 pub(crate) use listeners::anybody_at;
 pub use options::NodeOptions;
+pub(crate) use probe::check::Handler;
 pub(crate) use process::kill_all;
 pub use state::SCHEDULER_NAME;
 
@@ -64,8 +65,8 @@ use tokio_util::sync::CancellationToken;
 /// Runs a node until `shutdown`, then stops its pods.
 ///
 /// # Errors
-/// Fails if the work directory cannot be created or the ranges overlap. With `check_range`, also fails if the API
-/// server rejects the pods' addresses or this machine does not have them.
+/// Fails if the work directory cannot be created, if the ranges overlap, if the API server rejects the pods' addresses (a
+/// real one rejects loopback), or if this machine does not have them.
 pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (pods, services) = (options.pod_cidr, options.service_cidr);
     anyhow::ensure!(
@@ -74,13 +75,9 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     );
     std::fs::create_dir_all(&options.work_dir)
         .with_context(|| format!("the work directory {} cannot be created", options.work_dir.display()))?;
-    if options.check_range {
-        tokio::select! {
-            checked = retry::until_answered("the check of the pod range", || check_range(&options, &client)) => {
-                checked?;
-            }
-            () = shutdown.cancelled() => return Ok(()),
-        }
+    tokio::select! {
+        checked = retry::until_answered("the check of the pod range", || check_range(&options, &client)) => checked?,
+        () = shutdown.cancelled() => return Ok(()),
     }
     let pool = Pool::new(options.pod_cidr, options.reserved.iter().copied().chain([options.pod_cidr.nth(1)]));
     let options = NodeOptions { pods_max: options.pods_max.min(pool.free_count()), ..options };
@@ -90,13 +87,10 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
         beside: std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned())),
         occupants: Mutex::default(),
         client: client.clone(),
-        options: options.clone(),
+        options,
     });
-    let proxying = tokio::spawn(proxy::run(client.clone(), options.services.clone(), shutdown.clone()));
-    let registered = {
-        let (client, shutdown) = (client.clone(), shutdown.clone());
-        tokio::spawn(async move { register::run(client, &options, shutdown).await })
-    };
+    let proxying = tokio::spawn(proxy::run(client.clone(), node.options.services.clone(), shutdown.clone()));
+    let registered = tokio::spawn(register::run(node.clone(), shutdown.clone()));
     if let Some(table) = &node.options.usage {
         let (node, meter) = (Arc::downgrade(&node), Mutex::new(usage::Meter::default()));
         table.measure_by(move || {

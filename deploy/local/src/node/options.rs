@@ -24,8 +24,6 @@ pub struct NodeOptions {
     pub work_dir: PathBuf,
     /// Also run pods of the default scheduler. Use it only if no scheduler runs.
     pub default_scheduler: bool,
-    /// Check first that the API server accepts addresses of `pod_cidr` (a real one rejects loopback).
-    pub check_range: bool,
     /// Maximum number of running pods; other pods wait.
     pub pods_max: usize,
     /// Delays between restarts of a container.
@@ -47,7 +45,6 @@ impl NodeOptions {
             service_cidr,
             work_dir: work_dir.into(),
             default_scheduler: true,
-            check_range: false,
             pods_max: super::capacity::pods_max(),
             restart_backoff: Backoff::default(),
             services: ServiceTable::default(),

@@ -4,16 +4,18 @@
 //! every [`RENEW`]. At shutdown the node deletes both objects, so that pods bound to it are removed without waiting.
 
 use super::options::NodeOptions;
+use super::state;
 use crate::retry::Attempts;
 use common_runtime::failure_log::FailureLog;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
 use procfs::Current;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +31,9 @@ const LEASE_SECONDS: i32 = 40;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Registers the node and renews its Lease until `shutdown`, then removes both objects.
-pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: CancellationToken) {
-    let nodes: Api<Node> = Api::all(client.clone());
+pub(super) async fn run(node: Arc<state::Node>, shutdown: CancellationToken) {
+    let options = &node.options;
+    let nodes: Api<Node> = Api::all(node.client.clone());
     let mut attempts = Attempts::at(format!("the registration of node {}", options.name));
     while let Err(error) = register(&nodes, options).await {
         tokio::select! {
@@ -40,7 +43,7 @@ pub(crate) async fn run(client: Client, options: &NodeOptions, shutdown: Cancell
     }
     attempts.succeeded();
     let mut failures = FailureLog::for_operation(format!("the renewal of node {}'s lease", options.name));
-    let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(node.client.clone(), NAMESPACE);
     loop {
         match renew(&leases, &options.name).await {
             Ok(()) => failures.recovered(),

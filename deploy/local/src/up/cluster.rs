@@ -153,30 +153,31 @@ impl Cluster {
         };
         let client = common_runtime::api_server::client(kube.clone(), "local")?;
         if server.is_some() {
-            tasks.spawn(log_failure("the controllers", controllers::run(client.clone(), shutdown.clone())));
-            let horizontal = controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone());
-            tasks.spawn(log_failure("the HorizontalPodAutoscaler controller", horizontal));
+            tasks.spawn(controllers::run(client.clone(), shutdown.clone()));
+            tasks.spawn(controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone()));
         }
         retry::until_answered("the creation of the system objects", || {
             system::create_within(&client, configuration.clone(), &options.namespaces)
         })
         .await?;
         let pods = folder.path().join("pods");
-        if let Some(server) = &server {
-            server.set_pod_logs(pods.clone());
-        }
-        let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods);
+        let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods.clone());
         if let Some(server) = &server {
             let usage = UsageTable::default();
+            server.set_pod_logs(pods);
             server.set_usage(usage.clone());
             options_of_node.usage = Some(usage);
         }
         options_of_node.default_scheduler = server.is_some();
-        options_of_node.check_range = server.is_none();
         options_of_node.reserved = ranges.reserved();
         let resolver: Arc<dyn Resolve> =
             Arc::new(ServiceResolver::new(options_of_node.services.clone(), system::DOMAIN));
-        tasks.spawn(log_failure("the node", node::run(options_of_node, client.clone(), shutdown.clone())));
+        let node = node::run(options_of_node, client.clone(), shutdown.clone());
+        tasks.spawn(async move {
+            if let Err(error) = node.await {
+                tracing::error!(error = %format!("{error:#}"), "the node failed");
+            }
+        });
 
         // 3. The planes.
         let kube_url = kube.cluster_url.to_string();
@@ -511,12 +512,5 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(period) => {}
         }
-    }
-}
-
-/// Runs a part of the cluster, and logs its error.
-async fn log_failure(part: &'static str, run: impl Future<Output = anyhow::Result<()>>) {
-    if let Err(error) = run.await {
-        tracing::error!(error = %format!("{error:#}"), "{part} failed");
     }
 }

