@@ -65,7 +65,7 @@ impl Parts {
         let kubeconfig = folder.path().join("kubeconfig");
         let file = kubeconfig.to_str().context("UTF-8")?;
         let ranges = Ranges::take(std::process::id(), None, None)?;
-        let (pods, services) = (ranges.pods()?.to_string(), ranges.services()?.to_string());
+        let (pods, services) = (ranges.pods.to_string(), ranges.services.to_string());
         let autoscaler =
             Plane { binary: "autoscaler", index: 0, address: SocketAddr::new(ranges.autoscaler(0), names::STAT_PORT) };
         let activator = Plane {

@@ -62,7 +62,7 @@ impl Several {
     /// Fails if the API server does not start or rejects an object.
     pub async fn start(mode: Mode) -> anyhow::Result<Self> {
         let ranges = Ranges::take(std::process::id(), None, None)?;
-        let (server, client) = bare::start(&ranges.services()?.to_string()).await?;
+        let (server, client) = bare::start(&ranges.services.to_string()).await?;
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -114,7 +114,7 @@ impl Several {
     /// # Errors
     /// Fails if there are not enough.
     pub fn pod_addresses(&self, count: u32) -> anyhow::Result<Vec<SocketAddr>> {
-        let first = self.ranges.pods()?.first().to_bits() + 1;
+        let first = self.ranges.pods.first().to_bits() + 1;
         Ok((first..first + count).map(|ip| SocketAddr::new(Ipv4Addr::from_bits(ip).into(), POD_PORT)).collect())
     }
 

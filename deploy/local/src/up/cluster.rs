@@ -161,7 +161,7 @@ impl Cluster {
         })
         .await?;
         let pods = folder.path().join("pods");
-        let mut options_of_node = NodeOptions::new("local", ranges.pods()?, ranges.services()?, pods.clone());
+        let mut options_of_node = NodeOptions::new("local", ranges.pods, ranges.services, pods.clone());
         if let Some(server) = &server {
             let usage = UsageTable::default();
             server.set_pod_logs(pods);

@@ -32,7 +32,7 @@ impl Embedded {
             check_writable(path)?;
         }
         let audit = options.audit.clone();
-        let api = ApiOptions { listen: options.api, audit, dashboard, ..ApiOptions::new(ranges.services()?) };
+        let api = ApiOptions { listen: options.api, audit, dashboard, ..ApiOptions::new(ranges.services) };
         let server = ApiServer::start(api)
             .await
             .with_context(|| format!("cannot listen on --api {}; choose another address, or port 0", options.api))?;

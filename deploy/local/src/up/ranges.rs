@@ -1,7 +1,7 @@
 //! Address ranges of one cluster: a part of loopback that no other cluster on the machine uses.
 //!
-//! Linux accepts connections on every address of 127.0.0.0/8. Each cluster takes one second octet N: pods get
-//! 127.N.0.0/18, the planes 127.N.64.0/18, and ClusterIPs 127.N.128.0/17. A Unix socket per N, bound while the cluster
+//! Linux accepts connections on every address of 127.0.0.0/8. Each cluster takes one second octet N: pods and planes get
+//! 127.N.0.0/17, the planes its last addresses, and ClusterIPs are in 127.N.128.0/17. A Unix socket per N, bound while the cluster
 //! lives, separates clusters. Its name is in the abstract namespace, which belongs to the machine's network as the
 //! addresses do: no file is left behind, all users share it, and the kernel releases it even if the process is killed.
 
@@ -14,10 +14,6 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 /// Second octets to choose from. The low ones and the highest ones are left to programs with fixed addresses.
 const OCTETS: std::ops::RangeInclusive<u8> = 64..=250;
 
-/// Third octets of the first activators and of the first autoscalers.
-const ACTIVATORS: u8 = 64;
-const AUTOSCALERS: u8 = 96;
-
 /// Maximum number of planes of one kind.
 const PLANES_MAX: usize = 100;
 
@@ -25,15 +21,16 @@ const PLANES_MAX: usize = 100;
 #[derive(Debug)]
 pub struct Ranges {
     octet: u8,
-    pods: Option<Range>,
-    services: Option<Range>,
+    /// Addresses of pods.
+    pub pods: Range,
+    /// ClusterIPs.
+    pub services: Range,
     _lock: UnixListener,
 }
 
 impl Ranges {
     /// Takes the first free octet. The search begins at an octet that depends on `seed`, so that clusters rarely
-    /// collide. Given ranges replace the default parts. If a range for pods is given, planes get its last addresses: if
-    /// pods cannot use loopback, neither can planes.
+    /// collide. Given ranges replace the default parts.
     ///
     /// # Errors
     /// Fails if all octets are taken.
@@ -45,6 +42,9 @@ impl Ranges {
             if let Ok(lock) = lock(octet)
                 && !anybody_listens(octet)
             {
+                let range = |rest: &str| format!("127.{octet}.{rest}").parse();
+                let pods = pods.map_or_else(|| range("0.0/17"), Ok)?;
+                let services = services.map_or_else(|| range("128.0/17"), Ok)?;
                 return Ok(Self { octet, pods, services, _lock: lock });
             }
         }
@@ -53,44 +53,25 @@ impl Ranges {
         )
     }
 
-    /// Returns the range of pod addresses.
-    pub fn pods(&self) -> anyhow::Result<Range> {
-        self.pods.map_or_else(|| self.range("0.0/18"), Ok)
-    }
-
-    /// Returns the range of ClusterIPs.
-    pub fn services(&self) -> anyhow::Result<Range> {
-        self.services.map_or_else(|| self.range("128.0/17"), Ok)
-    }
-
     /// Returns the address of activator `index`.
     pub fn activator(&self, index: usize) -> IpAddr {
-        self.plane(ACTIVATORS, index)
+        self.plane(2 * index).into()
     }
 
     /// Returns the address of autoscaler `index`.
     pub fn autoscaler(&self, index: usize) -> IpAddr {
-        self.plane(AUTOSCALERS, index)
+        self.plane(2 * index + 1).into()
     }
 
     /// Returns the addresses of the pods' range that belong to planes.
     pub(super) fn reserved(&self) -> Vec<Ipv4Addr> {
-        let planes = (0..PLANES_MAX).flat_map(|n| [self.activator(n), self.autoscaler(n)]);
-        planes.filter_map(|ip| if let IpAddr::V4(ip) = ip { Some(ip) } else { None }).collect()
+        (0..2 * PLANES_MAX).map(|position| self.plane(position)).collect()
     }
 
-    fn plane(&self, third: u8, index: usize) -> IpAddr {
-        if let Some(pods) = self.pods {
-            let from_the_end = 3 + 2 * u32::try_from(index).unwrap_or(0) + u32::from(third == AUTOSCALERS);
-            return pods.nth(pods.size().saturating_sub(from_the_end)).into();
-        }
-        let index = index + 1;
-        let third = third + u8::try_from(index / 250).unwrap_or(31).min(31);
-        IpAddr::V4(Ipv4Addr::new(127, self.octet, third, u8::try_from(index % 250).unwrap_or(1)))
-    }
-
-    fn range(&self, rest: &str) -> anyhow::Result<Range> {
-        Ok(format!("127.{}.{rest}", self.octet).parse()?)
+    /// Returns the address of a plane, counted from the end of the pods' range. The last two addresses are not used.
+    fn plane(&self, position: usize) -> Ipv4Addr {
+        let from_the_end = u32::try_from(position).unwrap_or(0) + 3;
+        self.pods.nth(self.pods.size().saturating_sub(from_the_end))
     }
 }
 
@@ -124,10 +105,9 @@ mod tests {
         let first = Ranges::take(7, None, None).expect("free");
         let second = Ranges::take(7, None, None).expect("free");
         assert_ne!(first.octet, second.octet);
-        let (pods, services) = (first.pods().expect("a range"), first.services().expect("a range"));
+        let reserved = first.reserved();
         for plane in [first.activator(0), first.autoscaler(99)] {
-            let IpAddr::V4(address) = plane else { panic!("{plane}") };
-            assert!(!pods.contains(address) && !services.contains(address), "{plane} lies outside both ranges");
+            assert!(reserved.iter().any(|address| *address == plane), "{plane} is reserved");
         }
     }
 }

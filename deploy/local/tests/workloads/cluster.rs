@@ -47,7 +47,7 @@ impl Cluster {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
         let ranges = Ranges::take(std::process::id(), None, None).expect("a range");
-        let (pods, services) = (ranges.pods().expect("a range"), ranges.services().expect("a range"));
+        let (pods, services) = (ranges.pods, ranges.services);
         let server = ApiServer::start(ApiOptions::new(services)).await.expect("a server");
         let mut config = Config::new(server.url().parse().expect("a URL"));
         config.auth_info.token = Some(server.token().to_owned().into());

@@ -39,7 +39,7 @@ impl Release {
     /// Installs the chart with these values of `stats`, and the Secrets `stat-tls` and `activator-tls` of one CA.
     async fn install(stats: Value) -> anyhow::Result<Self> {
         let (ranges, stop) = (Ranges::take(std::process::id(), None, None)?, CancellationToken::new());
-        let place = Place::start(&ranges.services()?.to_string()).await?;
+        let place = Place::start(&ranges.services.to_string()).await?;
         tokio::spawn(local::controllers::run(place.client.clone(), stop.clone()));
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}});
         bare::create(&place.client, None, namespace).await?;
@@ -128,7 +128,7 @@ async fn pods(api: &Api<Pod>, app: &str, count: usize) -> anyhow::Result<Vec<Pod
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
     let release = Release::install(json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "activator-tls"})).await?;
-    let first = release.ranges.pods()?.first().to_bits() + 1;
+    let first = release.ranges.pods.first().to_bits() + 1;
     let addresses = (first..first + PODS).map(|ip| SocketAddr::from((Ipv4Addr::from_bits(ip), 8080)));
     let counting = CountingPods::start(&addresses.collect::<Vec<_>>(), WORK).await?;
     let space = Space::create_in(release.place.client.clone()).await?;
