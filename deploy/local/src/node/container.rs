@@ -20,7 +20,7 @@ use super::process::{self, Exit, Process};
 use super::state::Node;
 use super::status::{PodPlacement, creating, terminated, waiting};
 use crate::logs::PodLogs;
-use common_controller::Severity;
+use common_controller::{Severity, key_of};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStatus, Pod,
@@ -144,7 +144,7 @@ impl SupervisedContainer {
         let (started_at, pid) = (Some(Time(Timestamp::now())), process.pid());
         let container_id = Some(format!("process://{pid}"));
         let occupant = self.occupant(pid, prepared);
-        let _occupying = self.node.occupy(occupant.clone());
+        self.node.occupy(&occupant);
         let has = |purpose: Purpose| prepared.probes.iter().any(|(spec, _)| spec.purpose == purpose);
         let started = !has(Purpose::Startup);
         let ready = started && !has(Purpose::Readiness);
@@ -255,22 +255,22 @@ impl SupervisedContainer {
         Some(message)
     }
 
-    async fn survey(&self, me: &Occupant) -> (Vec<Occupant>, Vec<listeners::Listener>) {
+    async fn survey(&self, me: &Occupant) -> (Vec<Arc<Occupant>>, Vec<listeners::Listener>) {
         let others: Vec<_> = self.node.occupants().into_iter().filter(|o| o.group != me.group).collect();
         let groups: Vec<_> = others.iter().map(|o| o.group).chain([me.group]).collect();
         let listeners = tokio::task::spawn_blocking(move || listeners::survey(&groups)).await.unwrap_or_default();
         (others, listeners)
     }
 
-    fn occupant(&self, group: i32, prepared: &Prepared) -> Occupant {
-        Occupant {
-            pod: format!("{}/{}", self.pod.namespace().unwrap_or_default(), self.pod.name_any()),
+    fn occupant(&self, group: i32, prepared: &Prepared) -> Arc<Occupant> {
+        Arc::new(Occupant {
+            pod: key_of(&*self.pod).to_string(),
             container: self.spec.name.clone(),
             group,
             program: prepared.launch.program.clone(),
             assigned: prepared.assigned,
             since: Instant::now(),
-        }
+        })
     }
 
     fn is_restarted(&self, ended: &ContainerStateTerminated) -> bool {

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use tokio::time::Instant;
 
 /// A container's process on this node.
@@ -58,7 +59,7 @@ impl Listener {
 
 /// Checks whether `me` failed since another program listens on its assigned address. Returns the message for its
 /// status.
-pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener]) -> Option<String> {
+pub(crate) fn judge(me: &Occupant, others: &[Arc<Occupant>], listeners: &[Listener]) -> Option<String> {
     let taken = listeners.iter().find(|l| l.group != Some(me.group) && l.is_at(me.assigned))?;
     let holder = match others.iter().find(|other| Some(other.group) == taken.group) {
         Some(occupant) => occupant.to_string(),
@@ -76,11 +77,11 @@ pub(crate) fn judge(me: &Occupant, others: &[Occupant], listeners: &[Listener]) 
 
 /// Checks whether a running container listens on every address. Returns the message, and whether another pod does so on
 /// the same port, so that requests reach either.
-pub(crate) fn everywhere(me: &Occupant, others: &[Occupant], listeners: &[Listener]) -> Option<(String, bool)> {
+pub(crate) fn everywhere(me: &Occupant, others: &[Arc<Occupant>], listeners: &[Listener]) -> Option<(String, bool)> {
     let mine = listeners.iter().find(|l| l.group == Some(me.group) && l.is_everywhere())?;
     let port = mine.address.port();
     let remedy = format!("Make the program listen on $HOST:$PORT (here {})", me.assigned);
-    let is_shared = |other: &&Occupant| {
+    let is_shared = |other: &&Arc<Occupant>| {
         let shares = |l: &Listener| l.group == Some(other.group) && l.is_everywhere() && l.address.port() == port;
         other.pod != me.pod && listeners.iter().any(shares)
     };
@@ -157,7 +158,7 @@ mod tests {
     #[test]
     fn collisions_are_told_from_crashes() {
         let me = occupant("me", 2, "/a", "127.1.0.2:8080");
-        let other = occupant("other", 1, "/b", "127.1.0.1:8080");
+        let other = Arc::new(occupant("other", 1, "/b", "127.1.0.1:8080"));
         let rows = [
             ("0.0.0.0:8080", Some(1), Some("ns/other")),
             ("[::]:8080", Some(1), Some("every address")),
@@ -180,8 +181,8 @@ mod tests {
 
     #[test]
     fn listening_everywhere_is_noticed_while_it_still_works() {
-        let (me, other) = (occupant("me", 2, "/a", "127.1.0.2:8080"), occupant("other", 1, "/b", "127.1.0.1:8080"));
-        let others = std::slice::from_ref(&other);
+        let me = occupant("me", 2, "/a", "127.1.0.2:8080");
+        let others = &[Arc::new(occupant("other", 1, "/b", "127.1.0.1:8080"))];
         assert_eq!(everywhere(&me, others, &[listener("127.1.0.2:8080", Some(2))]), None);
         let alone = everywhere(&me, others, &[listener("0.0.0.0:8080", Some(2))]).expect("noticed");
         assert!(!alone.1);

@@ -23,10 +23,11 @@ use super::unsupported::unsupported;
 use crate::logs::PodLogs;
 use crate::merge::merge_patch;
 use crate::retry::Attempts;
+use common_controller::key_of;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
+use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,13 +43,6 @@ const FORCED_GRACE: Duration = Duration::from_secs(1);
 /// Maximum grace period for containers when the node shuts down.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// State of a pod in the watch.
-#[derive(Clone, Debug)]
-pub(crate) enum WatchedPod {
-    Present(Arc<Pod>),
-    Gone,
-}
-
 /// Reason why a pod stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopReason {
@@ -59,33 +53,29 @@ enum StopReason {
     Shutdown,
 }
 
-/// Runs `pod` until it is gone or the node shuts down.
-pub(crate) async fn run(
-    node: Arc<Node>,
-    pod: Arc<Pod>,
-    seen: watch::Receiver<WatchedPod>,
-    shutdown: CancellationToken,
-) {
-    let mut worker = Worker {
-        api: Api::namespaced(node.client.clone(), &pod.namespace().unwrap_or_default()),
-        node,
-        pod,
-        seen,
-        shutdown,
-    };
-    worker.run().await;
+impl StopReason {
+    /// Returns the grace period of the containers of `pod`.
+    fn grace(self, pod: &Pod) -> Duration {
+        match self {
+            Self::Deleted(grace) => grace,
+            Self::Gone => FORCED_GRACE,
+            Self::Shutdown => grace_of(pod).min(SHUTDOWN_GRACE),
+        }
+    }
 }
 
-struct Worker {
-    api: Api<Pod>,
-    node: Arc<Node>,
-    pod: Arc<Pod>,
-    seen: watch::Receiver<WatchedPod>,
-    shutdown: CancellationToken,
+/// A pod on this node.
+pub(super) struct Worker {
+    pub(super) node: Arc<Node>,
+    pub(super) pod: Arc<Pod>,
+    /// Pod in the watch; `None` if it is gone.
+    pub(super) seen: watch::Receiver<Option<Arc<Pod>>>,
+    pub(super) shutdown: CancellationToken,
 }
 
 impl Worker {
-    async fn run(&mut self) {
+    /// Runs the pod until it is gone or the node shuts down.
+    pub(super) async fn run(mut self) {
         // The pool has an address for each pod that may run.
         let Some(leased) = self.node.pool.lease() else {
             return tracing::error!(range = %self.node.options.pod_cidr, "the pod range has no free address; this is a bug of the node");
@@ -114,12 +104,7 @@ impl Worker {
             None => self.start(&home, &logs, &statuses, &stopping),
         };
         let (why, written) = self.run_until_stopped(&home, statuses.subscribe()).await;
-        let grace = match why {
-            StopReason::Deleted(grace) => grace,
-            StopReason::Gone => FORCED_GRACE,
-            StopReason::Shutdown => grace_of(&self.pod).min(SHUTDOWN_GRACE),
-        };
-        stop.send_replace(Some(grace));
+        stop.send_replace(Some(why.grace(&self.pod)));
         self.join(&mut containers, &stop).await;
         if let StopReason::Deleted(_) = why {
             let status = self.status(&home, &statuses.borrow(), &written);
@@ -181,13 +166,14 @@ impl Worker {
         if let Err(why) = bound {
             return (why, written);
         }
-        let mut attempts = Attempts::at(format!("the status of pod {}", title(&self.pod)));
+        let api = self.node.pods(&self.pod);
+        let mut attempts = Attempts::at(format!("the status of pod {}", key_of(&*self.pod)));
         loop {
             let status = self.status(home, &containers.borrow_and_update(), &written);
             let outcome = match patch(&written, &status) {
                 Some(patch) => {
                     let name = self.pod.name_any();
-                    self.api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+                    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
                 }
                 None => Ok(()),
             };
@@ -226,41 +212,33 @@ impl Worker {
             "metadata": {"name": name, "namespace": self.pod.namespace(), "uid": self.pod.uid()},
             "target": {"apiVersion": "v1", "kind": "Node", "name": self.node.options.name},
         });
-        let mut attempts = Attempts::at(format!("the binding of pod {}", title(&self.pod)));
-        loop {
-            let bound: kube::Result<Value> =
-                self.api.create_subresource("binding", &name, &PostParams::default(), &binding).await;
-            let error = match bound {
-                Ok(_) => {
-                    attempts.succeeded();
-                    return Ok(());
-                }
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Err(StopReason::Gone),
-                Err(error) => error,
-            };
-            tokio::select! {
-                () = self.shutdown.cancelled() => return Err(StopReason::Shutdown),
-                () = attempts.failed(&error) => {}
-            }
+        let (api, thing) = (self.node.pods(&self.pod), format!("the binding of pod {}", key_of(&*self.pod)));
+        let params = PostParams::default();
+        let bind = || api.create_subresource::<_, Value>("binding", &name, &params, &binding);
+        match until_decided(thing, &self.shutdown, bind).await {
+            Some(Decided::Done) => Ok(()),
+            Some(Decided::Gone) => Err(StopReason::Gone),
+            None => Err(StopReason::Shutdown),
         }
     }
 
     fn status(&self, home: &PodPlacement, containers: &[ContainerStatus], before: &PodStatus) -> PodStatus {
-        let latest = match &*self.seen.borrow() {
-            WatchedPod::Present(pod) => pod.clone(),
-            WatchedPod::Gone => self.pod.clone(),
-        };
-        pod_status(&latest, home, containers, before, Timestamp::now())
+        let latest = self.seen.borrow().clone();
+        pod_status(latest.as_ref().unwrap_or(&self.pod), home, containers, before, Timestamp::now())
+    }
+
+    /// Returns the reason to stop in the latest state of the pod.
+    fn stop_reason(&mut self) -> Option<StopReason> {
+        match &*self.seen.borrow_and_update() {
+            None => Some(StopReason::Gone),
+            Some(pod) => deletion_grace(pod).map(StopReason::Deleted),
+        }
     }
 
     /// Waits until the pod must stop. Cancel safe.
     async fn stopped(&mut self) -> StopReason {
         loop {
-            let why = match &*self.seen.borrow_and_update() {
-                WatchedPod::Gone => Some(StopReason::Gone),
-                WatchedPod::Present(pod) => deletion_grace(pod).map(StopReason::Deleted),
-            };
-            if let Some(why) = why {
+            if let Some(why) = self.stop_reason() {
                 return why;
             }
             tokio::select! {
@@ -273,21 +251,17 @@ impl Worker {
 
     /// Waits until the containers have ended. A more urgent deletion shortens their grace period.
     async fn join(&mut self, containers: &mut JoinSet<()>, stop: &watch::Sender<Option<Duration>>) {
+        let shorten =
+            |grace: Duration| stop.send_modify(|held| *held = Some(held.map_or(grace, |held| held.min(grace))));
         loop {
             tokio::select! {
                 biased;
                 ended = containers.join_next() => if ended.is_none() { return },
-                Ok(()) = self.seen.changed() => {
-                    let grace = match &*self.seen.borrow_and_update() {
-                        WatchedPod::Gone => Some(FORCED_GRACE),
-                        WatchedPod::Present(pod) => deletion_grace(pod),
-                    };
-                    if let Some(grace) = grace {
-                        stop.send_modify(|held| *held = Some(held.map_or(grace, |held| held.min(grace))));
-                    }
-                }
+                Ok(()) = self.seen.changed() => if let Some(why) = self.stop_reason() {
+                    shorten(why.grace(&self.pod));
+                },
                 () = self.shutdown.cancelled(), if stop.borrow().is_none_or(|grace| grace > SHUTDOWN_GRACE) => {
-                    stop.send_modify(|held| *held = Some(held.unwrap_or(SHUTDOWN_GRACE).min(SHUTDOWN_GRACE)));
+                    shorten(SHUTDOWN_GRACE);
                 }
             }
         }
@@ -297,39 +271,51 @@ impl Worker {
     async fn finish(&self, written: &PodStatus, status: &PodStatus) {
         if let Some(patch) = patch(written, status) {
             // One attempt is enough, since the object is removed anyway.
-            let last = self.api.patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
-            if let Err(error) = last {
+            let (api, params) = (self.node.pods(&self.pod), PatchParams::default());
+            if let Err(error) = api.patch_status(&self.pod.name_any(), &params, &Patch::Merge(patch)).await {
                 tracing::debug!(pod = self.pod.name_any(), %error, "the last status of the pod could not be written");
             }
         }
-        remove(&self.api, &self.pod, &self.shutdown).await;
+        remove(&self.node, &self.pod, &self.shutdown).await;
     }
 }
 
 /// Removes a pod that is being deleted and no longer runs here.
-pub(crate) async fn remove(api: &Api<Pod>, pod: &Pod, shutdown: &CancellationToken) {
+pub(super) async fn remove(node: &Node, pod: &Pod, shutdown: &CancellationToken) {
     let params = DeleteParams {
         grace_period_seconds: Some(0),
         preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
         ..DeleteParams::default()
     };
-    let mut attempts = Attempts::at(format!("the removal of pod {}", title(pod)));
-    loop {
-        let error = match api.delete(&pod.name_any(), &params).await {
-            Ok(_) => return attempts.succeeded(),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return,
-            Err(error) => error,
-        };
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = attempts.failed(&error) => {}
-        }
-    }
+    let (api, name) = (node.pods(pod), pod.name_any());
+    let thing = format!("the removal of pod {}", key_of(pod));
+    until_decided(thing, shutdown, || api.delete(&name, &params)).await;
 }
 
-/// Formats `NAMESPACE/NAME` for logs.
-fn title(pod: &Pod) -> String {
-    format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any())
+/// Result of a write to a pod.
+enum Decided {
+    Done,
+    /// The object does not exist, or another one has its name.
+    Gone,
+}
+
+/// Calls `attempt` until it is decided, or returns `None` at `shutdown`. `thing` names the attempt in the log.
+async fn until_decided<T, F: Future<Output = kube::Result<T>>>(
+    thing: String,
+    shutdown: &CancellationToken,
+    attempt: impl Fn() -> F,
+) -> Option<Decided> {
+    let mut attempts = Attempts::at(thing);
+    loop {
+        match attempt().await {
+            Ok(_) => {
+                attempts.succeeded();
+                return Some(Decided::Done);
+            }
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Some(Decided::Gone),
+            Err(error) => shutdown.run_until_cancelled(attempts.failed(&error)).await?,
+        }
+    }
 }
 
 /// Returns the grace period of a pod under deletion, or `None` for any other pod.

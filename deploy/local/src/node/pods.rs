@@ -3,7 +3,7 @@
 //! At most [`super::NodeOptions::pods_max`] pods run at once. Further pods wait in the order of their arrival until
 //! another pod has ended. They are Pending, with the condition and the event of a scheduler.
 
-use super::pod::{self, WatchedPod};
+use super::pod::{self, Worker};
 use super::state::Node;
 use common_controller::Cache;
 use common_controller::cache::Change;
@@ -60,7 +60,7 @@ struct Pods {
     /// Tasks of pods; each returns its pod's uid.
     tasks: JoinSet<String>,
     /// State of each running pod, by uid.
-    seen: HashMap<String, watch::Sender<WatchedPod>>,
+    seen: HashMap<String, watch::Sender<Option<Arc<Pod>>>>,
     /// Pods that wait until another one ends, in order.
     waiting: VecDeque<Arc<Pod>>,
     /// All pods in the watch.
@@ -82,7 +82,7 @@ impl Pods {
     fn gone(&mut self, pod: &Pod) {
         self.waiting.retain(|waiting| waiting.metadata.uid != pod.metadata.uid);
         if let Some(seen) = self.seen.get(&pod.uid().unwrap_or_default()) {
-            seen.send_replace(WatchedPod::Gone);
+            seen.send_replace(None);
         }
     }
 
@@ -91,7 +91,7 @@ impl Pods {
         if let Some(seen) = self.seen.get(&uid) {
             let is_elsewhere =
                 pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| *n != self.node.options.name);
-            seen.send_replace(if is_elsewhere { WatchedPod::Gone } else { WatchedPod::Present(pod) });
+            seen.send_replace(Some(pod).filter(|_| !is_elsewhere));
             return;
         }
         if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.metadata.uid == pod.metadata.uid) {
@@ -104,11 +104,10 @@ impl Pods {
         if pod.metadata.deletion_timestamp.is_some() {
             // An earlier process of this node ran the pod; nothing of it runs now. The entry in `seen` makes sure that
             // it is removed only once.
-            self.seen.insert(uid.clone(), watch::channel(WatchedPod::Gone).0);
-            let api = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
-            let shutdown = self.shutdown.clone();
+            self.seen.insert(uid.clone(), watch::Sender::new(None));
+            let (node, shutdown) = (self.node.clone(), self.shutdown.clone());
             self.tasks.spawn(async move {
-                pod::remove(&api, &pod, &shutdown).await;
+                pod::remove(&node, &pod, &shutdown).await;
                 uid
             });
             return;
@@ -135,8 +134,7 @@ impl Pods {
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
             "lastTransitionTime": Time(Timestamp::now())});
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [condition]}});
-        let api: Api<Pod> = Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default());
-        let name = pod.name_any();
+        let (api, name) = (self.node.pods(&pod), pod.name_any());
         self.waiting.push_back(pod);
         // One attempt is enough, since the event says the same.
         tokio::spawn(async move {
@@ -148,11 +146,11 @@ impl Pods {
 
     fn start(&mut self, pod: Arc<Pod>) {
         let uid = pod.uid().unwrap_or_default();
-        let (sender, receiver) = watch::channel(WatchedPod::Present(pod.clone()));
+        let (sender, seen) = watch::channel(Some(pod.clone()));
         self.seen.insert(uid.clone(), sender);
-        let running = pod::run(self.node.clone(), pod, receiver, self.shutdown.clone());
+        let worker = Worker { node: self.node.clone(), pod, seen, shutdown: self.shutdown.clone() };
         self.tasks.spawn(async move {
-            running.await;
+            worker.run().await;
             uid
         });
     }

@@ -5,11 +5,10 @@ use super::options::NodeOptions;
 use crate::pool::Pool;
 use common_controller::Recorder;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
+use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// `spec.schedulerName` of pods for this kind of node.
 pub const SCHEDULER_NAME: &str = "zeroscale-local";
@@ -24,25 +23,31 @@ pub(super) struct Node {
     pub(super) events: Recorder,
     /// Folder of the running executable.
     pub(super) beside: Option<PathBuf>,
-    /// Running containers by process group.
-    pub(super) occupants: Mutex<HashMap<i32, Occupant>>,
+    /// Containers; those that no longer run are gone.
+    pub(super) occupants: Mutex<Vec<Weak<Occupant>>>,
 }
 
 impl Node {
-    /// Records a running container until the guard is dropped.
-    pub(super) fn occupy(self: &Arc<Self>, occupant: Occupant) -> Occupying {
-        let group = occupant.group;
-        self.occupants.lock().insert(group, occupant);
-        Occupying { node: self.clone(), group }
+    /// Records a running container until its `occupant` is dropped.
+    pub(super) fn occupy(&self, occupant: &Arc<Occupant>) {
+        let mut occupants = self.occupants.lock();
+        occupants.retain(|known| known.strong_count() > 0);
+        occupants.push(Arc::downgrade(occupant));
     }
 
-    pub(super) fn occupants(&self) -> Vec<Occupant> {
-        self.occupants.lock().values().cloned().collect()
+    /// Returns the running containers.
+    pub(super) fn occupants(&self) -> Vec<Arc<Occupant>> {
+        self.occupants.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Reports a problem of a pod by an event, as a kubelet does.
     pub(super) fn warn(&self, pod: &Pod, reason: &str, message: &str) {
         self.events.complain("kubelet", pod, reason, message.to_owned());
+    }
+
+    /// Returns the API of the pods in the namespace of `pod`.
+    pub(super) fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default())
     }
 
     /// Reports whether a pod belongs to this node.
@@ -55,17 +60,5 @@ impl Node {
         let scheduler = spec.scheduler_name.as_deref().unwrap_or(DEFAULT_SCHEDULER);
         let is_ours = scheduler == SCHEDULER_NAME || (self.options.default_scheduler && scheduler == DEFAULT_SCHEDULER);
         is_ours && !is_gated && pod.metadata.deletion_timestamp.is_none()
-    }
-}
-
-/// Guard of a running container's entry.
-pub(super) struct Occupying {
-    node: Arc<Node>,
-    group: i32,
-}
-
-impl Drop for Occupying {
-    fn drop(&mut self) {
-        self.node.occupants.lock().remove(&self.group);
     }
 }

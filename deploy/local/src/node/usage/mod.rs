@@ -15,16 +15,17 @@ use crate::usage::{ContainerUsage, Usage, WINDOW_MIN};
 use jiff::Timestamp;
 use processes::Used;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// Measures the running containers of the node. Reads much of `/proc`.
-pub(super) fn measure(occupants: &[Occupant], meter: &mut Meter) -> Vec<ContainerUsage> {
+pub(super) fn measure(occupants: &[Arc<Occupant>], meter: &mut Meter) -> Vec<ContainerUsage> {
     let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
     let used = if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) };
     let (now, at) = (Instant::now(), Timestamp::now());
     meter.forget_all_but(&groups);
-    let usage = |occupant: &Occupant| {
+    let usage = |occupant: &Arc<Occupant>| {
         let usage = meter.rate(occupant.group, *used.get(&occupant.group)?, occupant.since, now, at)?;
         Some(ContainerUsage { pod: occupant.pod.clone(), container: occupant.container.clone(), usage })
     };
