@@ -15,12 +15,13 @@ use super::hash::{POD_TEMPLATE_HASH, template_hash};
 use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, selects};
 use super::rolling::{Set, bounds_of, is_recreate, new_replicas, old_replicas};
 use super::write::Request;
-use common_controller::ObjectKey;
+use common_controller::{ObjectKey, key_of};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -190,13 +191,10 @@ impl Rollout<'_> {
     /// Updates the Deployment's revision annotation. The patch uses the status subresource, which accepts annotations
     /// too: an annotation in a normal patch would change the generation of a Deployment.
     fn revised(&self, revision: i64) -> Option<Write> {
-        let mut revised = Deployment::clone(self.deployment);
-        revised.annotations_mut().insert(REVISION.into(), revision.to_string());
-        let request = Request::update(self.deployment.as_ref(), &revised)?;
-        Some(Write::Deployment(match request {
-            Request::Patch { key, patch, .. } => Request::Patch { key, status: true, patch },
-            other => other,
-        }))
+        let revision = revision.to_string();
+        let is_new = self.deployment.annotations().get(REVISION) != Some(&revision);
+        let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
+        is_new.then(|| Write::Deployment(Request::Patch { key: key_of(&**self.deployment), status: true, patch }))
     }
 
     /// Updates annotations and replicas of the newest set.
@@ -213,12 +211,9 @@ impl Rollout<'_> {
 
     /// Scales `set` to `replicas`. `None` if it already has them.
     fn scaled(&self, set: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
-        if replicas_of(set) == replicas {
-            return None;
-        }
-        let mut changed = ReplicaSet::clone(set);
-        changed.spec.as_mut()?.replicas = Some(replicas);
-        Request::update(set.as_ref(), &changed).map(Write::ReplicaSet)
+        let patch = json!({"spec": {"replicas": replicas}});
+        let request = Request::Patch { key: key_of(&**set), status: false, patch };
+        (replicas_of(set) != replicas).then_some(Write::ReplicaSet(request))
     }
 
     /// Deletes old sets beyond the history limit once the roll is complete.

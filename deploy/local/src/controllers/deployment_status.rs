@@ -32,79 +32,69 @@ pub(super) fn status(rollout: &Rollout<'_>, now: Timestamp) -> (DeploymentStatus
     let sum = |count: fn(&ReplicaSetStatus) -> i32| -> i32 {
         sets().filter_map(|set| set.status.as_ref()).map(count).fold(0, i32::saturating_add)
     };
-    let some = |n: i32| (n != 0).then_some(n);
     let specified = sets().map(replicas_of).fold(0, i32::saturating_add);
     let available = sum(|s| s.available_replicas.unwrap_or(0));
     let updated = newest.and_then(|set| set.status.as_ref()).map_or(0, |s| s.replicas);
-    let collisions = was.collision_count.unwrap_or(0) + i32::from(rollout.collided);
-    let mut status = DeploymentStatus {
-        observed_generation: deployment.metadata.generation,
-        replicas: some(sum(|s| s.replicas)),
-        updated_replicas: some(updated),
-        ready_replicas: some(sum(|s| s.ready_replicas.unwrap_or(0))),
-        available_replicas: some(available),
-        unavailable_replicas: some((specified - available).max(0)),
-        terminating_replicas: Some(sum(|s| s.terminating_replicas.unwrap_or(0))),
-        collision_count: some(collisions),
-        conditions: None,
-    };
     let mut conditions = Conditions { held: was.conditions.clone().unwrap_or_default(), now };
 
     let is_all_needed = desired == 0 || is_recreate(spec);
     let unavailable_max = if is_all_needed { 0 } else { bounds_of(spec).unavailable };
     if available >= desired - unavailable_max {
-        conditions.set("Available", true, "MinimumReplicasAvailable", "Deployment has minimum availability.");
+        conditions.set("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.");
     } else {
         let message = "Deployment does not have minimum availability.";
-        conditions.set("Available", false, "MinimumReplicasUnavailable", message);
+        conditions.set("Available", "False", "MinimumReplicasUnavailable", message);
     }
 
     let name = newest.map_or_else(|| deployment.name_any(), |set| set.name_any());
     let subject = if newest.is_some() { "ReplicaSet" } else { "Deployment" };
-    let replicas = status.replicas.unwrap_or(0);
-    let complete = newest.is_some() && updated == desired && replicas == desired && available == desired;
-    let old_before = was.replicas.unwrap_or(0) - was.updated_replicas.unwrap_or(0);
-    let moved = updated > was.updated_replicas.unwrap_or(0)
-        || replicas - updated < old_before
-        || status.ready_replicas > was.ready_replicas
+    let (replicas, ready) = (sum(|s| s.replicas), sum(|s| s.ready_replicas.unwrap_or(0)));
+    let is_complete = newest.is_some() && [updated, replicas, available] == [desired; 3];
+    let has_moved = updated > was.updated_replicas.unwrap_or(0)
+        || replicas - updated < was.replicas.unwrap_or(0) - was.updated_replicas.unwrap_or(0)
+        || ready > was.ready_replicas.unwrap_or(0)
         || available > was.available_replicas.unwrap_or(0);
-    let again = if spec.paused == Some(true) {
-        conditions.put("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
-        None
-    } else if rollout.created {
-        conditions.set("Progressing", true, "NewReplicaSetCreated", "Created a new ReplicaSet");
-        conditions.touch("Progressing");
-        None
-    } else if complete {
+    let mut again = None;
+    if spec.paused == Some(true) {
+        conditions.set("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
+    } else if is_complete {
         let message = format!("{subject} \"{name}\" has successfully progressed.");
-        conditions.set("Progressing", true, "NewReplicaSetAvailable", &message);
-        None
-    } else if moved || conditions.get("Progressing").is_none() {
-        conditions.set("Progressing", true, "ReplicaSetUpdated", &format!("{subject} \"{name}\" is progressing."));
-        conditions.touch("Progressing");
-        deadline_left(&conditions, spec, now)
+        conditions.set("Progressing", "True", "NewReplicaSetAvailable", &message);
     } else {
-        let left = deadline_left(&conditions, spec, now);
-        if left.is_none() && conditions.get("Progressing").is_some_and(may_time_out) {
-            let message = format!("{subject} \"{name}\" has timed out progressing.");
-            conditions.set("Progressing", false, "ProgressDeadlineExceeded", &message);
+        if rollout.created {
+            conditions.progressed("NewReplicaSetCreated", "Created a new ReplicaSet");
+        } else if has_moved || conditions.get("Progressing").is_none() {
+            conditions.progressed("ReplicaSetUpdated", &format!("{subject} \"{name}\" is progressing."));
         }
-        left
-    };
+        again = deadline_left(&conditions, spec, now);
+        if again.is_none() && conditions.get("Progressing").is_some_and(may_time_out) {
+            let message = format!("{subject} \"{name}\" has timed out progressing.");
+            conditions.set("Progressing", "False", "ProgressDeadlineExceeded", &message);
+        }
+    }
 
     let failure = newest
         .and_then(|set| set.status.as_ref()?.conditions.as_ref())
         .and_then(|all| all.iter().find(|c| c.type_ == "ReplicaFailure" && c.status == "True"));
     match failure {
-        Some(failure) => conditions.set(
-            "ReplicaFailure",
-            true,
-            failure.reason.as_deref().unwrap_or("FailedCreate"),
-            failure.message.as_deref().unwrap_or_default(),
-        ),
+        Some(failure) => {
+            let reason = failure.reason.as_deref().unwrap_or("FailedCreate");
+            conditions.set("ReplicaFailure", "True", reason, failure.message.as_deref().unwrap_or_default());
+        }
         None => conditions.held.retain(|c| c.type_ != "ReplicaFailure"),
     }
-    status.conditions = Some(conditions.held);
+    let some = |n: i32| (n != 0).then_some(n);
+    let status = DeploymentStatus {
+        observed_generation: deployment.metadata.generation,
+        replicas: some(replicas),
+        updated_replicas: some(updated),
+        ready_replicas: some(ready),
+        available_replicas: some(available),
+        unavailable_replicas: some((specified - available).max(0)),
+        terminating_replicas: Some(sum(|s| s.terminating_replicas.unwrap_or(0))),
+        collision_count: some(was.collision_count.unwrap_or(0) + i32::from(rollout.collided)),
+        conditions: Some(conditions.held),
+    };
     (status, again)
 }
 
@@ -137,35 +127,27 @@ impl Conditions {
     }
 
     /// Sets a condition. Nothing changes if status and reason are the same.
-    fn set(&mut self, type_: &str, status: bool, reason: &str, message: &str) {
-        self.put(type_, if status { "True" } else { "False" }, reason, message);
-    }
-
-    fn put(&mut self, type_: &str, status: &str, reason: &str, message: &str) {
+    fn set(&mut self, type_: &str, status: &str, reason: &str, message: &str) -> &mut DeploymentCondition {
         let now = Some(Time(self.now));
-        let new = DeploymentCondition {
-            type_: type_.into(),
-            status: status.into(),
-            reason: Some(reason.into()),
-            message: Some(message.into()),
-            last_update_time: now.clone(),
-            last_transition_time: now,
-        };
-        match self.held.iter_mut().find(|c| c.type_ == type_) {
-            Some(held) if held.status == status && held.reason.as_deref() == Some(reason) => {}
-            Some(held) => {
-                let since = held.last_transition_time.take().filter(|_| held.status == status);
-                *held = DeploymentCondition { last_transition_time: since.or(new.last_transition_time.clone()), ..new };
-            }
-            None => self.held.push(new),
+        let index = self.held.iter().position(|c| c.type_ == type_).unwrap_or_else(|| {
+            self.held.push(DeploymentCondition { type_: type_.into(), ..DeploymentCondition::default() });
+            self.held.len() - 1
+        });
+        let held = &mut self.held[index];
+        if held.status != status {
+            held.last_transition_time.clone_from(&now);
         }
+        if held.status != status || held.reason.as_deref() != Some(reason) {
+            held.status = status.into();
+            (held.reason, held.message) = (Some(reason.into()), Some(message.into()));
+            held.last_update_time = now;
+        }
+        held
     }
 
     /// Records progress of the roll.
-    fn touch(&mut self, type_: &str) {
-        let now = self.now;
-        if let Some(condition) = self.held.iter_mut().find(|c| c.type_ == type_) {
-            condition.last_update_time = Some(Time(now));
-        }
+    fn progressed(&mut self, reason: &str, message: &str) {
+        let now = Time(self.now);
+        self.set("Progressing", "True", reason, message).last_update_time = Some(now);
     }
 }

@@ -164,9 +164,12 @@ async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result
 
 /// Records the error of creating a pod of `set`, for its status.
 fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&WriteError>) {
-    match error {
-        Some(WriteError::Api { source, .. }) => drop(index.create_failures.insert(set.clone(), source.to_string())),
-        Some(error) => drop(index.create_failures.insert(set.clone(), error.to_string())),
-        None => drop(index.create_failures.remove(set)),
-    }
+    let message = error.map(|error| match error {
+        WriteError::Api { source, .. } => source.to_string(),
+        other => other.to_string(),
+    });
+    match message {
+        Some(message) => index.create_failures.insert(set.clone(), message),
+        None => index.create_failures.remove(set),
+    };
 }

@@ -145,21 +145,17 @@ fn status(
     let some = |n: usize| (n > 0).then_some(count(n));
     let template_labels =
         set.spec.as_ref().and_then(|s| s.template.as_ref()?.metadata.as_ref()?.labels.clone()).unwrap_or_default();
-    let old = set.status.clone().unwrap_or_default();
-    let mut conditions = old.conditions.unwrap_or_default();
-    let held = conditions.iter().position(|c| c.type_ == "ReplicaFailure");
-    match (failure, held) {
-        (Some(message), None) => conditions.push(ReplicaSetCondition {
+    let condition = failure.map(|message| {
+        let mut held = set.status.iter().flat_map(|s| s.conditions.iter().flatten());
+        let since = held.find(|c| c.type_ == "ReplicaFailure").and_then(|c| c.last_transition_time.clone());
+        ReplicaSetCondition {
             type_: "ReplicaFailure".into(),
             status: "True".into(),
             reason: Some("FailedCreate".into()),
             message: Some(message.into()),
-            last_transition_time: Some(Time(now)),
-        }),
-        (Some(message), Some(at)) => conditions[at].message = Some(message.into()),
-        (None, Some(at)) => drop(conditions.remove(at)),
-        (None, None) => {}
-    }
+            last_transition_time: since.or(Some(Time(now))),
+        }
+    });
     ReplicaSetStatus {
         replicas: count(active.len()),
         fully_labeled_replicas: some(active.iter().filter(|p| labels::have_all(p.labels(), &template_labels)).count()),
@@ -167,7 +163,7 @@ fn status(
         available_replicas: some(availability.iter().filter(|a| **a == Availability::Now).count()),
         terminating_replicas: Some(count(ending)),
         observed_generation: set.metadata.generation,
-        conditions: (!conditions.is_empty()).then_some(conditions),
+        conditions: condition.map(|condition| vec![condition]),
     }
 }
 
