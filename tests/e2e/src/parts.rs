@@ -6,6 +6,7 @@ use crate::process::Process;
 use crate::space::{SOON, client};
 use anyhow::Context;
 use common::names;
+use common_runtime::namespaces::Namespaces;
 use kube::{Api, Client};
 use local::up::is_ready;
 use local::up::ranges::Ranges;
@@ -77,7 +78,7 @@ impl Parts {
         anyhow::ensure!(api.line().await?.starts_with("ready api=http://127.0.0.1:"), "the API server says otherwise");
         let client = client(&kubeconfig).await?;
         let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        system::create(&client, Some(settings.collect())).await?;
+        system::create(&client, Some(settings.collect()), &Namespaces::default()).await?;
         let node = ["node", "--kubeconfig", file, "--pod-cidr", &pods, "--service-cidr", &services];
         let node = Process::start("local", &node, &[])?;
         Ok(Self { client, api, node, activator, autoscaler, kubeconfig, ranges, _folder: folder })

@@ -5,7 +5,7 @@
 //! a verb missing there is missing here. As in the manifests, each plane also has a token for the stat link.
 
 use super::pod::PlanePod;
-use super::system::{NAMESPACE, create_if_missing};
+use super::system::NAMESPACE;
 use crate::private_file;
 use crate::up::manifests;
 use anyhow::Context;
@@ -13,7 +13,7 @@ use common_runtime::admission::Demand;
 use common_runtime::credential::TokenFile;
 use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::PostParams;
 use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
@@ -48,10 +48,7 @@ pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::
     }
     manifests::apply(client, roles).await?;
     for name in namespaces.and(NAMESPACE).listed().into_iter().flatten() {
-        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        create_if_missing(&Api::all(client.clone()), &namespace)
-            .await
-            .with_context(|| format!("cannot create Namespace {name}"))?;
+        manifests::make_namespace(client, name).await?;
         let mut rights = manifests::parse("roles.yaml", RIGHTS)?;
         for right in &mut rights {
             right.object.metadata.namespace = Some(name.clone());

@@ -157,7 +157,7 @@ impl Cluster {
             tasks.spawn(controllers::horizontal::run(client.clone(), options.hpa_sync_period, shutdown.clone()));
         }
         retry::until_answered("the creation of the system objects", || {
-            system::create_within(&client, configuration.clone(), &options.namespaces)
+            system::create(&client, configuration.clone(), &options.namespaces)
         })
         .await?;
         let pods = folder.path().join("pods");
@@ -353,21 +353,23 @@ impl ClusterShared {
         planes.remove(&id)
     }
 
-    /// Records the responses to probes. Returns the readiness of the planes that were not stopped or replaced meanwhile.
-    fn record(&self, answers: Vec<(PlaneId, u64, Option<bool>)>) -> Vec<Probed> {
+    /// Records the responses to probes, except those of planes that were stopped or replaced meanwhile. Returns number
+    /// and readiness of the running planes.
+    fn record(&self, answers: Vec<(PlaneId, u64, Option<bool>)>) -> BTreeMap<PlaneId, (u64, bool)> {
         let mut planes = self.planes.lock();
-        let probed = answers.into_iter().filter_map(|(id, number, answer)| {
-            let plane = planes.get_mut(&id).filter(|plane| plane.number == number)?;
-            Some(Probed { id, number, ready: plane.record(answer) })
-        });
-        probed.collect()
+        for (id, number, answer) in answers {
+            if let Some(plane) = planes.get_mut(&id).filter(|plane| plane.number == number) {
+                plane.record(answer);
+            }
+        }
+        planes.iter().map(|(id, plane)| (*id, (plane.number, plane.is_ready))).collect()
     }
 
     /// Announces the readiness of planes, except those that were stopped or replaced meanwhile.
-    fn announce(&self, probed: &[Probed]) {
+    fn announce(&self, probed: &BTreeMap<PlaneId, (u64, bool)>) {
         let planes = self.planes.lock();
         self.ready.send_modify(|known| {
-            for Probed { id, number, ready } in probed {
+            for (id, (number, ready)) in probed {
                 let runs = planes.get(id).is_some_and(|plane| plane.number == *number);
                 if runs && known.insert(*id, *ready).unwrap_or(false) != *ready {
                     self.emit(Event::Plane { name: id.name(), ready: *ready });
@@ -477,13 +479,6 @@ impl ClusterShared {
     }
 }
 
-/// Result of probing one plane.
-struct Probed {
-    id: PlaneId,
-    number: u64,
-    ready: bool,
-}
-
 /// Probes the planes as a kubelet does, and keeps the status of their Pods up to date.
 async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: CancellationToken) {
     let mut statuses = PodStatuses::new(&client);
@@ -495,19 +490,19 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
         let probes = probes.map(async |(id, number)| (id, number, plane::is_ready(shared.address(id)).await));
         let answers = futures::future::join_all(probes).await;
         let probed = shared.record(answers);
-        let starting = probed.len() < asked.len() || probed.iter().any(|plane| !plane.ready);
-        known.extend(probed.iter().map(|plane| (plane.id, plane.number)));
+        known.extend(probed.iter().map(|(id, (number, _))| (*id, *number)));
         for (id, number) in &known {
-            let state = match probed.iter().find(|plane| plane.id == *id) {
-                Some(Probed { ready: true, .. }) => PlaneState::Ready,
-                Some(_) => PlaneState::NotReady,
+            let state = match probed.get(id) {
+                Some((_, true)) => PlaneState::Ready,
+                Some((_, false)) => PlaneState::NotReady,
                 None => PlaneState::Stopped,
             };
             let (account, address) = (id.account(), shared.address(*id).ip());
             statuses.show(*number, &PlaneStatus { name: id.name(), account, address, state }).await;
         }
         shared.announce(&probed);
-        let period = if starting { PROBE_PERIOD_STARTING } else { PROBE_PERIOD };
+        let all_ready = probed.values().all(|(_, ready)| *ready);
+        let period = if all_ready { PROBE_PERIOD } else { PROBE_PERIOD_STARTING };
         tokio::select! {
             () = shutdown.cancelled() => return,
             () = tokio::time::sleep(period) => {}

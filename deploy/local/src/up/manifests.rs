@@ -69,12 +69,12 @@ pub fn parse(file: &str, text: &str) -> anyhow::Result<Vec<Manifest>> {
 
 /// Collects an object, or the items of a List.
 fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> anyhow::Result<()> {
-    let field = |name: &str| value.get(name).and_then(|v| v.as_str()).filter(|v| !v.is_empty()).map(str::to_owned);
-    let Some(kind) = field("kind") else { anyhow::bail!("{origin}: field kind: must name the kind of object") };
-    let Some(api_version) = field("apiVersion") else {
-        anyhow::bail!("{origin}: field apiVersion: must name group and version")
+    let field = |name: &str, rule: &str| {
+        let text = value.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text.map(str::to_owned).with_context(|| format!("{origin}: field {name}: {rule}"))
     };
-    let types = TypeMeta { api_version, kind };
+    let kind = field("kind", "must name the kind of object")?;
+    let types = TypeMeta { kind, api_version: field("apiVersion", "must name group and version")? };
     if let Some(items) = items(&types, &mut value).with_context(|| origin.clone())? {
         for (index, item) in items.into_iter().enumerate() {
             collect(format!("{origin}, item {}", index + 1), item, manifests)?;
@@ -183,12 +183,20 @@ fn schemas() -> impl Iterator<Item = Value> {
 /// Fails if the API server rejects a namespace.
 pub(super) async fn make_namespaces(client: &Client, manifests: &[Manifest]) -> anyhow::Result<()> {
     for name in namespaces(manifests) {
-        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        let namespace = Namespace { metadata, ..Namespace::default() };
-        let made = create_if_missing(&Api::all(client.clone()), &namespace).await;
-        made.map_err(rejection_message).with_context(|| format!("Namespace {name}"))?;
+        make_namespace(client, name).await?;
     }
     Ok(())
+}
+
+/// Creates a namespace unless it exists.
+///
+/// # Errors
+/// Fails if the API server rejects it.
+pub(super) async fn make_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let namespace = Namespace { metadata, ..Namespace::default() };
+    let made = create_if_missing(&Api::all(client.clone()), &namespace).await;
+    made.map_err(rejection_message).with_context(|| format!("Namespace {name}"))
 }
 
 /// Returns the namespaces of these objects. A Namespace among the objects may come after the objects in it.

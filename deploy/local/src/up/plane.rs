@@ -39,7 +39,7 @@ pub(super) struct Plane {
     task: JoinHandle<()>,
     /// Time at which it failed.
     failed: Arc<OnceLock<Instant>>,
-    is_ready: bool,
+    pub(super) is_ready: bool,
     /// Number of consecutive missed probes.
     missed: u32,
 }
@@ -78,11 +78,10 @@ impl Plane {
         (failed.elapsed() >= pause).then_some(pause)
     }
 
-    /// Records the response to a probe, or that there was none. Returns the readiness.
-    pub(super) fn record(&mut self, answer: Option<bool>) -> bool {
+    /// Records the response to a probe, or that there was none.
+    pub(super) fn record(&mut self, answer: Option<bool>) {
         self.missed = if answer.is_some() { 0 } else { self.missed + 1 };
         self.is_ready = answer.unwrap_or(self.is_ready && self.missed <= PROBES_MISSED_MAX);
-        self.is_ready
     }
 
     /// Asks the plane to drain, and waits until it has ended.

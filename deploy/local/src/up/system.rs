@@ -5,7 +5,7 @@ use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
 use common_runtime::namespaces::Namespaces;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
 use kube::runtime::wait::{await_condition, conditions};
@@ -30,22 +30,17 @@ const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Data of a config-autoscaler ConfigMap.
 pub type Configuration = BTreeMap<String, String>;
 
-/// Creates the objects that do not exist. A given `configuration` also replaces the existing one.
+/// Creates the objects that do not exist, for planes that watch these namespaces. A given `configuration` also replaces
+/// the existing one.
 ///
 /// # Errors
 /// Fails if the API server rejects an object, or does not serve a custom resource within 10 s.
-pub async fn create(client: &Client, configuration: Option<Configuration>) -> anyhow::Result<()> {
-    create_within(client, configuration, &Namespaces::default()).await
-}
-
-/// Creates the same objects for planes that watch only some namespaces.
-pub(super) async fn create_within(
+pub async fn create(
     client: &Client,
     configuration: Option<Configuration>,
     namespaces: &Namespaces,
 ) -> anyhow::Result<()> {
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
-    create_if_missing(&Api::all(client.clone()), &namespace).await.context("cannot create the system namespace")?;
+    manifests::make_namespace(client, NAMESPACE).await?;
     let crds = Api::all(client.clone());
     for crd in common_api::crds() {
         create_if_missing(&crds, &crd).await.context("cannot create a CustomResourceDefinition")?;

@@ -3,6 +3,7 @@
 
 use crate::install::manifests::{apply, folder, objects};
 use anyhow::Context;
+use common_runtime::namespaces::Namespaces;
 use e2e::process::Said;
 use e2e::{Process, bare};
 use kube::api::{DynamicObject, PostParams};
@@ -62,7 +63,7 @@ impl Site {
         let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         let client = Client::try_from(config)?;
-        system::create(&client, None).await?;
+        system::create(&client, None, &Namespaces::default()).await?;
         for object in objects(&folder().join("native"))? {
             apply(&client, &object, false).await?;
         }
