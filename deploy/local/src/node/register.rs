@@ -75,23 +75,22 @@ async fn register(nodes: &Api<Node>, options: &NodeOptions) -> kube::Result<()> 
         created => drop(created?),
     }
     let now = Time(Timestamp::now());
-    let condition = |type_: &str, status: &str, reason: &str| {
-        json!({
-            "type": type_, "status": status, "reason": reason, "message": "",
-            "lastHeartbeatTime": now, "lastTransitionTime": now,
-        })
-    };
+    let conditions = [
+        ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+        ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+        ("PIDPressure", "False", "KubeletHasSufficientPID"),
+        ("Ready", "True", "KubeletReady"),
+    ]
+    .map(|(type_, status, reason)| {
+        json!({"type": type_, "status": status, "reason": reason, "message": "", "lastHeartbeatTime": now,
+            "lastTransitionTime": now})
+    });
     let cpus = std::thread::available_parallelism().map_or(1, usize::from).to_string();
     let capacity = json!({"cpu": cpus, "memory": memory(), "pods": options.pods_max.to_string()});
     let status = json!({"status": {
         "capacity": capacity,
         "allocatable": capacity,
-        "conditions": [
-            condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
-            condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
-            condition("PIDPressure", "False", "KubeletHasSufficientPID"),
-            condition("Ready", "True", "KubeletReady"),
-        ],
+        "conditions": conditions,
         "addresses": [
             {"type": "InternalIP", "address": options.host_ip.to_string()},
             {"type": "Hostname", "address": options.name},

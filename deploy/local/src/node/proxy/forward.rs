@@ -1,5 +1,6 @@
 //! Connections to one Service port: accepted, connected to an endpoint, and copied in both directions.
 
+use common_runtime::bounded_accept::{Acceptor, Limits};
 use parking_lot::Mutex;
 use socket2::SockRef;
 use std::io;
@@ -8,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of connections of one Service port; each costs two descriptors. Further ones are reset.
+/// Maximum number of connections of one Service port; each costs two descriptors. Beyond it, the oldest one of the
+/// client with the most connections is closed.
 const CONNECTIONS_MAX: usize = 4096;
 /// Maximum wait for an endpoint to accept.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,29 +44,12 @@ impl Backends {
 
 /// Accepts connections until `stop`. Accepted connections continue after that.
 pub(crate) async fn accept(listener: TcpListener, backends: Arc<Backends>, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        let stream = tokio::select! {
-            () = stop.cancelled() => return,
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "the Service proxy cannot accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await; // Out of descriptors: let some close.
-                    continue;
-                }
-            },
-        };
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            reset(&stream);
-            continue;
-        };
+    let limits = Limits { total: CONNECTIONS_MAX, per_address: CONNECTIONS_MAX };
+    let serve = |stream, _| {
         let backends = backends.clone();
-        tokio::spawn(async move {
-            forward(stream, &backends).await;
-            drop(place);
-        });
-    }
+        async move { forward(stream, &backends).await }
+    };
+    Acceptor::new(listener, "the Service proxy", limits).serve(stop, serve).await;
 }
 
 async fn forward(mut client: TcpStream, backends: &Backends) {
