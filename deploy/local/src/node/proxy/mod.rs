@@ -32,7 +32,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-use table::{PortKey, Wanted};
+use table::PortKey;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -63,7 +63,7 @@ pub(crate) async fn run(client: Client, table: ServiceTable, shutdown: Cancellat
             Some(event) = slices.next() => drop(proxy.slices.take(event, Arc::new)),
             () = tokio::time::sleep(LISTEN_RETRY), if !proxy.refused.is_empty() => {}
         }
-        proxy.update().await;
+        proxy.update();
     }
 }
 
@@ -86,28 +86,26 @@ struct Listening {
 
 impl Proxy {
     /// Updates listeners and table from the known Services and slices.
-    async fn update(&mut self) {
+    fn update(&mut self) {
         if !self.services.is_synced() || !self.slices.is_synced() {
             return;
         }
         let wanted =
             table::wanted(self.services.all().map(|service| &**service), self.slices.all().map(|slice| &**slice));
-        self.listeners.retain(|key, held| {
-            wanted.get(key).is_some_and(|Wanted { address, .. }| address.is_some_and(|a| a == held.asked))
-        });
+        self.listeners.retain(|key, held| wanted.get(key).is_some_and(|(address, _)| *address == Some(held.asked)));
         self.refused.retain(|key| wanted.contains_key(key));
-        for (key, Wanted { address, backends }) in &wanted {
+        for (key, (address, backends)) in &wanted {
             match (self.listeners.get(key), address) {
                 (Some(held), _) => held.backends.set(backends.clone()),
                 (None, Some(asked)) => match listener(*asked) {
                     Ok(listener) => {
                         self.listeners.insert(key.clone(), accept(*asked, listener, backends.clone()));
                         if self.refused.remove(key) {
-                            tracing::info!(service = %key, %asked, "the proxy now listens for the Service");
+                            tracing::info!(service = %key.0, %asked, "the proxy now listens for the Service");
                         }
                     }
                     Err(error) if self.refused.insert(key.clone()) => {
-                        tracing::warn!(service = %key, %asked, %error, "the proxy cannot listen for the Service; it tries again until it can");
+                        tracing::warn!(service = %key.0, %asked, %error, "the proxy cannot listen for the Service; it tries again until it can");
                     }
                     Err(_) => {} // Already logged.
                 },
@@ -115,12 +113,9 @@ impl Proxy {
             }
         }
         let listeners = &self.listeners;
-        self.table.replace(wanted.into_iter().filter_map(|(key, wanted)| {
-            let addresses = match wanted.address {
-                Some(_) => vec![listeners.get(&key)?.local],
-                None => wanted.backends,
-            };
-            Some((key, addresses))
+        self.table.replace(wanted.into_iter().filter_map(|(key, (address, backends))| match address {
+            Some(_) => listeners.get(&key).map(|held| (key.clone(), vec![held.local])),
+            None => Some((key, backends)),
         }));
     }
 }

@@ -3,6 +3,7 @@
 use super::table::ServiceTable;
 use common_runtime::resolve::{Dns, Resolve, service_of};
 use futures::future::BoxFuture;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 
@@ -25,19 +26,18 @@ impl ServiceResolver {
 impl Resolve for ServiceResolver {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         let Some((name, namespace)) = service_of(host, &self.cluster_domain) else { return Dns.resolve(host, port) };
-        let found = match self.table.addresses(namespace, name, port) {
-            Some(addresses) if !addresses.is_empty() => Ok(addresses),
-            Some(_) => {
-                let message = format!("Service {namespace}/{name} has no ready endpoint for port {port}");
-                Err(io::Error::new(io::ErrorKind::ConnectionRefused, message))
-            }
-            None => {
-                let message =
-                    format!("{host:?} cannot be resolved: there is no Service {namespace}/{name} with port {port}");
-                Err(io::Error::new(io::ErrorKind::NotFound, message))
-            }
+        let (kind, message) = match self.table.addresses(namespace, name, port) {
+            Some(addresses) if !addresses.is_empty() => return Box::pin(ready(Ok(addresses))),
+            Some(_) => (
+                io::ErrorKind::ConnectionRefused,
+                format!("Service {namespace}/{name} has no ready endpoint for port {port}"),
+            ),
+            None => (
+                io::ErrorKind::NotFound,
+                format!("{host:?} cannot be resolved: there is no Service {namespace}/{name} with port {port}"),
+            ),
         };
-        Box::pin(std::future::ready(found))
+        Box::pin(ready(Err(io::Error::new(kind, message))))
     }
 
     fn follows_names(&self) -> bool {
@@ -47,15 +47,14 @@ impl Resolve for ServiceResolver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::PortKey;
     use super::*;
+    use common_controller::ObjectKey;
 
     #[tokio::test]
     async fn names_of_services_are_resolved_in_every_form() {
         let table = ServiceTable::default();
         let address: SocketAddr = "127.1.128.9:4000".parse().expect("an address");
-        let key = PortKey { namespace: "ns".into(), service: "a".into(), port: 80 };
-        table.replace([(key, vec![address])].into_iter());
+        table.replace([((ObjectKey::new("ns", "a"), 80), vec![address])].into_iter());
         let resolver = ServiceResolver::new(table, "cluster.local");
         for host in ["a.ns", "a.ns.svc", "a.ns.svc.cluster.local", "a.ns.svc.cluster.local."] {
             assert_eq!(resolver.resolve(host, 80).await.expect("known"), [address], "{host}");

@@ -1,37 +1,20 @@
 //! Destinations of Service ports, computed from Services and EndpointSlices, for in-process clients.
 
 use crate::node::service_links::{self, MASTER};
+use common_controller::{ObjectKey, key_of};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// A TCP port of a Service.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PortKey {
-    pub(crate) namespace: String,
-    pub(crate) service: String,
-    pub(crate) port: u16,
-}
+pub(crate) type PortKey = (ObjectKey, u16);
 
-impl fmt::Display for PortKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}:{}", self.namespace, self.service, self.port)
-    }
-}
-
-/// Desired state of a Service port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// ClusterIP and port; `None` for a headless Service.
-    pub(crate) address: Option<SocketAddr>,
-    /// Preferred endpoints, sorted.
-    pub(crate) backends: Vec<SocketAddr>,
-}
+/// ClusterIP and port, or `None` for a headless Service; and the preferred endpoints, sorted.
+pub(crate) type Wanted = (Option<SocketAddr>, Vec<SocketAddr>);
 
 /// Service ports of a cluster, updated by the node. Clones are cheap and share the table.
 #[derive(Clone, Debug, Default)]
@@ -50,8 +33,7 @@ impl ServiceTable {
 
     /// Returns the address of a Service port, or all addresses of a headless Service. `None` if there is no such port.
     pub(crate) fn addresses(&self, namespace: &str, service: &str, port: u16) -> Option<Vec<SocketAddr>> {
-        let key = PortKey { namespace: namespace.to_owned(), service: service.to_owned(), port };
-        self.destinations.read().get(&key).cloned()
+        self.destinations.read().get(&(ObjectKey::new(namespace, service), port)).cloned()
     }
 
     /// Returns variables for the containers of a namespace: those of its Services if `all` is set, and those of
@@ -81,30 +63,29 @@ pub(crate) fn wanted<'a>(
     services: impl Iterator<Item = &'a Service>,
     slices: impl Iterator<Item = &'a EndpointSlice>,
 ) -> BTreeMap<PortKey, Wanted> {
-    let mut by_service: HashMap<(String, String), Vec<&EndpointSlice>> = HashMap::new();
+    let mut by_service: HashMap<ObjectKey, Vec<&EndpointSlice>> = HashMap::new();
     for slice in slices {
         if let Some(service) = slice.labels().get("kubernetes.io/service-name") {
-            by_service.entry((slice.namespace().unwrap_or_default(), service.clone())).or_default().push(slice);
+            let service = ObjectKey::new(slice.namespace().unwrap_or_default(), service.clone());
+            by_service.entry(service).or_default().push(slice);
         }
     }
     let mut wanted = BTreeMap::new();
     for service in services {
-        let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
-        let Some(spec) = service.spec.as_ref() else { continue };
+        let (key, Some(spec)) = (key_of(service), service.spec.as_ref()) else { continue };
         let address = spec.cluster_ip.as_deref().unwrap_or_default();
         let cluster_ip = address.parse::<IpAddr>().ok();
         if cluster_ip.is_none() && address != "None" {
             continue; // Not assigned yet, or a name only.
         }
-        let slices = by_service.get(&(namespace.clone(), name.clone())).map(Vec::as_slice).unwrap_or_default();
+        let slices = by_service.get(&key).map(Vec::as_slice).unwrap_or_default();
         for port in spec.ports.iter().flatten() {
             let (Ok(number), "TCP") = (u16::try_from(port.port), port.protocol.as_deref().unwrap_or("TCP")) else {
                 continue;
             };
             let backends = backends(slices, port.name.as_deref().unwrap_or_default());
             let address = cluster_ip.map(|ip| SocketAddr::new(ip, number));
-            let key = PortKey { namespace: namespace.clone(), service: name.clone(), port: number };
-            wanted.insert(key, Wanted { address, backends });
+            wanted.insert((key.clone(), number), (address, backends));
         }
     }
     wanted

@@ -38,10 +38,10 @@ fn ready_endpoints_come_first_then_those_that_still_serve() {
     for (endpoints, expected) in rows {
         let wanted = table::wanted([service("127.1.128.1")].iter(), [slice(endpoints.clone())].iter());
         assert_eq!(wanted.len(), 1, "TCP ports only");
-        let port = wanted.values().next().expect("a port");
-        let backends: Vec<_> = port.backends.iter().map(ToString::to_string).collect();
+        let (address, backends) = wanted.values().next().expect("a port");
+        let backends: Vec<_> = backends.iter().map(ToString::to_string).collect();
         assert_eq!(backends, expected, "{endpoints}");
-        assert_eq!(port.address.map(|a| a.to_string()).as_deref(), Some("127.1.128.1:80"));
+        assert_eq!(address.map(|a| a.to_string()).as_deref(), Some("127.1.128.1:80"));
     }
 }
 
