@@ -351,7 +351,7 @@ async fn stop_within(
 
 #[cfg(test)]
 mod tests {
-    use super::super::backoff::Backoff;
+    use super::super::backoff::DELAYS;
     use super::*;
 
     fn ended(reason: &str, message: Option<&str>) -> ContainerStateTerminated {
@@ -366,7 +366,7 @@ mod tests {
         let short = Duration::from_secs(1);
         let back_off = |seconds: u32| format!("back-off {seconds}s restarting failed container=c pod=p");
         let crash = ended("Error", None);
-        let mut delays = Restarts::new(Backoff::default());
+        let mut delays = Restarts::new(DELAYS);
         let mut after =
             |ended: &ContainerStateTerminated, ran: Duration| backing_off(ended, delays.after(ran), "c", "p");
         assert_eq!(after(&crash, short), None, "the first time it is started again at once");
@@ -375,7 +375,7 @@ mod tests {
         let collision = ended(COLLISION, Some("8080 is taken"));
         assert_eq!(after(&collision, short), Some((COLLISION, format!("8080 is taken ({})", back_off(40)))));
         assert_eq!(after(&crash, Duration::from_secs(600)), None, "a long run forgets what was before");
-        let mut first = Restarts::new(Backoff::default());
+        let mut first = Restarts::new(DELAYS);
         assert_eq!(backing_off(&collision, first.after(short), "c", "p"), None);
     }
 }

@@ -42,7 +42,6 @@ mod status;
 mod unsupported;
 mod usage;
 
-pub use backoff::Backoff;
 pub use cli::NodeArgs;
 pub(crate) use listeners::anybody_at;
 pub use options::NodeOptions;

@@ -1,11 +1,12 @@
 //! Options of a node.
 
-use super::backoff::Backoff;
+use super::backoff;
 use super::proxy::ServiceTable;
 use crate::Range;
 use crate::usage::UsageTable;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of a node.
 #[derive(Clone, Debug)]
@@ -26,8 +27,8 @@ pub struct NodeOptions {
     pub default_scheduler: bool,
     /// Maximum number of running pods; other pods wait.
     pub pods_max: usize,
-    /// Delays between restarts of a container.
-    pub restart_backoff: Backoff,
+    /// First and longest delay between restarts of a container.
+    pub restart_backoff: (Duration, Duration),
     /// Receives the addresses at which Services can be reached.
     pub services: ServiceTable,
     /// Receives the function that measures containers, if needed.
@@ -46,7 +47,7 @@ impl NodeOptions {
             work_dir: work_dir.into(),
             default_scheduler: true,
             pods_max: super::capacity::pods_max(),
-            restart_backoff: Backoff::default(),
+            restart_backoff: backoff::DELAYS,
             services: ServiceTable::default(),
             usage: None,
         }

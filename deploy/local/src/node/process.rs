@@ -109,9 +109,13 @@ impl Drop for Group {
 pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<Process> {
     let output = output.map(File::try_clone).transpose()?;
     let (reply, answer) = oneshot::channel();
-    let start = Start { launch: launch.clone(), output, reply, runtime: Handle::current() };
+    let (launch, runtime) = (launch.clone(), Handle::current());
+    let job: Start = Box::new(move || {
+        let _runtime = runtime.enter(); // It waits for the process.
+        drop(reply.send(start(&launch, output))); // Without a receiver, the process is dropped and killed.
+    });
     let ended = || io::Error::other("the thread that starts processes has ended");
-    starter()?.send(start).await.map_err(|_| ended())?;
+    starter()?.send(job).await.map_err(|_| ended())?;
     answer.await.map_err(|_| ended())?
 }
 
@@ -151,13 +155,8 @@ pub(crate) fn kill_all() {
     }
 }
 
-struct Start {
-    launch: Launch,
-    output: Option<File>,
-    reply: oneshot::Sender<io::Result<Process>>,
-    /// Runtime that waits for the process.
-    runtime: Handle,
-}
+/// Start of a process.
+type Start = Box<dyn FnOnce() + Send>;
 
 /// Returns the channel to the thread that starts processes. It is never closed, so the thread never ends.
 fn starter() -> io::Result<&'static mpsc::Sender<Start>> {
@@ -165,9 +164,8 @@ fn starter() -> io::Result<&'static mpsc::Sender<Start>> {
     let starter = STARTER.get_or_init(|| {
         let (sender, mut receiver) = mpsc::channel::<Start>(STARTS_MAX);
         std::thread::Builder::new().name("starter".into()).spawn(move || {
-            while let Some(Start { launch, output, reply, runtime }) = receiver.blocking_recv() {
-                let _runtime = runtime.enter();
-                drop(reply.send(start(&launch, output))); // Without a receiver, the process is dropped and killed.
+            while let Some(job) = receiver.blocking_recv() {
+                job();
             }
         })?;
         Ok(sender)

@@ -10,8 +10,8 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use local::Range;
 use local::api::{ApiOptions, ApiServer};
+use local::node::NodeOptions;
 use local::node::proxy::ServiceTable;
-use local::node::{Backoff, NodeOptions};
 use local::up::ranges::Ranges;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ impl Cluster {
         let shutdown = CancellationToken::new();
         let work = tempfile::tempdir().expect("a folder");
         let mut options = NodeOptions {
-            restart_backoff: Backoff { first: Duration::from_millis(100), most: Duration::from_millis(400) },
+            restart_backoff: (Duration::from_millis(100), Duration::from_millis(400)),
             ..NodeOptions::new("node", pods, services, work.path())
         };
         change(&mut options);
