@@ -138,14 +138,12 @@ fn reconcile(
     if groups.is_empty() {
         groups.push((Vec::new(), Vec::new()));
     }
-    let has_ports =
-        |slice: &&Arc<EndpointSlice>, ports: &[EndpointPort]| slice.ports.as_deref().unwrap_or_default() == ports;
     // Slices with the same ports first, then any other.
     let mut left: Vec<&Arc<EndpointSlice>> = existing.iter().collect();
     let mut matched: Vec<(Group, Option<&Arc<EndpointSlice>>)> = groups
         .into_iter()
         .map(|group| {
-            let same = left.iter().position(|slice| has_ports(slice, &group.0));
+            let same = left.iter().position(|slice| slice.ports.as_deref().unwrap_or_default() == group.0);
             (group, same.map(|at| left.remove(at)))
         })
         .collect();
@@ -154,10 +152,7 @@ fn reconcile(
     }
     let mut requests: Vec<_> = left.into_iter().map(|slice| Request::delete(slice.as_ref())).collect();
     requests.extend(matched.into_iter().filter_map(|(group, slice)| match slice {
-        Some(slice) => {
-            let kept = slice.endpoints.as_deref().unwrap_or_default();
-            Request::update(slice.as_ref(), &fill(EndpointSlice::clone(slice), service, in_order_of(kept, group)))
-        }
+        Some(slice) => Request::update(slice.as_ref(), &fill(EndpointSlice::clone(slice), service, group)),
         None => {
             let metadata = ObjectMeta {
                 namespace: service.namespace(),
@@ -169,13 +164,6 @@ fn reconcile(
         }
     }));
     requests
-}
-
-/// Puts existing endpoints first, in their order.
-fn in_order_of(kept: &[Endpoint], (ports, mut endpoints): Group) -> Group {
-    let place = |endpoint: &Endpoint| kept.iter().position(|kept| kept.addresses == endpoint.addresses);
-    endpoints.sort_by_key(|endpoint| place(endpoint).unwrap_or(usize::MAX));
-    (ports, endpoints)
 }
 
 fn fill(mut slice: EndpointSlice, service: &Service, (ports, endpoints): Group) -> EndpointSlice {

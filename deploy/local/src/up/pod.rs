@@ -5,18 +5,19 @@
 //! drains and has failed. The plane that replaces it creates the Pod again.
 
 use super::system::{NAMESPACE, create_if_missing};
-use common_controller::changes::{self, Change};
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
-use kube::runtime::watcher::Config;
+use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use std::pin::pin;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Scheduler name of these Pods only. No scheduler has this name.
 const SCHEDULER: &str = "none.zeroscale.dev";
+/// Pause after the API server did not respond.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Pod of a plane, with an administrator's client.
 pub struct PlanePod {
@@ -64,15 +65,9 @@ impl PlanePod {
 
     /// Waits until the Pod is deleted or replaced by one with the same name.
     async fn gone(&self) {
-        let by_name = Config::default().fields(&format!("metadata.name={}", self.name));
-        let mut changes = changes::watch(self.api.clone(), by_name);
-        let mut is_listed = false;
-        while let Some(change) = changes.next().await {
-            match change {
-                Change::Applied(pod) if pod.metadata.uid.as_ref() == Some(&self.uid) => is_listed = true,
-                Change::Listed if is_listed => {}
-                Change::Applied(_) | Change::Gone(_) | Change::Listed => return,
-            }
+        // An error means that the API server does not respond.
+        while await_condition(self.api.clone(), &self.name, conditions::is_deleted(&self.uid)).await.is_err() {
+            tokio::time::sleep(RETRY).await;
         }
     }
 }

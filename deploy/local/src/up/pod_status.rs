@@ -48,10 +48,8 @@ pub struct PlaneStatus {
 /// Writes the status of the planes' Pods.
 pub(super) struct PodStatuses {
     pods: Api<Pod>,
-    /// Number and state of each plane at the last write, by Pod name.
-    written: BTreeMap<String, (u64, PlaneState)>,
-    /// Time of the last failed write, by Pod name.
-    failed: BTreeMap<String, Instant>,
+    /// Last write of each Pod, by its name: number and state of the plane, or the time of a failure.
+    writes: BTreeMap<String, Result<(u64, PlaneState), Instant>>,
     failures: FailureLog,
 }
 
@@ -59,17 +57,18 @@ impl PodStatuses {
     pub(super) fn new(client: &Client) -> Self {
         Self {
             pods: Api::namespaced(client.clone(), NAMESPACE),
-            written: BTreeMap::new(),
-            failed: BTreeMap::new(),
+            writes: BTreeMap::new(),
             failures: FailureLog::for_operation("the update of the status of the planes' Pods"),
         }
     }
 
     /// Writes the status of plane `number` if it has changed. A later call repeats a failed write.
     pub(super) async fn show(&mut self, number: u64, plane: &PlaneStatus) {
-        let is_too_soon = self.failed.get(&plane.name).is_some_and(|at| at.elapsed() < RETRY);
-        if is_too_soon || self.written.get(&plane.name) == Some(&(number, plane.state)) {
-            return;
+        let state = (number, plane.state);
+        match self.writes.get(&plane.name) {
+            Some(Ok(written)) if *written == state => return,
+            Some(Err(failed)) if failed.elapsed() < RETRY => return,
+            _ => {}
         }
         let failure = match timeout(WRITE_TIMEOUT, plane.write(&self.pods)).await {
             Ok(Ok(_)) => None,
@@ -78,17 +77,11 @@ impl PodStatuses {
             Ok(Err(error)) => Some(error.to_string()),
             Err(unanswered) => Some(unanswered.to_string()),
         };
-        match failure {
-            None => {
-                self.written.insert(plane.name.clone(), (number, plane.state));
-                self.failed.remove(&plane.name);
-                self.failures.recovered();
-            }
-            Some(error) => {
-                self.failed.insert(plane.name.clone(), Instant::now());
-                self.failures.failed(&error);
-            }
+        match &failure {
+            None => self.failures.recovered(),
+            Some(error) => self.failures.failed(error),
         }
+        self.writes.insert(plane.name.clone(), if failure.is_none() { Ok(state) } else { Err(Instant::now()) });
     }
 }
 
