@@ -12,7 +12,7 @@
 
 use super::deployment_status::{replicas_of, status};
 use super::hash::{POD_TEMPLATE_HASH, template_hash};
-use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by, selects};
+use super::index::{Index, Plan, Write, controlled_by, is_finished, owned_by};
 use super::rolling::{Set, bounds_of, is_recreate, new_replicas, old_replicas};
 use super::write::Request;
 use common_controller::{ObjectKey, key_of};
@@ -34,9 +34,6 @@ const NOT_COPIED: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration
 pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
     let Some(deployment) = index.deployments.get(key) else { return Plan::default() };
     let Some(spec) = deployment.spec.as_ref() else { return Plan::default() };
-    if !selects(&spec.selector, template_labels(&spec.template)) {
-        return Plan::default(); // The API server rejects it; it would create pods endlessly.
-    }
     let mut writes = Vec::new();
     let mut sets: Vec<_> = controlled_by(&index.replica_sets, deployment.as_ref()).cloned().collect();
     sets.sort_by_key(|set| (set.metadata.creation_timestamp.as_ref().map(|t| t.0), set.name_any()));
@@ -231,11 +228,6 @@ impl Rollout<'_> {
         };
         oldest[..surplus].iter().filter(unused).map(|set| Write::ReplicaSet(Request::delete(set.as_ref()))).collect()
     }
-}
-
-fn template_labels(template: &PodTemplateSpec) -> &BTreeMap<String, String> {
-    static NONE: BTreeMap<String, String> = BTreeMap::new();
-    template.metadata.as_ref().and_then(|m| m.labels.as_ref()).unwrap_or(&NONE)
 }
 
 /// Reports whether `set` has this template, ignoring its own hash label.

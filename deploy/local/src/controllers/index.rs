@@ -15,7 +15,6 @@ use common_controller::{Cache, Kind, ObjectKey, cache, key_of};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -214,14 +213,6 @@ pub(crate) fn controlled_by<'a, K: Kind>(
     let (namespace, uid) = (owner.meta().namespace.as_deref(), owner.meta().uid.as_deref());
     let is_owned = move |object: &&'a Arc<K>| controller(object.meta()).map(|owner| owner.uid.as_str()) == uid;
     objects.within(namespace.unwrap_or_default()).filter(is_owned)
-}
-
-/// Reports whether a label selector matches. An empty or invalid selector matches nothing here: the API server rejects
-/// both for Deployments and ReplicaSets.
-pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let selector = serde_json::to_value(selector).and_then(serde_json::from_value::<labels::LabelSelector>);
-    let selector = selector.ok().filter(|selector| !selector.is_empty());
-    selector.is_some_and(|selector| selector.selector().is_ok_and(|selector| selector.matches(labels)))
 }
 
 /// Returns the selector of a Service. `None` if it has none or has type ExternalName.

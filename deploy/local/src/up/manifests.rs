@@ -75,7 +75,12 @@ fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> a
     };
     let kind = field("kind", "must name the kind of object")?;
     let types = TypeMeta { kind, api_version: field("apiVersion", "must name group and version")? };
-    if let Some(items) = items(&types, &mut value).with_context(|| origin.clone())? {
+    if types.kind == "List" {
+        let items = match value["items"].take() {
+            Value::Array(items) => items,
+            Value::Null => Vec::new(),
+            _ => anyhow::bail!("{origin}: field items: must be a list"),
+        };
         for (index, item) in items.into_iter().enumerate() {
             collect(format!("{origin}, item {}", index + 1), item, manifests)?;
         }
@@ -102,25 +107,6 @@ fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> a
     );
     manifests.push(Manifest { origin, types, object });
     Ok(())
-}
-
-/// Returns the items of a List, or `None` for another object. Items of a typed list, such as DeploymentList, may omit
-/// their kind.
-fn items(list: &TypeMeta, value: &mut Value) -> anyhow::Result<Option<Vec<Value>>> {
-    let Some(kind) = list.kind.strip_suffix("List") else { return Ok(None) };
-    // Objects have a name, whatever their kind is called; Lists have none.
-    let is_named = value.pointer("/metadata/name").or_else(|| value.pointer("/metadata/generateName")).is_some();
-    let items = match value.get_mut("items") {
-        Some(Value::Array(items)) => items,
-        None | Some(Value::Null) if kind.is_empty() => return Ok(Some(Vec::new())),
-        _ if is_named => return Ok(None),
-        _ => anyhow::bail!("field items: must be a list"),
-    };
-    for item in items.iter_mut().filter_map(Value::as_object_mut).filter(|_| !kind.is_empty()) {
-        item.entry("kind").or_insert_with(|| kind.into());
-        item.entry("apiVersion").or_insert_with(|| list.api_version.as_str().into());
-    }
-    Ok(Some(std::mem::take(items)))
 }
 
 /// Returns kind and name of the object's controller.
@@ -287,9 +273,7 @@ mod tests {
             ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n---\nmetadata: {name: b}\n", "document 2: field kind"),
             ("a: [\n", "f.yaml, document 1"),
             ("apiVersion: v1\nkind: List\nitems: [{apiVersion: v1}]\n", "document 1, item 1: field kind"),
-            ("apiVersion: v1\nkind: PodList\nitems: [{}]\n", "document 1, item 1: field metadata.name"),
             ("apiVersion: v1\nkind: List\nitems: {}\n", "f.yaml, document 1: field items: must be a list"),
-            ("apiVersion: v1\nkind: PodList\nitems: null\n", "f.yaml, document 1: field items: must be a list"),
         ];
         for (text, expected) in rows {
             let error = format!("{:#}", parse("f.yaml", text).expect_err(text));
@@ -373,15 +357,6 @@ mod tests {
         let of = |metadata: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a, {metadata}}}\n---\n");
         let text = [of("namespace: b"), of("labels: {}"), of("namespace: c"), of("namespace: b")].concat();
         assert_eq!(namespaces(&parse("f.yaml", &text).expect("manifests")), BTreeSet::from(["b", "c"]));
-    }
-
-    #[test]
-    fn the_items_of_a_list_of_one_kind_need_not_name_it() {
-        let text = "apiVersion: apps/v1\nkind: DeploymentList\nitems: [{metadata: {name: a}}, {metadata: {name: b}}]\n";
-        let read = parse("f.yaml", text).expect("a List");
-        let named = read.iter().map(|one| (&*one.types.api_version, &*one.types.kind, one.object.name_any()));
-        let expected = ["a", "b"].map(|name| ("apps/v1", "Deployment", name.to_owned()));
-        assert_eq!(named.collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -122,22 +122,17 @@ impl Proxy {
 
 /// Listens at `asked`, or at a substitute address.
 fn listener(asked: SocketAddr) -> io::Result<TcpListener> {
-    let elsewhere = [SocketAddr::new(asked.ip(), 0), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
     let first = match listen::listen(asked) {
         Ok(listener) => return Ok(listener),
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
         Err(error) => error,
     };
-    if first.kind() == io::ErrorKind::AddrInUse {
-        return Err(first);
-    }
-    for address in elsewhere {
-        if let Ok(listener) = listen::listen(address) {
-            let local = listener.local_addr()?;
-            tracing::info!(%asked, %local, error = %first, "the proxy listens for the Service on another address");
-            return Ok(listener);
-        }
-    }
-    Err(first)
+    let elsewhere = [SocketAddr::new(asked.ip(), 0), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
+    let listener = elsewhere.into_iter().find_map(|address| listen::listen(address).ok());
+    let Some(listener) = listener else { return Err(first) };
+    let local = listener.local_addr()?;
+    tracing::info!(%asked, %local, error = %first, "the proxy listens for the Service on another address");
+    Ok(listener)
 }
 
 fn accept(asked: SocketAddr, listener: TcpListener, endpoints: Vec<SocketAddr>) -> Listening {
