@@ -57,12 +57,11 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey, now: Timestamp) -> Plan {
         }
     }
     let min_ready = Duration::from_secs(u64::try_from(spec.min_ready_seconds.unwrap_or(0)).unwrap_or(0));
-    let availability: Vec<_> = active.iter().map(|pod| availability(pod, min_ready, now)).collect();
+    let available: Vec<_> = active.iter().filter_map(|pod| available_in(pod, min_ready, now)).collect();
     let failure = index.create_failures.get(key).map(String::as_str);
-    let status = status(set, &active, ending.len(), &availability, failure, now);
+    let status = status(set, &active, ending.len(), &available, failure, now);
     writes.extend(Request::update_status(set.as_ref(), set.status.as_ref(), &status).map(Write::ReplicaSet));
-    let again_after =
-        availability.iter().filter_map(|a| if let Availability::In(d) = a { Some(*d) } else { None }).min();
+    let again_after = available.into_iter().filter(|left| !left.is_zero()).min();
     Plan { writes, again_after }
 }
 
@@ -113,31 +112,19 @@ fn deletion_order(pod: &Pod) -> impl Ord + use<> {
     )
 }
 
-/// Availability of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Availability {
-    NotReady,
-    /// Ready, and available after this time.
-    In(Duration),
-    Now,
-}
-
-fn availability(pod: &Pod, min_ready: Duration, now: Timestamp) -> Availability {
-    let Some(ready) = true_condition(pod, "Ready") else { return Availability::NotReady };
-    let since = ready.last_transition_time.as_ref().map_or(now, |t| t.0);
+/// Returns the time after which a ready pod is available.
+fn available_in(pod: &Pod, min_ready: Duration, now: Timestamp) -> Option<Duration> {
+    let since = true_condition(pod, "Ready")?.last_transition_time.as_ref().map_or(now, |t| t.0);
     let ready_for = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
-    match min_ready.checked_sub(ready_for) {
-        Some(left) if !left.is_zero() => Availability::In(left),
-        _ => Availability::Now,
-    }
+    Some(min_ready.saturating_sub(ready_for))
 }
 
-/// Computes the status.
+/// Computes the status. `available` has the time after which each ready pod is available.
 fn status(
     set: &ReplicaSet,
     active: &[Arc<Pod>],
     ending: usize,
-    availability: &[Availability],
+    available: &[Duration],
     failure: Option<&str>,
     now: Timestamp,
 ) -> ReplicaSetStatus {
@@ -159,8 +146,8 @@ fn status(
     ReplicaSetStatus {
         replicas: count(active.len()),
         fully_labeled_replicas: some(active.iter().filter(|p| labels::have_all(p.labels(), &template_labels)).count()),
-        ready_replicas: some(availability.iter().filter(|a| **a != Availability::NotReady).count()),
-        available_replicas: some(availability.iter().filter(|a| **a == Availability::Now).count()),
+        ready_replicas: some(available.len()),
+        available_replicas: some(available.iter().filter(|left| left.is_zero()).count()),
         terminating_replicas: Some(count(ending)),
         observed_generation: set.metadata.generation,
         conditions: condition.map(|condition| vec![condition]),
@@ -227,9 +214,9 @@ mod tests {
     fn a_ready_pod_is_available_after_min_ready_seconds() {
         let pod = fixture::ready(pod("p"), 0);
         let at = |s: i64| fixture::now() + jiff::SignedDuration::from_secs(s - 1000);
-        assert_eq!(availability(&pod, Duration::from_secs(10), at(9)), Availability::In(Duration::from_secs(1)));
-        assert_eq!(availability(&pod, Duration::from_secs(10), at(10)), Availability::Now);
-        assert_eq!(availability(&fixture::pod("q"), Duration::ZERO, at(9)), Availability::NotReady);
+        assert_eq!(available_in(&pod, Duration::from_secs(10), at(9)), Some(Duration::from_secs(1)));
+        assert_eq!(available_in(&pod, Duration::from_secs(10), at(10)), Some(Duration::ZERO));
+        assert_eq!(available_in(&fixture::pod("q"), Duration::ZERO, at(9)), None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::backoff::Restarts;
 use super::listeners::{self, Occupant};
 use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
-use super::process::{self, Exit, Process};
+use super::process::{self, Process, exit_code};
 use super::state::Node;
 use super::status::{PodPlacement, creating, terminated, waiting};
 use crate::logs::PodLogs;
@@ -27,6 +27,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -201,8 +203,8 @@ impl SupervisedContainer {
         };
         let stopped = stop.borrow().is_some();
         // An error of the wait is a bug; the process counts as lost.
-        let exit = exit.unwrap_or(Exit::Code(255));
-        if killed.is_none() && !stopped && exit != Exit::Code(0) {
+        let exit = exit.unwrap_or(ExitStatus::from_raw(255 << 8));
+        if killed.is_none() && !stopped && !exit.success() {
             killed = match self.logs.full_disk() {
                 Some(message) => {
                     self.warn("DiskPressure", &message);
@@ -213,13 +215,13 @@ impl SupervisedContainer {
         }
         let (reason, message) = match killed {
             Some((reason, message)) => (reason, Some(message)),
-            None if exit == Exit::Code(0) => ("Completed", None),
+            None if exit.success() => ("Completed", None),
             None => ("Error", None),
         };
         ContainerStateTerminated {
             container_id,
-            exit_code: exit.code(),
-            signal: if let Exit::Signal(signal) = exit { Some(signal) } else { None },
+            exit_code: exit_code(exit),
+            signal: exit.signal(),
             reason: Some(reason.into()),
             message,
             started_at,
@@ -232,7 +234,7 @@ impl SupervisedContainer {
         &self,
         process: &mut Process,
         stop: &mut watch::Receiver<Option<Duration>>,
-    ) -> std::io::Result<Exit> {
+    ) -> std::io::Result<ExitStatus> {
         let message = format!("Container {} is stopped and will be restarted", self.spec.name);
         self.node.events.say("kubelet", &*self.pod, Severity::Normal, "Killing", message);
         stop_within(process, stop, grace_of(&self.pod)).await
@@ -319,11 +321,7 @@ async fn stop_requested(stop: &mut watch::Receiver<Option<Duration>>) {
 
 /// Waits for the delay. Returns whether the pod must stop.
 async fn pause(delay: Duration, stop: &mut watch::Receiver<Option<Duration>>) -> bool {
-    tokio::select! {
-        biased;
-        () = stop_requested(stop) => true,
-        () = tokio::time::sleep(delay) => false,
-    }
+    tokio::time::timeout(delay, stop_requested(stop)).await.is_ok()
 }
 
 /// Stops a process within `grace`, or within the grace period in `stop` as soon as there is one, which may become
@@ -332,7 +330,7 @@ async fn stop_within(
     process: &mut Process,
     stop: &mut watch::Receiver<Option<Duration>>,
     grace: Duration,
-) -> std::io::Result<Exit> {
+) -> std::io::Result<ExitStatus> {
     process.terminate();
     let began = Instant::now();
     loop {

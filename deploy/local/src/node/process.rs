@@ -49,29 +49,9 @@ pub(crate) struct Launch {
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// End of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Exit {
-    /// The process exited with this status.
-    Code(i32),
-    /// This signal ended the process.
-    Signal(i32),
-}
-
-impl Exit {
-    /// Returns the exit code as a shell and Kubernetes do: 128 + signal.
-    pub(crate) fn code(self) -> i32 {
-        match self {
-            Exit::Code(code) => code,
-            Exit::Signal(signal) => 128 + signal,
-        }
-    }
-}
-
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Self {
-        status.signal().map_or_else(|| Exit::Code(status.code().unwrap_or(0)), Exit::Signal)
-    }
+/// Returns the exit code as a shell and Kubernetes do: 128 + signal, if a signal ended the process.
+pub(crate) fn exit_code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 /// Leader of a process group.
@@ -129,10 +109,10 @@ impl Process {
     ///
     /// # Errors
     /// Fails if the system call fails, which does not happen for a child of this process.
-    pub(crate) async fn wait(&mut self) -> io::Result<Exit> {
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
         let status = self.child.wait().await?;
         self.group = None;
-        Ok(status.into())
+        Ok(status)
     }
 
     /// Sends SIGTERM to the process.
@@ -219,7 +199,7 @@ mod tests {
     async fn a_process_gets_its_environment_and_its_exit_is_seen() {
         let mut file = tempfile::tempfile().expect("a file");
         let mut process = spawn(&shell("echo $GREETING; exit 3"), Some(&file)).await.expect("started");
-        assert_eq!(process.wait().await.expect("an end"), Exit::Code(3));
+        assert_eq!(exit_code(process.wait().await.expect("an end")), 3);
         let mut text = String::new();
         io::Seek::rewind(&mut file).expect("rewound");
         file.read_to_string(&mut text).expect("read");
@@ -242,14 +222,14 @@ mod tests {
         process.terminate();
         assert!(tokio::time::timeout(Duration::from_millis(50), process.wait()).await.is_err());
         process.kill();
-        assert_eq!(process.wait().await.expect("an end"), Exit::Signal(9));
+        assert_eq!(exit_code(process.wait().await.expect("an end")), 128 + 9);
     }
 
     #[tokio::test]
     async fn a_process_that_heeds_sigterm_is_not_killed() {
         let mut process = spawn(&shell("exec sleep 100"), None).await.expect("started");
         process.terminate();
-        assert_eq!(process.wait().await.expect("an end"), Exit::Signal(15));
+        assert_eq!(exit_code(process.wait().await.expect("an end")), 128 + 15);
     }
 
     /// Goal: no process of the group outlives the leader or a dropped handle. Method: a background child that would

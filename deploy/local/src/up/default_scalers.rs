@@ -7,11 +7,10 @@
 //! without a Service, such as a queue worker, would never be woken, so it gets none.
 
 use super::manifests::Manifest;
-use common::RevisionKey;
+use common::{RevisionKey, labels};
 use common_api::zeroscaler::{ServiceChoice, Target};
 use common_api::{ZeroScaler, ZeroScalerSpec};
 use k8s_openapi::api::core::v1::ServiceSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::BTreeMap;
 
 /// Label that requests or refuses a ZeroScaler for a workload.
@@ -27,12 +26,12 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
     if manifests.iter().any(|manifest| labelled(&manifest)) {
         return Vec::new();
     }
-    let workloads: Vec<_> = manifests.iter().filter_map(Workload::from_manifest).collect();
-    let services: Vec<_> = manifests.iter().filter_map(Selecting::from_manifest).collect();
+    let workloads: Vec<_> = manifests.iter().filter_map(Labelled::workload).collect();
+    let services: Vec<_> = manifests.iter().filter_map(Labelled::service).collect();
     let mut made = Vec::new();
     for workload in workloads.iter().filter(|workload| workload.kind == "Deployment" || !is_embedded) {
         // A Service with several workloads belongs to none of them.
-        let own = |service: &&Selecting| {
+        let own = |service: &&Labelled| {
             service.selects(workload) && workloads.iter().filter(|other| service.selects(other)).count() == 1
         };
         let mut own: Vec<_> = services.iter().filter(own).collect();
@@ -48,68 +47,54 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
     made
 }
 
-/// A Deployment or StatefulSet.
-struct Workload {
+/// A Deployment or StatefulSet with the labels of its pods, or a Service with its selector.
+struct Labelled {
     key: RevisionKey,
     kind: String,
-    /// Labels of its pods.
     labels: BTreeMap<String, String>,
 }
 
-impl Workload {
-    fn from_manifest(manifest: &Manifest) -> Option<Self> {
+impl Labelled {
+    fn new(manifest: &Manifest, labels: BTreeMap<String, String>) -> Option<Self> {
+        let meta = &manifest.object.metadata;
+        let key = RevisionKey::new(meta.namespace.as_deref().unwrap_or("default"), meta.name.as_deref()?);
+        Some(Self { key, kind: manifest.types.kind.clone(), labels })
+    }
+
+    fn workload(manifest: &Manifest) -> Option<Self> {
         let known = manifest.types.api_version == "apps/v1"
             && ["Deployment", "StatefulSet"].contains(&manifest.types.kind.as_str());
         let labels = manifest.object.data.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
-        let labels = serde_json::from_value(labels).ok().filter(|_| known)?;
-        Some(Self { key: key(manifest)?, kind: manifest.types.kind.clone(), labels })
+        Self::new(manifest, serde_json::from_value(labels).ok().filter(|_| known)?)
     }
 
+    /// Reads a Service with a selector and a ClusterIP.
+    fn service(manifest: &Manifest) -> Option<Self> {
+        let spec = manifest.object.data.get("spec").filter(|_| manifest.types.kind == "Service").cloned()?;
+        let spec: ServiceSpec = serde_json::from_value(spec).ok()?; // The API server rejects an invalid spec.
+        let has_address = spec.cluster_ip.as_deref() != Some("None") && spec.type_.as_deref() != Some("ExternalName");
+        Self::new(manifest, spec.selector.filter(|selector| has_address && !selector.is_empty())?)
+    }
+
+    /// Reports whether this Service selects the pods of `workload`.
+    fn selects(&self, workload: &Self) -> bool {
+        self.key.namespace() == workload.key.namespace() && labels::have_all(&workload.labels, &self.labels)
+    }
+
+    /// Returns the ZeroScaler of this workload.
     fn scaler<'a>(&self, services: impl Iterator<Item = &'a str>) -> ZeroScaler {
         let service = |name: &str| ServiceChoice { name: name.to_owned(), create: false };
-        ZeroScaler {
-            metadata: ObjectMeta {
-                name: Some(self.key.name().to_owned()),
-                namespace: Some(self.key.namespace().to_owned()),
-                ..ObjectMeta::default()
-            },
-            spec: ZeroScalerSpec {
+        let mut scaler = ZeroScaler::new(
+            self.key.name(),
+            ZeroScalerSpec {
                 target: Target { kind: self.kind.clone(), ..Target::deployment(self.key.name()) },
                 services: services.map(service).collect(),
                 ..ZeroScalerSpec::default()
             },
-            status: None,
-        }
+        );
+        scaler.metadata.namespace = Some(self.key.namespace().to_owned());
+        scaler
     }
-}
-
-/// A Service with a selector and a ClusterIP.
-struct Selecting {
-    key: RevisionKey,
-    selector: BTreeMap<String, String>,
-}
-
-impl Selecting {
-    fn from_manifest(manifest: &Manifest) -> Option<Self> {
-        if manifest.types.kind != "Service" {
-            return None;
-        }
-        let spec = manifest.object.data.get("spec").cloned()?;
-        let spec: ServiceSpec = serde_json::from_value(spec).ok()?; // The API server rejects an invalid spec.
-        let has_address = spec.cluster_ip.as_deref() != Some("None") && spec.type_.as_deref() != Some("ExternalName");
-        let selector = spec.selector.filter(|selector| has_address && !selector.is_empty())?;
-        Some(Self { key: key(manifest)?, selector })
-    }
-
-    fn selects(&self, workload: &Workload) -> bool {
-        self.key.namespace() == workload.key.namespace()
-            && self.selector.iter().all(|(label, value)| workload.labels.get(label) == Some(value))
-    }
-}
-
-fn key(manifest: &Manifest) -> Option<RevisionKey> {
-    let meta = &manifest.object.metadata;
-    Some(RevisionKey::new(meta.namespace.as_deref().unwrap_or("default"), meta.name.as_deref()?))
 }
 
 #[cfg(test)]

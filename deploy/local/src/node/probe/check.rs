@@ -7,7 +7,7 @@
 //!
 //! `httpGet` over HTTPS is rejected with an error when the pod starts.
 
-use crate::node::process::{self, Exit, Launch};
+use crate::node::process::{self, Launch, exit_code};
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -112,8 +112,8 @@ fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Result<u16, Strin
 async fn exec(launch: &Launch) -> Result<(), String> {
     let mut process = process::spawn(launch, None).await.map_err(|e| format!("{}: {e}", launch.program.display()))?;
     match process.wait().await {
-        Ok(Exit::Code(0)) => Ok(()),
-        Ok(exit) => Err(format!("{} exited with {}", launch.program.display(), exit.code())),
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{} exited with {}", launch.program.display(), exit_code(status))),
         Err(error) => Err(error.to_string()),
     }
 }
