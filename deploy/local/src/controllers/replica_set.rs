@@ -98,12 +98,8 @@ fn deletion_order(pod: &Pod) -> impl Ord + use<> {
     };
     let ready_since = true_condition(pod, "Ready").map(|c| c.last_transition_time.as_ref().map(|t| t.0));
     let cost: i32 = pod.annotations().get(DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0);
-    let restarts = pod
-        .status
-        .as_ref()
-        .and_then(|s| s.container_statuses.as_ref())
-        .and_then(|all| all.iter().map(|c| c.restart_count).max())
-        .unwrap_or(0);
+    let containers = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
+    let restarts = containers.map(|c| c.restart_count).max().unwrap_or(0);
     let born = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
     (
         (assigned, phase, ready_since.is_some(), cost),

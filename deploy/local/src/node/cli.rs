@@ -2,6 +2,7 @@
 
 use super::{NodeOptions, run};
 use crate::Range;
+use anyhow::Context;
 use clap::Args;
 use common_runtime::api_server;
 use kube::config::KubeConfigOptions;
@@ -46,17 +47,10 @@ impl NodeArgs {
         let NodeArgs { kubeconfig, pod_cidr, service_cidr, name, host_ip, work_dir, default_scheduler } = self;
         let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
         let client = api_server::client(config, "node")?;
-        let is_own = work_dir.is_none();
-        let work_dir = work_dir.unwrap_or_else(|| std::env::temp_dir().join(format!("{name}-{}", std::process::id())));
-        let options = NodeOptions {
-            host_ip,
-            default_scheduler,
-            ..NodeOptions::new(name, pod_cidr, service_cidr, work_dir.clone())
-        };
-        let outcome = run(options, client, shutdown).await;
-        if is_own && let Err(error) = std::fs::remove_dir_all(&work_dir) {
-            tracing::debug!(folder = %work_dir.display(), %error, "the node's folder could not be removed");
-        }
-        outcome
+        let temporary = tempfile::tempdir().context("cannot create a folder for logs")?; // Removed at the end.
+        let work_dir = work_dir.unwrap_or_else(|| temporary.path().to_owned());
+        let options =
+            NodeOptions { host_ip, default_scheduler, ..NodeOptions::new(name, pod_cidr, service_cidr, work_dir) };
+        run(options, client, shutdown).await
     }
 }

@@ -74,10 +74,9 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     );
     std::fs::create_dir_all(&options.work_dir)
         .with_context(|| format!("the work directory {} cannot be created", options.work_dir.display()))?;
-    tokio::select! {
-        checked = retry::until_answered("the check of the pod range", || check_range(&options, &client)) => checked?,
-        () = shutdown.cancelled() => return Ok(()),
-    }
+    let checked = retry::until_answered("the check of the pod range", || check_range(&options, &client));
+    let Some(checked) = shutdown.run_until_cancelled(checked).await else { return Ok(()) };
+    checked?;
     let pool = Pool::new(options.pod_cidr, options.reserved.iter().copied().chain([options.pod_cidr.nth(1)]));
     let options = NodeOptions { pods_max: options.pods_max.min(pool.free_count()), ..options };
     let node = Arc::new(Node {

@@ -36,9 +36,8 @@ pub(super) async fn run(node: Arc<state::Node>, shutdown: CancellationToken) {
     let nodes: Api<Node> = Api::all(node.client.clone());
     let mut attempts = Attempts::at(format!("the registration of node {}", options.name));
     while let Err(error) = register(&nodes, options).await {
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = attempts.failed(&error) => {}
+        if shutdown.run_until_cancelled(attempts.failed(&error)).await.is_none() {
+            return;
         }
     }
     attempts.succeeded();
@@ -49,9 +48,8 @@ pub(super) async fn run(node: Arc<state::Node>, shutdown: CancellationToken) {
             Ok(()) => failures.recovered(),
             Err(error) => failures.failed(&error),
         }
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            () = tokio::time::sleep(RENEW) => {}
+        if shutdown.run_until_cancelled(tokio::time::sleep(RENEW)).await.is_none() {
+            break;
         }
     }
     let goodbye = async {

@@ -7,7 +7,7 @@ use crate::node::{self, NodeOptions};
 use crate::retry;
 use crate::up::accounts;
 use crate::up::default_scalers;
-use crate::up::embedded::{Embedded, external_config};
+use crate::up::embedded;
 use crate::up::event::Event;
 use crate::up::folder::Folder;
 use crate::up::manifests;
@@ -145,10 +145,11 @@ impl Cluster {
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (server, kube, kubeconfig) = match &options.external {
-            Some(path) => (None, external_config(path).await?, path.clone()),
+            Some(path) => (None, embedded::external_config(path).await?, path.clone()),
             None => {
-                let server = Embedded::start(&options, &ranges, folder.path(), Some(dashboard_address)).await?;
-                (Some(server.server), server.config, server.kubeconfig)
+                let started = embedded::start(&options, &ranges, folder.path(), Some(dashboard_address));
+                let (server, kube, kubeconfig) = started.await?;
+                (Some(server), kube, kubeconfig)
             }
         };
         let client = common_runtime::api_server::client(kube.clone(), "local")?;
@@ -503,9 +504,8 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
         shared.announce(&probed);
         let all_ready = probed.values().all(|(_, ready)| *ready);
         let period = if all_ready { PROBE_PERIOD } else { PROBE_PERIOD_STARTING };
-        tokio::select! {
-            () = shutdown.cancelled() => return,
-            () = tokio::time::sleep(period) => {}
+        if shutdown.run_until_cancelled(tokio::time::sleep(period)).await.is_none() {
+            return;
         }
     }
 }

@@ -13,36 +13,28 @@ use std::path::{Path, PathBuf};
 /// Names of cluster, context and user in the kubeconfig of an embedded cluster.
 const NAMES: [&str; 3] = ["zeroscale", "zeroscale", "admin"];
 
-/// Embedded API server and its addresses.
-pub(super) struct Embedded {
-    pub(super) server: ApiServer,
-    pub(super) config: Config,
-    pub(super) kubeconfig: PathBuf,
-}
-
-impl Embedded {
-    /// Starts the server and writes its kubeconfig, with the address of the dashboard if there is one.
-    pub(super) async fn start(
-        options: &UpOptions,
-        ranges: &Ranges,
-        folder: &Path,
-        dashboard: Option<SocketAddr>,
-    ) -> anyhow::Result<Self> {
-        if let Some(path) = &options.kubeconfig {
-            check_writable(path)?;
-        }
-        let audit = options.audit.clone();
-        let api = ApiOptions { listen: options.api, audit, dashboard, ..ApiOptions::new(ranges.services) };
-        let server = ApiServer::start(api)
-            .await
-            .with_context(|| format!("cannot listen on --api {}; choose another address, or port 0", options.api))?;
-        let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
-        server.write_kubeconfig(&kubeconfig)?;
-        // Plain HTTP is enough, since it never leaves loopback.
-        let mut config = Config::new(server.url().parse().context("the URL of the API server is not valid")?);
-        config.auth_info.token = Some(server.token().to_owned().into());
-        Ok(Self { server, config, kubeconfig })
+/// Starts an embedded server and writes its kubeconfig, with the address of the dashboard if there is one. Returns the
+/// server, the client configuration of an administrator, and the path of the kubeconfig.
+pub(super) async fn start(
+    options: &UpOptions,
+    ranges: &Ranges,
+    folder: &Path,
+    dashboard: Option<SocketAddr>,
+) -> anyhow::Result<(ApiServer, Config, PathBuf)> {
+    if let Some(path) = &options.kubeconfig {
+        check_writable(path)?;
     }
+    let audit = options.audit.clone();
+    let api = ApiOptions { listen: options.api, audit, dashboard, ..ApiOptions::new(ranges.services) };
+    let server = ApiServer::start(api)
+        .await
+        .with_context(|| format!("cannot listen on --api {}; choose another address, or port 0", options.api))?;
+    let kubeconfig = options.kubeconfig.clone().unwrap_or_else(|| folder.join("kubeconfig"));
+    server.write_kubeconfig(&kubeconfig)?;
+    // Plain HTTP is enough, since it never leaves loopback.
+    let mut config = Config::new(server.url().parse().context("the URL of the API server is not valid")?);
+    config.auth_info.token = Some(server.token().to_owned().into());
+    Ok((server, config, kubeconfig))
 }
 
 /// Fails unless the file may be overwritten: it is missing, empty, or the kubeconfig of an embedded cluster.

@@ -35,17 +35,10 @@ impl fmt::Display for Event {
             }
             Event::ColdStart { cold, scaled } => {
                 let p = Phases::from_cold_start(cold, *scaled);
-                write!(
-                    f,
-                    "cold start  {}  {} = signal {} + scale {} + pod {} + probe {} + forward {}",
-                    cold.key,
-                    ms(cold.total()),
-                    ms(p.signal),
-                    ms(p.scale),
-                    ms(p.pod),
-                    ms(p.probe),
-                    ms(p.forward)
-                )
+                let times = [cold.total(), p.signal, p.scale, p.pod, p.probe, p.forward];
+                let [total, signal, scale, pod, probe, forward] = times.map(ms);
+                write!(f, "cold start  {}  {total} = signal {signal} + scale {scale} + pod {pod}", cold.key)?;
+                write!(f, " + probe {probe} + forward {forward}")
             }
             Event::Plane { name, ready } => {
                 write!(f, "plane       {name}  {}", if *ready { "ready" } else { "not ready" })

@@ -145,7 +145,8 @@ fn strip(types: &TypeMeta, value: &mut Value, is_exported: bool) {
 fn check_scaler(value: &Value) -> anyhow::Result<()> {
     let name = value.pointer("/metadata/name").and_then(|n| n.as_str()).unwrap_or_default();
     let (mut unknown, mut causes) = (Vec::new(), Causes::default());
-    for schema in schemas() {
+    for version in crd().spec.versions {
+        let schema = serde_json::to_value(version.schema.and_then(|schema| schema.open_api_v3_schema))?;
         schema::prune(&mut value.clone(), &schema, &mut unknown);
         schema::validate(value, &schema, &Patterns::from_schema(&schema), &mut causes);
     }
@@ -155,12 +156,6 @@ fn check_scaler(value: &Value) -> anyhow::Result<()> {
     // The configuration of the cluster may be stricter. The autoscaler reports that in the status.
     let checked = scaler.validate_in(&AutoscalerConfig::default());
     checked.map_err(|errors| anyhow::anyhow!("ZeroScaler {name}: {errors}"))
-}
-
-/// Returns the schema of each version.
-fn schemas() -> impl Iterator<Item = Value> {
-    let versions = crd().spec.versions.into_iter();
-    versions.filter_map(|version| serde_json::to_value(version.schema?.open_api_v3_schema).ok())
 }
 
 /// Creates the namespaces of these objects unless they exist. An export from one namespace does not include it.
@@ -216,16 +211,14 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
         Scope::Cluster => Api::all_with(client.clone(), &resource),
     };
     let create = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    match api.create(&create, object).await {
+    let merge = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let applied = match api.create(&create, object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-            api.patch(&object.name_any(), &params, &Patch::Merge(object)).await.map_err(rejection_message)?;
+            api.patch(&object.name_any(), &merge, &Patch::Merge(object)).await
         }
-        other => {
-            other.map_err(rejection_message)?;
-        }
-    }
-    Ok(())
+        created => created,
+    };
+    applied.map(drop).map_err(rejection_message)
 }
 
 /// Returns the error for a kind that is not served, with the served alternatives: the same kind in another version, or
@@ -238,18 +231,12 @@ async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
     };
     let served = group.versions().flat_map(|version| group.versioned_resources(version)).map(|(resource, _)| resource);
     let served: Vec<_> = served.filter(|resource| !resource.plural.contains('/')).collect();
-    let same = served.iter().find(|resource| resource.kind == asked.kind);
-    match same {
-        Some(same) => format!("{says}; write apiVersion: {}", same.api_version),
-        None => {
-            let kinds: BTreeSet<_> = served.iter().map(|resource| resource.kind.as_str()).collect();
-            format!(
-                "{says}; the kinds in {} are {}",
-                asked.api_version(),
-                kinds.into_iter().collect::<Vec<_>>().join(", ")
-            )
-        }
+    if let Some(same) = served.iter().find(|resource| resource.kind == asked.kind) {
+        return format!("{says}; write apiVersion: {}", same.api_version);
     }
+    let kinds: BTreeSet<_> = served.iter().map(|resource| resource.kind.as_str()).collect();
+    let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
+    format!("{says}; the kinds in {} are {kinds}", asked.api_version())
 }
 
 /// Reduces a rejection by the API server to its message.

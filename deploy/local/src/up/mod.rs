@@ -62,18 +62,13 @@ const SERVED_WITHIN: Duration = Duration::from_secs(15);
 /// Fails if the cluster cannot be started.
 pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
     let opens = options.open;
-    let cluster = tokio::select! {
-        cluster = Cluster::start(options) => cluster?,
-        () = shutdown.cancelled() => return Ok(()),
-    };
+    let Some(cluster) = shutdown.run_until_cancelled(Cluster::start(options)).await else { return Ok(()) };
+    let cluster = cluster?;
     let mut events = cluster.events();
     let mut faults = pin!(faults::lines(&cluster.client()));
-    let mut workloads = tokio::select! {
-        workloads = retry::until_answered("the check of the workloads", || Workloads::settled(cluster.client())) => {
-            workloads?
-        }
-        () = shutdown.cancelled() => return Ok(()),
-    };
+    let settled = retry::until_answered("the check of the workloads", || Workloads::settled(cluster.client()));
+    let Some(workloads) = shutdown.run_until_cancelled(settled).await else { return Ok(()) };
+    let mut workloads = workloads?;
     let places = format!(
         "ingress=http://{} api={} kubeconfig={}",
         cluster.ingress,
@@ -120,12 +115,12 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
 pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Result<()> {
     let ranges = ranges::Ranges::take(std::process::id(), None, args.service_cidr)?;
     let options = UpOptions { api: args.api, kubeconfig: Some(args.kubeconfig), ..UpOptions::default() };
-    let embedded = embedded::Embedded::start(&options, &ranges, &std::env::temp_dir(), None).await?;
-    print_line(format_args!("ready api={} kubeconfig={}", embedded.server.url(), embedded.kubeconfig.display()));
-    let client = common_runtime::api_server::client(embedded.config, "local")?;
+    let (server, config, kubeconfig) = embedded::start(&options, &ranges, &std::env::temp_dir(), None).await?;
+    print_line(format_args!("ready api={} kubeconfig={}", server.url(), kubeconfig.display()));
+    let client = common_runtime::api_server::client(config, "local")?;
     let horizontal = crate::controllers::horizontal::run(client.clone(), args.hpa_sync_period, shutdown.clone());
     tokio::join!(crate::controllers::run(client, shutdown), horizontal);
-    embedded.server.shutdown().await;
+    server.shutdown().await;
     Ok(())
 }
 
