@@ -217,16 +217,14 @@ impl Rollout<'_> {
     fn expired(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
         let limit = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
         let complete = as_set(newest).available >= self.desired() && self.old.iter().all(|set| replicas_of(set) == 0);
-        if !complete || self.old.len() <= limit {
-            return Vec::new();
-        }
+        let surplus = if complete { self.old.len().saturating_sub(limit) } else { 0 };
         let mut oldest: Vec<_> = self.old.iter().collect();
         oldest.sort_by_key(|set| revision_of(set));
-        let surplus = oldest.len() - limit;
-        let unused = |set: &&&Arc<ReplicaSet>| {
+        oldest.truncate(surplus);
+        oldest.retain(|set| {
             set.status.as_ref().is_none_or(|s| s.replicas == 0) && set.metadata.deletion_timestamp.is_none()
-        };
-        oldest[..surplus].iter().filter(unused).map(|set| Write::ReplicaSet(Request::delete(set.as_ref()))).collect()
+        });
+        oldest.into_iter().map(|set| Write::ReplicaSet(Request::delete(set.as_ref()))).collect()
     }
 }
 

@@ -74,11 +74,10 @@ impl SupervisedContainer {
     pub(crate) async fn supervise(self, mut restarts: i32, mut stop: watch::Receiver<Option<Duration>>) {
         let mut delays = Restarts::new(self.node.options.restart_backoff);
         loop {
-            let attempt = async { self.start(restarts).await };
             let started = tokio::select! {
                 biased;
                 () = stop_requested(&mut stop) => return,
-                started = attempt => started,
+                started = self.start(restarts) => started,
             };
             let (mut process, prepared) = match started {
                 Ok(started) => started,
@@ -201,23 +200,13 @@ impl SupervisedContainer {
                 }
             }
         };
-        let stopped = stop.borrow().is_some();
         // An error of the wait is a bug; the process counts as lost.
         let exit = exit.unwrap_or(ExitStatus::from_raw(255 << 8));
-        if killed.is_none() && !stopped && !exit.success() {
-            killed = match self.logs.full_disk() {
-                Some(message) => {
-                    self.warn("DiskPressure", &message);
-                    Some(("Error", message))
-                }
-                None => self.collision(&occupant).await.map(|message| (COLLISION, message)),
-            };
+        if killed.is_none() && stop.borrow().is_none() && !exit.success() {
+            killed = self.explanation(&occupant).await;
         }
-        let (reason, message) = match killed {
-            Some((reason, message)) => (reason, Some(message)),
-            None if exit.success() => ("Completed", None),
-            None => ("Error", None),
-        };
+        let usual = if exit.success() { "Completed" } else { "Error" };
+        let (reason, message) = killed.map_or((usual, None), |(reason, message)| (reason, Some(message)));
         ContainerStateTerminated {
             container_id,
             exit_code: exit_code(exit),
@@ -227,6 +216,15 @@ impl SupervisedContainer {
             started_at,
             finished_at: Some(Time(Timestamp::now())),
         }
+    }
+
+    /// Returns reason and message of a failure that has a known cause outside of the program.
+    async fn explanation(&self, me: &Occupant) -> Option<(&'static str, String)> {
+        if let Some(message) = self.logs.full_disk() {
+            self.warn("DiskPressure", &message);
+            return Some(("Error", message));
+        }
+        Some((COLLISION, self.collision(me).await?))
     }
 
     /// Stops a process that must be restarted, within the pod's grace period or the rest of it.
@@ -288,7 +286,11 @@ impl SupervisedContainer {
     }
 
     fn update(&self, change: impl FnOnce(&mut ContainerStatus)) {
-        self.statuses.send_modify(|statuses| statuses.get_mut(self.index).into_iter().for_each(change));
+        self.statuses.send_modify(|statuses| {
+            if let Some(status) = statuses.get_mut(self.index) {
+                change(status);
+            }
+        });
     }
 }
 

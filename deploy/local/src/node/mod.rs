@@ -64,8 +64,8 @@ use tokio_util::sync::CancellationToken;
 /// Runs a node until `shutdown`, then stops its pods.
 ///
 /// # Errors
-/// Fails if the work directory cannot be created, if the ranges overlap, if the API server rejects the pods' addresses (a
-/// real one rejects loopback), or if this machine does not have them.
+/// Fails if the work directory cannot be created, if the ranges overlap, if the API server rejects the pods' addresses
+/// (a real one rejects loopback), or if this machine does not have them.
 pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
     let (pods, services) = (options.pod_cidr, options.service_cidr);
     anyhow::ensure!(
@@ -89,12 +89,10 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     });
     let proxying = tokio::spawn(proxy::run(client.clone(), node.options.services.clone(), shutdown.clone()));
     let registered = tokio::spawn(register::run(node.clone(), shutdown.clone()));
-    if let Some(table) = &node.options.usage {
-        let (node, meter) = (Arc::downgrade(&node), Mutex::new(usage::Meter::default()));
-        table.measure_by(move || {
-            node.upgrade().map(|node| usage::measure(&node.occupants(), &mut meter.lock())).unwrap_or_default()
-        });
-    }
+    let (measured, meter) = (Arc::downgrade(&node), Mutex::new(usage::Meter::default()));
+    node.options.usage.measure_by(move || {
+        measured.upgrade().map(|node| usage::measure(&node.occupants(), &mut meter.lock())).unwrap_or_default()
+    });
     pods::run(&node, client, &shutdown).await;
     let _ = tokio::join!(proxying, registered);
     Ok(())

@@ -31,8 +31,8 @@ pub struct NodeOptions {
     pub restart_backoff: (Duration, Duration),
     /// Receives the addresses at which Services can be reached.
     pub services: ServiceTable,
-    /// Receives the function that measures containers, if needed.
-    pub usage: Option<UsageTable>,
+    /// Receives the function that measures containers.
+    pub usage: UsageTable,
 }
 
 impl NodeOptions {
@@ -49,7 +49,7 @@ impl NodeOptions {
             pods_max: super::capacity::pods_max(),
             restart_backoff: backoff::DELAYS,
             services: ServiceTable::default(),
-            usage: None,
+            usage: UsageTable::default(),
         }
     }
 }

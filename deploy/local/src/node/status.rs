@@ -125,11 +125,11 @@ fn phase(policy: &str, containers: &[ContainerStatus]) -> &'static str {
 }
 
 fn condition(type_: &str, is_true: bool, reason: Option<(&str, String)>) -> PodCondition {
-    let (reason, message) = reason.map_or((None, None), |(reason, message)| (Some(reason.to_owned()), Some(message)));
+    let (reason, message) = reason.unzip();
     PodCondition {
         type_: type_.into(),
         status: if is_true { "True" } else { "False" }.into(),
-        reason,
+        reason: reason.map(str::to_owned),
         message: message.filter(|m| !m.is_empty()),
         ..PodCondition::default()
     }

@@ -77,16 +77,15 @@ fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
 /// configuration. Writes the plane's stat-link token to `folder`.
 pub(super) async fn enter(
     kube: Config,
-    folder: &Path,
-    account: &str,
-    name: &str,
+    folder: PathBuf,
+    account: &'static str,
+    name: String,
 ) -> anyhow::Result<(Client, PlanePod)> {
     let administrator = common_runtime::api_server::client(kube.clone(), "local")?;
     let pod =
-        PlanePod::make(&administrator, account, name).await.with_context(|| format!("cannot create Pod {name}"))?;
-    let file = stat_token_path(folder, name);
+        PlanePod::make(&administrator, account, &name).await.with_context(|| format!("cannot create Pod {name}"))?;
     let secret = token(&administrator, account, &pod, Some(STATS)).await?;
-    private_file::write(&file, &secret)?;
+    private_file::write(&stat_token_path(&folder, &name), &secret)?;
     let token = Some(token(&administrator, account, &pod, None).await?.into());
     let own = Config { auth_info: AuthInfo { token, ..AuthInfo::default() }, ..kube };
     Ok((common_runtime::api_server::client(own, account)?, pod))

@@ -9,7 +9,7 @@ use crate::up::accounts;
 use crate::up::default_scalers;
 use crate::up::embedded;
 use crate::up::event::Event;
-use crate::up::folder::Folder;
+use crate::up::folder;
 use crate::up::manifests;
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
@@ -18,7 +18,6 @@ use crate::up::pod_status::{PlaneState, PlaneStatus, PodStatuses};
 use crate::up::ranges::Ranges;
 use crate::up::system::{self, create_if_missing};
 use crate::up::unsupported_kinds;
-use crate::usage::UsageTable;
 use anyhow::Context;
 use autoscaler::dashboard::Settings as Dashboard;
 use autoscaler::{FrontEnd, Hpa, StatTokens};
@@ -33,6 +32,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use tempfile::TempDir;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -66,7 +66,7 @@ pub struct Cluster {
     server: Option<ApiServer>,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
-    _folder: Folder,
+    _folder: TempDir,
 }
 
 /// Configuration of planes, and the running planes.
@@ -139,7 +139,7 @@ impl Cluster {
             dashboard_address.ip().is_loopback(),
             "--dashboard {dashboard_address} is not a loopback address; the dashboard has no token, so choose a loopback address"
         );
-        let folder = Folder::make()?;
+        let folder = folder::make()?;
 
         // 2. The API server, the controllers and the node.
         let shutdown = CancellationToken::new();
@@ -164,10 +164,8 @@ impl Cluster {
         let pods = folder.path().join("pods");
         let mut options_of_node = NodeOptions::new("local", ranges.pods, ranges.services, pods.clone());
         if let Some(server) = &server {
-            let usage = UsageTable::default();
             server.set_pod_logs(pods);
-            server.set_usage(usage.clone());
-            options_of_node.usage = Some(usage);
+            server.set_usage(options_of_node.usage.clone());
         }
         options_of_node.default_scheduler = server.is_some();
         options_of_node.reserved = ranges.reserved();
@@ -395,20 +393,20 @@ impl ClusterShared {
 
     /// Starts a plane. `paused` is the pause before it, if it replaces a failed plane.
     fn start(self: Arc<Self>, id: PlaneId, paused: Option<Duration>) -> anyhow::Result<Plane> {
-        let (address, kube, resolver) = (self.address(id), self.kube.clone(), self.resolver.clone());
-        let folder = self.folder.clone();
+        let (address, resolver, name) = (self.address(id), self.resolver.clone(), id.name());
+        let entering = accounts::enter(self.kube.clone(), self.folder.clone(), id.account(), name.clone());
         match id {
             PlaneId::Activator(_) => {
                 let options = self.activator_options(id, address.ip());
-                Plane::start(&id.name(), paused, move |shutdown| async move {
-                    let (client, pod) = accounts::enter(kube, &folder, id.account(), &options.pod_name).await?;
+                Plane::start(&name, paused, move |shutdown| async move {
+                    let (client, pod) = entering.await?;
                     pod.hold(activator::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
             PlaneId::Autoscaler(_) => {
                 let options = self.autoscaler_options(id, address);
-                Plane::start(&id.name(), paused, move |shutdown| async move {
-                    let (client, pod) = accounts::enter(kube, &folder, id.account(), &options.pod_name).await?;
+                Plane::start(&name, paused, move |shutdown| async move {
+                    let (client, pod) = entering.await?;
                     pod.hold(autoscaler::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }

@@ -7,7 +7,7 @@
 
 use common::RevisionKey;
 use common_api::ZeroScaler;
-use common_api::zeroscaler::conditions::{self, READY};
+use common_api::zeroscaler::conditions::READY;
 use common_controller::changes::{self, Change};
 use futures::future::Either;
 use futures::{Stream, StreamExt, stream};
@@ -56,17 +56,12 @@ pub(super) fn fault_of(scaler: &ZeroScaler) -> Option<String> {
 impl Faults {
     fn scaler(&mut self, scaler: &ZeroScaler) -> Option<Line> {
         let key = scaler.key();
-        let conditions = scaler.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-        match fault_of(scaler) {
-            Some(cause) if self.scalers.get(&key) == Some(&cause) => None,
-            Some(cause) => {
-                self.scalers.insert(key.clone(), cause.clone());
-                Some(Line::Fault { of: key, cause })
-            }
-            // The condition is not up to date: keep the fault.
-            None if !conditions::is(conditions, READY, conditions::ConditionStatus::True) => None,
-            None => self.healed(key),
-        }
+        let Some(cause) = fault_of(scaler) else {
+            // If the condition is not up to date, the fault is kept.
+            return if scaler.is_ready() { self.healed(key) } else { None };
+        };
+        let is_new = self.scalers.insert(key.clone(), cause.clone()).as_ref() != Some(&cause);
+        is_new.then_some(Line::Fault { of: key, cause })
     }
 
     fn healed(&mut self, key: RevisionKey) -> Option<Line> {

@@ -81,7 +81,14 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
     if opens {
         open(&dashboard);
     }
-    suggest(&cluster, &workloads);
+    for served in &workloads.served {
+        print_line(format_args!("  try:  {}", served.hint(cluster.ingress)));
+    }
+    for (key, why) in &workloads.unserved {
+        print_line(format_args!("  not served:  {key}  {why}"));
+    }
+    let kubeconfig = cluster.kubeconfig.display();
+    print_line(format_args!("  see:  kubectl --kubeconfig {kubeconfig} get zeroscalers,deployments,pods -A"));
     let mut wakes = Wakes::default();
     loop {
         tokio::select! {
@@ -221,20 +228,6 @@ fn url_of(ingress: SocketAddr, namespace: &str, service: &str) -> Option<String>
     let is_local = ip == Ipv4Addr::LOCALHOST || ip == Ipv6Addr::LOCALHOST || ip.is_unspecified();
     let port = Some(ingress.port()).filter(|port| *port != 80).map(|port| format!(":{port}")).unwrap_or_default();
     is_local.then(|| format!("http://{service}.{namespace}.localhost{port}/"))
-}
-
-/// Prints a URL or command for each served workload, and the reason for each one that is not served.
-fn suggest(cluster: &Cluster, workloads: &Workloads) {
-    for served in &workloads.served {
-        print_line(format_args!("  try:  {}", served.hint(cluster.ingress)));
-    }
-    for (key, why) in &workloads.unserved {
-        print_line(format_args!("  not served:  {key}  {why}"));
-    }
-    print_line(format_args!(
-        "  see:  kubectl --kubeconfig {} get zeroscalers,deployments,pods -A",
-        cluster.kubeconfig.display()
-    ));
 }
 
 /// Opens an address in the user's browser (`BROWSER`) or with the desktop's default. Does not wait for it.
