@@ -73,7 +73,9 @@ impl Rollout<'_> {
         }
         if is_recreate(self.spec) {
             let emptied: Vec<_> = self.old.iter().filter_map(|set| self.scaled(set, 0)).collect();
-            if !emptied.is_empty() || self.old_pods_live() {
+            let has_pods =
+                |set: &Arc<ReplicaSet>| controlled_by(&self.index.pods, set.as_ref()).any(|pod| !is_finished(pod));
+            if !emptied.is_empty() || self.old.iter().any(has_pods) {
                 return emptied;
             }
         }
@@ -88,7 +90,8 @@ impl Rollout<'_> {
                 return writes;
             }
         }
-        let shrunk = self.old_replicas(newest);
+        let old: Vec<Set> = self.old.iter().map(as_set).collect();
+        let shrunk = old_replicas(self.desired(), bounds_of(self.spec), as_set(newest), &old);
         let shrinking = self.old.iter().zip(&shrunk).filter_map(|(set, replicas)| self.scaled(set, *replicas));
         writes.extend(shrinking);
         writes.extend(self.expired(newest));
@@ -109,17 +112,6 @@ impl Rollout<'_> {
         let there = |set: &Arc<ReplicaSet>| replicas_of(set).max(set.status.as_ref().map_or(0, |s| s.replicas));
         let old = self.old.iter().map(there).fold(0, i32::saturating_add);
         new_replicas(self.desired(), bounds_of(self.spec), current, old.saturating_add(current))
-    }
-
-    fn old_replicas(&self, newest: &Arc<ReplicaSet>) -> Vec<i32> {
-        let old: Vec<Set> = self.old.iter().map(as_set).collect();
-        old_replicas(self.desired(), bounds_of(self.spec), as_set(newest), &old)
-    }
-
-    /// Reports whether any pod of an old set is still running.
-    fn old_pods_live(&self) -> bool {
-        let lives = |set: &Arc<ReplicaSet>| controlled_by(&self.index.pods, set.as_ref()).any(|pod| !is_finished(pod));
-        self.old.iter().any(lives)
     }
 
     /// Scales the only active set of a paused Deployment, or else the newest set, to the desired replicas.

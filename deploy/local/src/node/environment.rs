@@ -17,7 +17,7 @@
 //! `resourceFieldRef` and `fileKeyRef` are rejected with an error.
 
 use super::status::PodPlacement;
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EnvVarSource, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvFromSource, EnvVar, EnvVarSource, Pod};
 use kube::ResourceExt;
 use regex::{Captures, Regex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,19 +62,15 @@ pub(crate) fn sources_needed(container: &Container) -> BTreeSet<SourceKey> {
 /// that no other container of the pod has.
 pub(crate) fn port_of(pod: &Pod, container: &str) -> u16 {
     let containers = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
-    let declared = |c: &Container| {
-        let ports = c.ports.iter().flatten();
-        ports
-            .filter(|p| p.protocol.as_deref().unwrap_or("TCP") == "TCP")
-            .find_map(|p| u16::try_from(p.container_port).ok())
+    let ports = |container: &Container| -> Vec<(u16, bool)> {
+        let is_tcp = |port: &ContainerPort| port.protocol.as_deref().unwrap_or("TCP") == "TCP";
+        let number = |port: &ContainerPort| Some((u16::try_from(port.container_port).ok()?, is_tcp(port)));
+        container.ports.iter().flatten().filter_map(number).collect()
     };
-    let mut taken: Vec<u16> = containers
-        .iter()
-        .flat_map(|c| c.ports.iter().flatten())
-        .filter_map(|p| u16::try_from(p.container_port).ok())
-        .collect();
+    let mut taken: Vec<u16> = containers.iter().flat_map(ports).map(|(port, _)| port).collect();
     for candidate in containers {
-        let port = declared(candidate).unwrap_or_else(|| {
+        let declared = ports(candidate).into_iter().find(|(_, is_tcp)| *is_tcp).map(|(port, _)| port);
+        let port = declared.unwrap_or_else(|| {
             let free = (PORT_DEFAULT..=u16::MAX).find(|port| !taken.contains(port)).unwrap_or(PORT_DEFAULT);
             taken.push(free);
             free

@@ -69,7 +69,8 @@ struct Pods {
 
 impl Pods {
     fn apply(&mut self, event: watcher::Event<Pod>) {
-        for Change { old, new, .. } in self.known.take(event, without_managed_fields) {
+        let event = event.modify(|pod| pod.metadata.managed_fields = None);
+        for Change { old, new, .. } in self.known.take(event, Arc::new) {
             if let Some(old) = old.filter(|old| new.as_ref().is_none_or(|new| new.uid() != old.uid())) {
                 self.gone(&old);
             }
@@ -154,9 +155,4 @@ impl Pods {
             uid
         });
     }
-}
-
-fn without_managed_fields(mut pod: Pod) -> Arc<Pod> {
-    pod.metadata.managed_fields = None;
-    Arc::new(pod)
 }

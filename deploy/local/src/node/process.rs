@@ -67,15 +67,9 @@ pub(crate) struct Process {
 #[derive(Debug)]
 struct Group(Pid);
 
-impl Group {
-    fn kill(&self) {
-        let _ = kill_process_group(self.0, Signal::KILL); // The group may have just ended.
-    }
-}
-
 impl Drop for Group {
     fn drop(&mut self) {
-        self.kill();
+        kill_group(self.0);
         GROUPS.lock().retain(|group| *group != self.0);
     }
 }
@@ -124,15 +118,19 @@ impl Process {
 
     /// Kills the process group.
     pub(crate) fn kill(&self) {
-        self.group.iter().for_each(Group::kill);
+        if let Some(Group(pid)) = &self.group {
+            kill_group(*pid);
+        }
     }
 }
 
 /// Kills all process groups, as this process is about to exit.
 pub(crate) fn kill_all() {
-    for group in GROUPS.lock().iter() {
-        let _ = kill_process_group(*group, Signal::KILL); // The group may have just ended.
-    }
+    GROUPS.lock().iter().copied().for_each(kill_group);
+}
+
+fn kill_group(group: Pid) {
+    let _ = kill_process_group(group, Signal::KILL); // The group may have just ended.
 }
 
 /// Start of a process.

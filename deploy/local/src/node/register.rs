@@ -83,8 +83,9 @@ async fn register(nodes: &Api<Node>, options: &NodeOptions) -> kube::Result<()> 
         json!({"type": type_, "status": status, "reason": reason, "message": "", "lastHeartbeatTime": now,
             "lastTransitionTime": now})
     });
+    let memory = procfs::Meminfo::current().map_or(1 << 30, |info| info.mem_total) / 1024;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let capacity = json!({"cpu": cpus, "memory": memory(), "pods": options.pods_max.to_string()});
+    let capacity = json!({"cpu": cpus, "memory": format!("{memory}Ki"), "pods": options.pods_max.to_string()});
     let status = json!({"status": {
         "capacity": capacity,
         "allocatable": capacity,
@@ -121,10 +122,4 @@ fn arch() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
-}
-
-/// Returns the machine's memory as a quantity.
-fn memory() -> String {
-    let total = procfs::Meminfo::current().map_or(1 << 30, |info| info.mem_total);
-    format!("{}Ki", total / 1024)
 }

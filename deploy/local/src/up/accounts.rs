@@ -66,11 +66,7 @@ pub(super) fn demand(namespaces: &Namespaces) -> Option<Demand> {
 
 /// Returns the file with the stat-link token of plane `pod`.
 pub(super) fn stat_token(folder: &Path, pod: &str) -> TokenFile {
-    TokenFile::new(stat_token_path(folder, pod))
-}
-
-fn stat_token_path(folder: &Path, pod: &str) -> PathBuf {
-    folder.join(format!("{pod}.token"))
+    TokenFile::new(folder.join(format!("{pod}.token")))
 }
 
 /// Returns the API client of plane `name` with service account `account`, and its Pod. `kube` is an administrator's
@@ -85,9 +81,10 @@ pub(super) async fn enter(
     let pod =
         PlanePod::make(&administrator, account, &name).await.with_context(|| format!("cannot create Pod {name}"))?;
     let secret = token(&administrator, account, &pod, Some(STATS)).await?;
-    private_file::write(&stat_token_path(&folder, &name), &secret)?;
-    let token = Some(token(&administrator, account, &pod, None).await?.into());
-    let own = Config { auth_info: AuthInfo { token, ..AuthInfo::default() }, ..kube };
+    private_file::write(&folder.join(format!("{name}.token")), &secret)?;
+    let mut own = kube;
+    own.auth_info = AuthInfo::default();
+    own.auth_info.token = Some(token(&administrator, account, &pod, None).await?.into());
     Ok((common_runtime::api_server::client(own, account)?, pod))
 }
 

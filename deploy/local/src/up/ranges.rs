@@ -6,7 +6,6 @@
 //! addresses do: no file is left behind, all users share it, and the kernel releases it even if the process is killed.
 
 use crate::{Range, node};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -39,8 +38,11 @@ impl Ranges {
         let count = u32::from(last - first) + 1;
         for turn in 0..count {
             let octet = first + u8::try_from(seed.wrapping_add(turn) % count).unwrap_or(0);
-            if let Ok(lock) = lock(octet)
-                && !anybody_listens(octet)
+            let name = SocketAddr::from_abstract_name(format!("zeroscale-range-{octet}"))?;
+            // The responses of a program left by a killed cluster would be mistaken for those of the new cluster.
+            let is_occupied = || node::anybody_at(|ip| ip.octets()[..2] == [127, octet]);
+            if let Ok(lock) = UnixListener::bind_addr(&name)
+                && !is_occupied()
             {
                 let range = |rest: &str| format!("127.{octet}.{rest}").parse();
                 let pods = pods.map_or_else(|| range("0.0/17"), Ok)?;
@@ -73,17 +75,6 @@ impl Ranges {
         let from_the_end = u32::try_from(position).unwrap_or(0) + 3;
         self.pods.nth(self.pods.size().saturating_sub(from_the_end))
     }
-}
-
-/// Takes the lock of an octet. Fails if another cluster has it.
-fn lock(octet: u8) -> io::Result<UnixListener> {
-    UnixListener::bind_addr(&SocketAddr::from_abstract_name(format!("zeroscale-range-{octet}"))?)
-}
-
-/// Reports whether a program listens in this range: one left by a killed cluster. Its responses would be mistaken for
-/// those of the new cluster.
-fn anybody_listens(octet: u8) -> bool {
-    node::anybody_at(|ip| ip.octets()[..2] == [127, octet])
 }
 
 #[cfg(test)]

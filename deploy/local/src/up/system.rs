@@ -6,7 +6,6 @@ use anyhow::Context;
 use common::names;
 use common_runtime::namespaces::Namespaces;
 use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PostParams;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
@@ -44,7 +43,12 @@ pub async fn create(
     let crds = Api::all(client.clone());
     for crd in common_api::crds() {
         create_if_missing(&crds, &crd).await.context("cannot create a CustomResourceDefinition")?;
-        established(&crds, &crd.name_any()).await?;
+        let name = crd.name_any();
+        let served = await_condition(crds.clone(), &name, conditions::is_crd_established());
+        let served = tokio::time::timeout(ESTABLISHED_TIMEOUT, served).await;
+        served.with_context(|| {
+            format!("the API server did not serve {name} within {} s", ESTABLISHED_TIMEOUT.as_secs())
+        })??;
     }
     accounts::create(client, namespaces).await?;
     let activator = [("http", 80, names::ACTIVATOR_HTTP1_PORT), ("http2", 81, names::ACTIVATOR_H2C_PORT)];
@@ -76,15 +80,6 @@ where
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         other => other.map(|_| ()),
     }
-}
-
-/// Waits until the API server serves a custom resource.
-async fn established(crds: &Api<CustomResourceDefinition>, name: &str) -> anyhow::Result<()> {
-    let served = await_condition(crds.clone(), name, conditions::is_crd_established());
-    tokio::time::timeout(ESTABLISHED_TIMEOUT, served)
-        .await
-        .with_context(|| format!("the API server did not serve {name} within {} s", ESTABLISHED_TIMEOUT.as_secs()))??;
-    Ok(())
 }
 
 /// Reads the data of a config-autoscaler file. Fails if the autoscaler would reject it.

@@ -24,7 +24,7 @@ pub(super) fn measure(occupants: &[Arc<Occupant>], meter: &mut Meter) -> Vec<Con
     let groups: Vec<i32> = occupants.iter().map(|occupant| occupant.group).collect();
     let used = if groups.is_empty() { HashMap::new() } else { processes::survey(&groups) };
     let (now, at) = (Instant::now(), Timestamp::now());
-    meter.forget_all_but(&groups);
+    meter.before.retain(|group, _| groups.contains(group));
     let usage = |occupant: &Arc<Occupant>| {
         let usage = meter.rate(occupant.group, *used.get(&occupant.group)?, occupant.since, now, at)?;
         Some(ContainerUsage { pod: occupant.pod.clone(), container: occupant.container.clone(), usage })
@@ -58,10 +58,6 @@ impl Meter {
             *before = Before { at: now, cpu: used.cpu, usage: Some(usage) };
         }
         before.usage
-    }
-
-    fn forget_all_but(&mut self, groups: &[i32]) {
-        self.before.retain(|group, _| groups.contains(group));
     }
 }
 
@@ -98,7 +94,7 @@ mod tests {
         let (mut meter, born, at) = (Meter::default(), Instant::now(), Timestamp::UNIX_EPOCH);
         let later = |millis| born + Duration::from_millis(millis);
         meter.rate(GROUP, used(1000), born, later(1000), at);
-        meter.forget_all_but(&[]);
+        meter.before.clear();
         let usage = meter.rate(GROUP, used(500), later(1000), later(2000), at).expect("a rate");
         assert_eq!(usage.cpu_nanos, 500_000_000);
     }
