@@ -44,8 +44,8 @@ struct Table {
     messages: HashMap<String, BTreeMap<u32, Field>>,
 }
 
-/// JSON name, type and count of a field. A type is `Text`, `Number`, `Flag`, `Texts` (map from text to text), `Blobs`
-/// (map from text to bytes, which are base64 in JSON), `Either` (number or text), or the name of a message.
+/// JSON name, type and count of a field. A type is `Text`, `Number`, `Flag`, `Blob` (bytes, which are base64 in JSON),
+/// `Texts` and `Blobs` (maps, whose entries are messages), `Either` (number or text), or the name of a message.
 #[derive(Deserialize)]
 struct Field(String, String, #[serde(default)] Count);
 
@@ -66,34 +66,14 @@ enum Raw<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Error of a body that cannot be parsed.
-#[derive(Debug, PartialEq, Eq)]
-enum Unreadable {
-    /// The body is truncated or invalid.
-    Broken(&'static str),
-    /// The body has a kind or field that is not supported.
-    Unknown(String),
-}
-
-type Read<T> = std::result::Result<T, Unreadable>;
-
 /// Parses the object in a body.
 pub(super) fn read(body: &[u8]) -> Result<Value> {
-    object(body).map_err(|unreadable| match unreadable {
-        Unreadable::Broken(why) => ApiError::bad_request(format!("the body cannot be read: {why}")),
-        Unreadable::Unknown(what) => {
-            ApiError::unsupported_media(&format!("application/json (this server cannot read {what} in protobuf)"))
-        }
-    })
-}
-
-fn object(body: &[u8]) -> Read<Value> {
-    let envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Broken("it does not begin with k8s and a zero byte"))?;
+    let envelope = body.strip_prefix(MAGIC).ok_or_else(|| broken("it does not begin with k8s and a zero byte"))?;
     let (mut types, mut object) = (&b""[..], &b""[..]);
     for field in fields(envelope) {
         match field? {
-            (1, Raw::Bytes(bytes)) => types = bytes,
-            (2, Raw::Bytes(bytes)) => object = bytes,
+            (1, raw) => types = raw.bytes()?,
+            (2, raw) => object = raw.bytes()?,
             _ => {}
         }
     }
@@ -101,15 +81,24 @@ fn object(body: &[u8]) -> Read<Value> {
     let of = |name: &str| types.get(name).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (of("apiVersion"), of("kind"));
     let is_meant = |of: &&(String, String, String)| (of.0 == api_version || of.0.is_empty()) && of.1 == kind;
-    let (.., name) =
-        TABLE.kinds.iter().find(is_meant).ok_or_else(|| Unreadable::Unknown(format!("{api_version} {kind}")))?;
+    let (.., name) = TABLE.kinds.iter().find(is_meant).ok_or_else(|| unsupported(&format!("{api_version} {kind}")))?;
     let mut fields = message(name, object)?;
     fields.extend(types);
     Ok(Value::Object(fields))
 }
 
+/// The body is truncated or invalid.
+fn broken(why: &str) -> ApiError {
+    ApiError::bad_request(format!("the body cannot be read: {why}"))
+}
+
+/// The body has a kind or field that is not supported.
+fn unsupported(what: &str) -> ApiError {
+    ApiError::unsupported_media(&format!("application/json (this server cannot read {what} in protobuf)"))
+}
+
 /// Parses the message with that name.
-fn message(name: &str, bytes: &[u8]) -> Read<Map<String, Value>> {
+fn message(name: &str, bytes: &[u8]) -> Result<Map<String, Value>> {
     let known = TABLE.messages.get(name);
     let mut object = Map::new();
     for field in fields(bytes) {
@@ -118,12 +107,13 @@ fn message(name: &str, bytes: &[u8]) -> Read<Map<String, Value>> {
             if says_nothing(raw, DEPTH_MAX) {
                 continue;
             }
-            return Err(Unreadable::Unknown(format!("field {number} of {name}")));
+            return Err(unsupported(&format!("field {number} of {name}")));
         };
         match (of.as_str(), count) {
             ("Texts" | "Blobs", _) => {
-                let (key, value) = entry(of, raw.bytes()?)?;
-                put(&mut object, field, Value::Object(Map::new()))[key] = value;
+                let entry = message(of, raw.bytes()?)?;
+                let part = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
+                put(&mut object, field, Value::Object(Map::new()))[part("key")] = part("value").into();
             }
             (_, Count::One) if says_nothing(raw, DEPTH_MAX) => {}
             (_, Count::One | Count::Optional) => _ = object.insert(field.clone(), value(of, raw)?),
@@ -144,46 +134,20 @@ fn put<'a>(object: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a 
 }
 
 /// Parses a single value of a type.
-fn value(of: &str, raw: Raw<'_>) -> Read<Value> {
+fn value(of: &str, raw: Raw<'_>) -> Result<Value> {
     Ok(match of {
         // Negative numbers are encoded in two's complement.
         "Number" => Value::from(raw.number()?.cast_signed()),
         "Flag" => Value::from(raw.number()? != 0),
         "Text" => Value::from(raw.text()?),
-        "Either" => either(raw.bytes()?)?,
+        "Blob" => Value::from(STANDARD.encode(raw.bytes()?)),
+        "Either" => {
+            let mut either = message(of, raw.bytes()?)?;
+            let chosen = if either.contains_key("isText") { "text" } else { "number" };
+            either.remove(chosen).unwrap_or_else(|| "".into())
+        }
         name => Value::Object(message(name, raw.bytes()?)?),
     })
-}
-
-/// Parses an entry of a map: a message of key and value.
-fn entry(of: &str, bytes: &[u8]) -> Read<(String, Value)> {
-    let (mut key, mut value) = (String::new(), &b""[..]);
-    for field in fields(bytes) {
-        match field? {
-            (1, raw) => key = raw.text()?.to_owned(),
-            (2, raw) => value = raw.bytes()?,
-            _ => {}
-        }
-    }
-    let value = match of {
-        "Blobs" => Value::from(STANDARD.encode(value)),
-        _ => Value::from(Raw::Bytes(value).text()?),
-    };
-    Ok((key, value))
-}
-
-/// Parses a message with a type and a value of each type.
-fn either(bytes: &[u8]) -> Read<Value> {
-    let (mut is_text, mut number, mut text) = (false, 0, "");
-    for field in fields(bytes) {
-        match field? {
-            (1, raw) => is_text = raw.number()? == 1,
-            (2, raw) => number = raw.number()?.cast_signed(),
-            (3, raw) => text = raw.text()?,
-            _ => {}
-        }
-    }
-    Ok(if is_text { text.into() } else { number.into() })
 }
 
 /// Reports whether a value is zero, or a message that contains only zeros.
@@ -198,52 +162,43 @@ fn says_nothing(raw: Raw<'_>, depth: usize) -> bool {
 }
 
 impl<'a> Raw<'a> {
-    fn number(self) -> Read<u64> {
+    fn number(self) -> Result<u64> {
         match self {
             Self::Number(number) => Ok(number),
-            Self::Bytes(_) => Err(Unreadable::Broken("bytes where a number should be")),
+            Self::Bytes(_) => Err(broken("bytes where a number should be")),
         }
     }
 
-    fn bytes(self) -> Read<&'a [u8]> {
+    fn bytes(self) -> Result<&'a [u8]> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            Self::Number(_) => Err(Unreadable::Broken("a number where bytes should be")),
+            Self::Number(_) => Err(broken("a number where bytes should be")),
         }
     }
 
-    fn text(self) -> Read<&'a str> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| Unreadable::Broken("a text that is not UTF-8"))
+    fn text(self) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| broken("a text that is not UTF-8"))
     }
 }
 
-/// Returns the fields of a message in their order. An error ends the iteration.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Read<(u32, Raw<'_>)>> {
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let field = field(&mut rest);
-        if field.is_err() {
-            rest = &[];
-        }
-        Some(field)
-    })
+/// Returns the fields of a message in their order. The caller stops at an error.
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u32, Raw<'_>)>> {
+    std::iter::from_fn(move || (!rest.is_empty()).then(|| field(&mut rest)))
 }
 
-fn field<'a>(rest: &mut &'a [u8]) -> Read<(u32, Raw<'a>)> {
-    let broken = |_| Unreadable::Broken("it is cut off, or has a number that does not end");
-    let (field, wire) = encoding::decode_key(rest).map_err(broken)?;
+fn field<'a>(rest: &mut &'a [u8]) -> Result<(u32, Raw<'a>)> {
+    let endless = |_| broken("it is cut off, or has a number that does not end");
+    let (field, wire) = encoding::decode_key(rest).map_err(endless)?;
     let raw = match wire {
-        WireType::Varint => Raw::Number(encoding::decode_varint(rest).map_err(broken)?),
+        WireType::Varint => Raw::Number(encoding::decode_varint(rest).map_err(endless)?),
         WireType::LengthDelimited => {
-            let length = usize::try_from(encoding::decode_varint(rest).map_err(broken)?).unwrap_or(usize::MAX);
-            let (bytes, after) = rest.split_at_checked(length).ok_or(Unreadable::Broken("it is cut off"))?;
+            let length = usize::try_from(encoding::decode_varint(rest).map_err(endless)?).unwrap_or(usize::MAX);
+            let (bytes, after) = rest.split_at_checked(length).ok_or_else(|| broken("it is cut off"))?;
             *rest = after;
             Raw::Bytes(bytes)
         }
         // No kind has numbers of fixed width.
-        _ => return Err(Unreadable::Broken("a field of a type that no kind has")),
+        _ => return Err(broken("a field of a type that no kind has")),
     };
     Ok((field, raw))
 }
