@@ -13,4 +13,4 @@ mod retry;
 pub mod up;
 pub mod usage;
 
-pub use range::{Range, RangeError};
+pub use range::Range;

@@ -1,5 +1,6 @@
 //! Range of IPv4 addresses for pods or Services.
 
+use anyhow::{Context as _, ensure};
 use ipnet::Ipv4Net;
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -8,20 +9,6 @@ use std::str::FromStr;
 /// Range of IPv4 addresses, written `127.8.0.0/17`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range(Ipv4Net);
-
-/// Error of a text that is not a usable range.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RangeError {
-    /// The text is not `ADDRESS/PREFIX`.
-    #[error("{0:?} is not a range of addresses: write an IPv4 address and a prefix length, like 127.8.0.0/17")]
-    Malformed(String),
-    /// The prefix length is not between 1 and 28.
-    #[error("the prefix length of {0:?} must lie between 1 and 28, so that there is room for some pods")]
-    Prefix(String),
-    /// The address has bits beyond the prefix.
-    #[error("{0:?} has address bits beyond its prefix length; the range begins at {1}")]
-    HostBits(String, Ipv4Addr),
-}
 
 impl Range {
     /// Returns the first address.
@@ -52,17 +39,24 @@ impl Range {
 }
 
 impl FromStr for Range {
-    type Err = RangeError;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, RangeError> {
-        let malformed = || RangeError::Malformed(text.to_owned());
-        let (address, prefix) = text.split_once('/').ok_or_else(malformed)?;
-        let (address, prefix) = address.parse().ok().zip(prefix.parse().ok()).ok_or_else(malformed)?;
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let parts = text.split_once('/').and_then(|(address, prefix)| address.parse().ok().zip(prefix.parse().ok()));
+        let (address, prefix) = parts.with_context(|| {
+            format!(
+                "{text:?} is not a range of addresses: write an IPv4 address and a prefix length, like 127.8.0.0/17"
+            )
+        })?;
         let net = Ipv4Net::new(address, prefix).ok().filter(|net| (1..=28).contains(&net.prefix_len()));
-        let net = net.ok_or_else(|| RangeError::Prefix(text.to_owned()))?;
-        if net.addr() != net.network() {
-            return Err(RangeError::HostBits(text.to_owned(), net.network()));
-        }
+        let net = net.with_context(|| {
+            format!("the prefix length of {text:?} must lie between 1 and 28, so that there is room for some pods")
+        })?;
+        ensure!(
+            net.addr() == net.network(),
+            "{text:?} has address bits beyond its prefix length; the range begins at {}",
+            net.network()
+        );
         Ok(Range(net))
     }
 }
@@ -79,15 +73,19 @@ mod tests {
 
     #[test]
     fn a_range_names_what_is_wrong_with_it() {
-        assert_eq!("127.8.0.0/17".parse::<Range>().map(|r| (r.first(), r.size())), Ok(([127, 8, 0, 0].into(), 32768)));
-        for text in ["127.8.0.0", "x/8", "127.8.0.0/x"] {
-            assert_eq!(text.parse::<Range>(), Err(RangeError::Malformed(text.into())));
+        let range: Range = "127.8.0.0/17".parse().expect("valid");
+        assert_eq!((range.first(), range.size()), ([127, 8, 0, 0].into(), 32768));
+        let rows = [
+            (&["127.8.0.0", "x/8", "127.8.0.0/x"][..], "is not a range of addresses"),
+            (&["0.0.0.0/0", "127.0.0.0/29", "127.0.0.0/33"], "must lie between 1 and 28"),
+            (&["127.8.1.0/17"], "the range begins at 127.8.0.0"),
+        ];
+        for (texts, rule) in rows {
+            for text in texts {
+                let error = text.parse::<Range>().expect_err(text).to_string();
+                assert!(error.contains(text) && error.contains(rule), "{error}");
+            }
         }
-        for text in ["0.0.0.0/0", "127.0.0.0/29", "127.0.0.0/33"] {
-            assert_eq!(text.parse::<Range>(), Err(RangeError::Prefix(text.into())));
-        }
-        let odd = "127.8.1.0/17";
-        assert_eq!(odd.parse::<Range>(), Err(RangeError::HostBits(odd.into(), [127, 8, 0, 0].into())));
     }
 
     #[test]
