@@ -42,7 +42,7 @@ impl TypeSchemas {
     /// Fails if a value has a wrong type; the text has its path.
     pub(crate) fn read(&self, name: &str, value: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
         let root = self.0.get(name).ok_or_else(|| format!("no type {name}"))?;
-        self.read_at(value, root, name, "", unknown)
+        self.read_at(value, root, "", unknown)
     }
 
     /// Returns the type name of a node, if it has one, and its schema.
@@ -53,14 +53,8 @@ impl TypeSchemas {
         (name, self.0.get(name).unwrap_or(node))
     }
 
-    fn read_at(
-        &self,
-        value: &mut Value,
-        node: &Value,
-        name: &str,
-        path: &str,
-        unknown: &mut Vec<String>,
-    ) -> Result<(), String> {
+    fn read_at(&self, value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<String>) -> Result<(), String> {
+        let (name, node) = self.resolve(node);
         let refuse = |what: &str, value: &Value| Err(format!("{path}: {value} is not {what}"));
         match (name.rsplit('.').next().unwrap_or_default(), &*value) {
             ("Quantity", Value::String(_) | Value::Number(_)) => {
@@ -91,10 +85,7 @@ impl TypeSchemas {
                 for (key, value) in fields.iter_mut() {
                     match named.and_then(|named| named.get(key)).or(others) {
                         _ if value.is_null() => gone.push(key.clone()),
-                        Some(node) => {
-                            let (name, node) = self.resolve(node);
-                            self.read_at(value, node, name, &at(key), unknown)?;
-                        }
+                        Some(node) => self.read_at(value, node, &at(key), unknown)?,
                         None => {
                             unknown.push(at(key));
                             gone.push(key.clone());
@@ -104,13 +95,10 @@ impl TypeSchemas {
                 gone.iter().for_each(|key| drop(fields.remove(key)));
                 Ok(())
             }
-            (Some("array"), Value::Array(items)) => {
-                let (name, node) = self.resolve(&node["items"]);
-                items
-                    .iter_mut()
-                    .enumerate()
-                    .try_for_each(|(index, item)| self.read_at(item, node, name, &format!("{path}[{index}]"), unknown))
-            }
+            (Some("array"), Value::Array(items)) => items
+                .iter_mut()
+                .enumerate()
+                .try_for_each(|(index, item)| self.read_at(item, &node["items"], &format!("{path}[{index}]"), unknown)),
             (Some("string"), Value::String(text)) => match node["format"].as_str() {
                 Some("byte") if STANDARD.decode(&*text).is_err() => refuse("text in base 64", value),
                 _ => Ok(()),
