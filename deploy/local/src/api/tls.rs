@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use common_runtime::tls::speaks_tls;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -21,9 +22,6 @@ use super::server::IDLE;
 
 /// Maximum duration of the client's part of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-
-/// First byte of a TLS connection: a handshake record.
-const HANDSHAKE_RECORD: u8 = 0x16;
 
 #[derive(Clone)]
 pub(crate) struct Tls {
@@ -51,9 +49,8 @@ impl Tls {
 
     /// Reports whether a connection uses TLS. It waits for the first byte: clients open connections in advance, and may
     /// send nothing for as long as they keep an idle connection.
-    pub(crate) async fn is_spoken(stream: &TcpStream) -> std::io::Result<bool> {
-        let mut first = [0];
-        Ok(timeout(IDLE, stream.peek(&mut first)).await?? == 1 && first[0] == HANDSHAKE_RECORD)
+    pub(crate) async fn is_spoken(stream: &TcpStream) -> anyhow::Result<bool> {
+        Ok(timeout(IDLE, speaks_tls(stream)).await??)
     }
 
     /// Performs the server's part of a handshake.
