@@ -7,81 +7,23 @@
 //! Limits: updates and other patches record no ownership. Their fields have no owner, so an apply takes them over
 //! without a conflict, and an apply that does not state them leaves them unchanged.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
 use serde_json::{Map, Value, json};
 
 use super::fields::{self, object, text};
+use super::lists::{List, PROTOCOL, Shape};
 use super::meta::{self, metadata};
 use super::query::WriteOptions;
 use super::resource::Resource;
-use super::schema;
 use super::status::{ApiError, Result};
-use super::strategic::{Lists, add_to_set};
+use super::strategic::add_to_set;
 use super::write::Part;
 
-/// Optional part of a port's key; the default is TCP.
-const PROTOCOL: &str = "protocol";
-
-/// Kind of a list for apply.
-enum List {
-    /// Replaced as a whole.
-    Atomic,
-    /// Set of plain values.
-    Set,
-    /// Items identified by key fields.
-    Map(Vec<String>),
-}
-
-/// Type information of a resource that apply needs.
-#[derive(Clone, Copy)]
-enum Shape<'a> {
-    /// A built-in kind.
-    Typed(Lists),
-    /// A node of a schema.
-    Schema(&'a Value),
-    /// A node that no schema describes.
-    Free,
-}
-
-impl<'a> Shape<'a> {
-    fn field(self, name: &str) -> Shape<'a> {
-        match self {
-            Shape::Schema(node) => schema::property(node, name).map_or(Shape::Free, Shape::Schema),
-            other => other,
-        }
-    }
-
-    fn items(self) -> Shape<'a> {
-        match self {
-            Shape::Schema(node) => node.get("items").map_or(Shape::Free, Shape::Schema),
-            other => other,
-        }
-    }
-
-    fn list(self, field: &str, items: &[Value]) -> List {
-        match self {
-            Shape::Typed(lists) if lists.is_set(field) => List::Set,
-            Shape::Typed(lists) => lists.key(field, items).map_or(List::Atomic, |key| {
-                // A strategic merge identifies ports by number alone; apply by number and protocol.
-                let protocol = (field == "ports").then(|| PROTOCOL.to_owned());
-                List::Map([key.to_owned()].into_iter().chain(protocol).collect())
-            }),
-            Shape::Schema(node) => match node["x-kubernetes-list-type"].as_str() {
-                Some("set") => List::Set,
-                Some("map") => {
-                    let keys = node["x-kubernetes-list-map-keys"].as_array().into_iter().flatten();
-                    List::Map(keys.filter_map(Value::as_str).map(str::to_string).collect())
-                }
-                _ => List::Atomic,
-            },
-            Shape::Free if field == "finalizers" => List::Set,
-            Shape::Free => List::Atomic,
-        }
-    }
-
-    fn atomic_map(self) -> bool {
-        matches!(self, Shape::Schema(node) if node["x-kubernetes-map-type"] == "atomic")
-    }
-}
+/// Fields by their paths in `FieldsV1`: `f:NAME` is a field of a map, `k:KEY` and `v:VALUE` are items of a list, and `.`
+/// is an item itself.
+type Fields = BTreeSet<Vec<String>>;
 
 /// Returns the object after applying `config` to `live`, with the new ownership.
 pub(crate) fn apply(
@@ -91,10 +33,7 @@ pub(crate) fn apply(
     config: &Value,
     options: &WriteOptions,
 ) -> Result<Value> {
-    let shape = match resource.is_custom() {
-        true => Shape::Schema(&resource.schema),
-        false => Shape::Typed(Lists::for_resource(resource)),
-    };
+    let shape = Shape::of(resource);
     let subresource = if part == Part::Status { "status" } else { "" };
     let mut stated = config.clone();
     let map = object(&mut stated);
@@ -113,7 +52,8 @@ pub(crate) fn apply(
     if map.get("metadata").is_some_and(|metadata| *metadata == json!({})) {
         map.remove("metadata");
     }
-    let wanted = fields_of(&stated, shape);
+    let fields = fields_of(&stated, shape);
+    let wanted = paths_of(&fields);
     let created = live.is_none();
     let mut document = live.unwrap_or_else(|| json!({"metadata": {}}));
     let mut entries = fields::list(metadata(&mut document), "managedFields");
@@ -122,30 +62,34 @@ pub(crate) fn apply(
             && text(entry, "/subresource") == subresource
             && text(entry, "/operation") == "Apply"
     };
-    let mut conflicts = Vec::new();
+    let (mut conflicts, mut others) = (Vec::new(), Vec::new());
     for entry in entries.iter_mut().filter(|entry| !mine(entry)) {
-        let manager = text(entry, "/manager").to_string();
-        let mut paths = Vec::new();
-        clashes(&wanted, &mut entry["fieldsV1"], Some(&stated), Some(&document), "", options.force, &mut paths);
-        conflicts.extend(paths.into_iter().map(|path| (manager.clone(), path)));
+        let mut theirs = paths_of(&entry["fieldsV1"]);
+        let clashing = wanted.iter().filter(|path| has(&theirs, path) && get(&stated, path) != get(&document, path));
+        let clashing: Vec<_> = clashing.collect();
+        conflicts.extend(clashing.iter().map(|path| (text(entry, "/manager").to_owned(), display_path(path))));
+        theirs.retain(|their| !clashing.iter().any(|path| their.starts_with(path)));
+        entry["fieldsV1"] = nested(&theirs);
+        others.push(theirs);
     }
     if !options.force && !conflicts.is_empty() {
         return Err(ApiError::apply_conflict(&conflicts));
     }
     let before = entries.iter().find(|entry| mine(entry)).map(|entry| entry["fieldsV1"].clone());
-    let others: Vec<&Value> = entries.iter().filter(|entry| !mine(entry)).map(|entry| &entry["fieldsV1"]).collect();
-    if let Some(before) = &before {
-        prune(&mut document, before, Some(&wanted), &others);
+    for path in paths_of(before.as_ref().unwrap_or(&Value::Null)) {
+        if !has(&wanted, &path) && !others.iter().any(|other| has(other, &path)) {
+            remove(&mut document, &path, 0, &wanted);
+        }
     }
     merge(&mut document, &stated, shape, "");
     if let Some(version) = config.pointer("/metadata/resourceVersion").filter(|_| !created) {
         metadata(&mut document).insert("resourceVersion".into(), version.clone());
     }
-    if before.as_ref() != Some(&wanted) {
+    if before.as_ref() != Some(&fields) {
         entries.retain(|entry| !mine(entry));
         let mut entry = json!({
             "manager": options.manager, "operation": "Apply", "apiVersion": resource.api_version(),
-            "time": meta::now(), "fieldsType": "FieldsV1", "fieldsV1": wanted,
+            "time": meta::now(), "fieldsType": "FieldsV1", "fieldsV1": fields,
         });
         if !subresource.is_empty() {
             entry["subresource"] = subresource.into();
@@ -162,8 +106,8 @@ fn fields_of(value: &Value, shape: Shape<'_>) -> Value {
     for (key, value) in value.as_object().into_iter().flatten() {
         let shape = shape.field(key);
         let owned = match value {
-            Value::Object(map) if !map.is_empty() && !shape.atomic_map() => fields_of(value, shape),
-            Value::Array(items) if !items.is_empty() => match shape.list(key, items) {
+            Value::Object(map) if !map.is_empty() && !shape.is_atomic_map() => fields_of(value, shape),
+            Value::Array(items) if !items.is_empty() => match shape.list(key, items.iter()) {
                 List::Atomic => json!({}),
                 List::Set => items.iter().map(|item| (format!("v:{item}"), json!({}))).collect(),
                 List::Map(keys) => {
@@ -195,101 +139,103 @@ fn key_field(item: &Value, field: &str) -> Value {
     }
 }
 
-/// Returns the part of a value that a segment of a field path names.
-fn step<'a>(value: Option<&'a Value>, segment: &str) -> Option<&'a Value> {
-    let value = value?;
+/// Reports whether a segment of a path means this item of a list.
+fn is_meant(item: &Value, segment: &str) -> bool {
+    let (kind, text) = segment.split_at_checked(2).unwrap_or_default();
+    let named: Value = serde_json::from_str(text).unwrap_or_default();
+    match named.as_object().filter(|_| kind == "k:") {
+        Some(key) => key.iter().all(|(field, wanted)| key_field(item, field) == *wanted),
+        None => kind == "v:" && *item == named,
+    }
+}
+
+/// Returns the value at a path. The owner of an item in a set owns no value.
+fn get<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |value, segment| match segment.strip_prefix("f:") {
+        Some(field) => value.get(field),
+        None => value.as_array()?.iter().find(|item| segment.starts_with("k:") && is_meant(item, segment)),
+    })
+}
+
+/// Formats a path for people, such as `.spec.ports[port=80].name`.
+fn display_path(path: &[String]) -> String {
+    let segments = path.iter().map(|segment| match segment.split_at_checked(2) {
+        Some(("f:", field)) => format!(".{field}"),
+        Some(("k:", key)) => {
+            let key: Value = serde_json::from_str(key).unwrap_or_default();
+            let terms: Vec<_> = fields::entries(&key, "").map(|(field, value)| format!("{field}={value}")).collect();
+            format!("[{}]", terms.join(","))
+        }
+        _ => String::new(),
+    });
+    segments.collect()
+}
+
+/// Returns the paths of `FieldsV1`.
+fn paths_of(fields: &Value) -> Fields {
+    let mut paths = Fields::new();
+    collect_paths(fields, &mut Vec::new(), &mut paths);
+    paths
+}
+
+fn collect_paths(fields: &Value, path: &mut Vec<String>, paths: &mut Fields) {
+    for (segment, inner) in fields::entries(fields, "") {
+        path.push(segment.clone());
+        if inner.as_object().is_none_or(Map::is_empty) {
+            paths.insert(path.clone());
+        } else {
+            collect_paths(inner, path, paths);
+        }
+        path.pop();
+    }
+}
+
+/// Returns the `FieldsV1` of these paths.
+fn nested(paths: &Fields) -> Value {
+    let mut root = json!({});
+    for path in paths {
+        let mut slot = &mut root;
+        for segment in path {
+            slot = object(slot).entry(segment).or_insert_with(|| json!({}));
+        }
+    }
+    root
+}
+
+/// Reports whether the fields contain one at this path or below.
+fn has(fields: &Fields, path: &[String]) -> bool {
+    let from = (Bound::Included(path), Bound::Unbounded);
+    fields.range::<[String], _>(from).next().is_some_and(|next| next.starts_with(path))
+}
+
+/// Removes a field, and maps and lists around it that are then empty and not wanted. The path continues at `depth`.
+fn remove(value: &mut Value, path: &[String], depth: usize, wanted: &Fields) {
+    let Some(segment) = path.get(depth) else { return };
+    let is_last = depth + 1 == path.len();
     if let Some(field) = segment.strip_prefix("f:") {
-        return value.get(field);
-    }
-    let key: Value = serde_json::from_str(segment.strip_prefix("k:")?).ok()?;
-    value.as_array()?.iter().find(|item| has_key(item, &key))
-}
-
-fn has_key(item: &Value, key: &Value) -> bool {
-    key.as_object().is_some_and(|key| key.iter().all(|(field, wanted)| key_field(item, field) == *wanted))
-}
-
-/// Collects fields that are stated with another value than the live one and owned by another manager. With `take`,
-/// removes them from that manager.
-fn clashes(
-    wanted: &Value,
-    theirs: &mut Value,
-    stated: Option<&Value>,
-    live: Option<&Value>,
-    path: &str,
-    take: bool,
-    found: &mut Vec<String>,
-) {
-    let (Some(wanted), Some(theirs)) = (wanted.as_object(), theirs.as_object_mut()) else { return };
-    for (segment, mine) in wanted {
-        if segment == "." || segment.starts_with("v:") || !theirs.contains_key(segment) {
-            continue;
+        let Some(map) = value.as_object_mut() else { return };
+        let Some(child) = map.get_mut(field) else { return };
+        remove(child, path, depth + 1, wanted);
+        if is_last || (is_empty(child) && !has(wanted, &path[..=depth])) {
+            map.remove(field);
         }
-        let (stated, live) = (step(stated, segment), step(live, segment));
-        let path = match segment.strip_prefix("f:") {
-            Some(field) => format!("{path}.{field}"),
-            None => format!("{path}{}", item_path(segment)),
-        };
-        if mine.as_object().is_some_and(Map::is_empty) {
-            if stated != live {
-                found.push(path);
-                if take {
-                    theirs.remove(segment);
-                }
-            }
-        } else if let Some(theirs) = theirs.get_mut(segment) {
-            clashes(mine, theirs, stated, live, &path, take, found);
+    } else if let Some(items) = value.as_array_mut() {
+        if is_last || path[depth + 1] == "." {
+            items.retain(|item| !is_meant(item, segment));
+        } else if let Some(item) = items.iter_mut().find(|item| is_meant(item, segment)) {
+            remove(item, path, depth + 1, wanted);
         }
     }
 }
 
-fn item_path(segment: &str) -> String {
-    let key: Value = segment.strip_prefix("k:").and_then(|key| serde_json::from_str(key).ok()).unwrap_or_default();
-    let terms: Vec<String> = fields::entries(&key, "").map(|(field, value)| format!("{field}={value}")).collect();
-    format!("[{}]", terms.join(","))
-}
-
-/// Removes fields that were owned, are no longer stated, and have no other owner.
-fn prune(document: &mut Value, before: &Value, wanted: Option<&Value>, others: &[&Value]) {
-    for (segment, owned) in before.as_object().into_iter().flatten().filter(|(segment, _)| *segment != ".") {
-        let wanted = wanted.and_then(|wanted| wanted.get(segment));
-        let others: Vec<&Value> = others.iter().filter_map(|other| other.get(segment)).collect();
-        let free = wanted.is_none() && others.is_empty();
-        let leaf = owned.as_object().is_some_and(Map::is_empty);
-        if let Some(field) = segment.strip_prefix("f:") {
-            let Some(map) = document.as_object_mut() else { return };
-            if leaf {
-                if free {
-                    map.remove(field);
-                }
-            } else if let Some(child) = map.get_mut(field) {
-                prune(child, owned, wanted, &others);
-                let empty = match &*child {
-                    Value::Object(map) => map.is_empty(),
-                    Value::Array(items) => items.is_empty(),
-                    _ => false,
-                };
-                if empty && wanted.is_none() {
-                    map.remove(field);
-                }
-            }
-        } else if let Some(items) = document.as_array_mut() {
-            let key: Option<Value> = segment.get(2..).and_then(|key| serde_json::from_str(key).ok());
-            let Some(key) = key else { continue };
-            let set = segment.starts_with("v:");
-            if free {
-                items.retain(|item| if set { *item != key } else { !has_key(item, &key) });
-            } else if let Some(item) = items.iter_mut().find(|item| !set && has_key(item, &key)) {
-                prune(item, owned, wanted, &others);
-            }
-        }
-    }
+fn is_empty(value: &Value) -> bool {
+    value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
 /// Merges the stated fields into the document.
 fn merge(document: &mut Value, stated: &Value, shape: Shape<'_>, field: &str) {
     match stated {
-        Value::Object(map) if !shape.atomic_map() => {
+        Value::Object(map) if !shape.is_atomic_map() => {
             let fields = object(document);
             for (key, value) in map {
                 if value.is_null() {
@@ -299,14 +245,14 @@ fn merge(document: &mut Value, stated: &Value, shape: Shape<'_>, field: &str) {
                 }
             }
         }
-        Value::Array(items) => match shape.list(field, items) {
+        Value::Array(items) => match shape.list(field, items.iter()) {
             List::Atomic => *document = stated.clone(),
             List::Set => add_to_set(document, items),
             List::Map(keys) => {
                 let mut merged = document.as_array().cloned().unwrap_or_default();
                 for item in items {
                     let key = key_of(item, &keys);
-                    match merged.iter_mut().find(|stored| has_key(stored, &key)) {
+                    match merged.iter_mut().find(|stored| key_of(stored, &keys) == key) {
                         Some(stored) => merge(stored, item, shape.items(), ""),
                         None => merged.push(item.clone()),
                     }

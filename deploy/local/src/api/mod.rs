@@ -38,6 +38,7 @@ mod guard;
 mod handler;
 mod identity;
 mod list;
+mod lists;
 mod media;
 mod meta;
 mod metrics;

@@ -6,6 +6,7 @@ use super::apply;
 use super::causes::Causes;
 use super::core::Api;
 use super::fields::{number, text};
+use super::lists::Shape;
 use super::meta::metadata;
 use super::query::WriteOptions;
 use super::resource::{Resource, Target};
@@ -69,17 +70,14 @@ impl Patch {
     pub(crate) fn change(&self, document: &mut Value, resource: &Resource) -> Result<()> {
         match self {
             Patch::Json(operations) => json_patch::patch(document, operations)
-                .map_err(|error| ApiError::unprocessable(format!("the server rejected the patch: {error}"))),
-            Patch::Merge(patch) => {
-                json_patch::merge(document, patch);
-                Ok(())
+                .map_err(|error| ApiError::unprocessable(format!("the server rejected the patch: {error}")))?,
+            Patch::Merge(patch) => json_patch::merge(document, patch),
+            Patch::Strategic(patch) => strategic::merge(document, patch, Shape::of(resource)),
+            Patch::Apply(_) => {
+                return Err(ApiError::unprocessable("this subresource does not support server-side apply"));
             }
-            Patch::Strategic(patch) => {
-                strategic::merge(document, patch, strategic::Lists::for_resource(resource));
-                Ok(())
-            }
-            Patch::Apply(_) => Err(ApiError::unprocessable("this subresource does not support server-side apply")),
         }
+        Ok(())
     }
 }
 
