@@ -31,28 +31,19 @@ const FOLLOW_PERIOD: Duration = Duration::from_millis(200);
 /// Query for a log (`kubectl logs`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogQuery {
-    /// Namespace of the pod.
-    pub(crate) namespace: String,
-    /// Name of the pod.
-    pub(crate) pod: String,
-    /// Name of the container.
-    pub(crate) container: String,
     /// Keep the stream open for later output.
     pub(crate) follow: bool,
-    /// Return the log of the container's previous run.
-    pub(crate) previous: bool,
     /// Maximum number of lines, from the end.
     pub(crate) tail_lines: Option<usize>,
     /// Maximum number of bytes, from the start of the selected part.
     pub(crate) limit_bytes: Option<usize>,
 }
 
-/// Opens a log that a node keeps in `work_dir`.
+/// Opens a log.
 ///
 /// # Errors
-/// Fails if there is no log or it cannot be read.
-pub(crate) fn open(work_dir: &Path, query: &LogQuery) -> io::Result<BoxStream<'static, Bytes>> {
-    let path = find(work_dir, query)?;
+/// Fails if the file cannot be read.
+pub(crate) fn open(path: PathBuf, query: &LogQuery) -> io::Result<BoxStream<'static, Bytes>> {
     // Keep one file open: it stays readable after a new run starts or the pod is removed.
     let file = File::open(&path)?;
     let mut so_far = tail(&file, ANSWER_MAX)?;
@@ -94,28 +85,6 @@ async fn more(file: &mut tokio::fs::File, path: &Path) -> Option<Bytes> {
     }
 }
 
-/// Returns the file of the requested run. If several pods had the same name, the newest one is used.
-fn find(work_dir: &Path, query: &LogQuery) -> io::Result<PathBuf> {
-    let LogQuery { namespace, pod, container, previous, .. } = query;
-    let found = || {
-        let prefix = format!("{namespace}_{pod}_");
-        let folders = std::fs::read_dir(work_dir.join("logs")).ok()?.filter_map(Result::ok);
-        let folder = folders
-            .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&prefix)))
-            .max_by_key(|entry| entry.metadata().and_then(|meta| meta.modified()).ok())?;
-        let runs = std::fs::read_dir(folder.path().join(container)).ok()?.filter_map(Result::ok);
-        let mut numbers: Vec<u32> =
-            runs.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log")?.parse().ok()).collect();
-        numbers.sort_unstable();
-        let number = numbers.len().checked_sub(if *previous { 2 } else { 1 }).map(|at| numbers[at])?;
-        Some(folder.path().join(container).join(format!("{number}.log")))
-    };
-    found().ok_or_else(|| {
-        let which = if *previous { "previous run of container" } else { "container" };
-        io::Error::new(io::ErrorKind::NotFound, format!("{which} {container:?} of pod {namespace}/{pod} has no log"))
-    })
-}
-
 /// Reports whether the log of a run is complete: the run has ended, there is a newer run, or the log was removed with
 /// its pod.
 fn is_over(path: &Path) -> bool {
@@ -154,6 +123,17 @@ impl PodLogs {
     /// Returns the folder of this pod.
     pub(crate) fn new(work_dir: &Path, namespace: &str, pod: &str, uid: &str) -> Self {
         Self { folder: work_dir.join("logs").join(format!("{namespace}_{pod}_{uid}")) }
+    }
+
+    /// Returns the file of a container's latest run, or of the run before.
+    pub(crate) fn find(&self, container: &str, previous: bool) -> Option<PathBuf> {
+        let folder = self.folder.join(container);
+        let runs = std::fs::read_dir(&folder).ok()?.filter_map(Result::ok);
+        let mut numbers: Vec<u32> =
+            runs.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log")?.parse().ok()).collect();
+        numbers.sort_unstable();
+        let number = numbers.iter().nth_back(usize::from(previous))?;
+        Some(folder.join(format!("{number}.log")))
     }
 
     /// Creates the file for a run of a container. A run that did not start is retried with the same number.
@@ -208,20 +188,13 @@ mod tests {
     /// Timeout far beyond what any step takes, so that a bug fails the test instead of hanging it.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    async fn follow(work_dir: &Path) -> BoxStream<'static, Bytes> {
-        follow_up_to(None, work_dir).await
+    async fn follow(files: &Files) -> BoxStream<'static, Bytes> {
+        follow_up_to(None, files).await
     }
 
-    async fn follow_up_to(limit_bytes: Option<usize>, work_dir: &Path) -> BoxStream<'static, Bytes> {
-        let query = LogQuery {
-            namespace: "ns".into(),
-            pod: "p".into(),
-            container: "main".into(),
-            follow: true,
-            limit_bytes,
-            ..LogQuery::default()
-        };
-        open(work_dir, &query).expect("a log")
+    async fn follow_up_to(limit_bytes: Option<usize>, files: &Files) -> BoxStream<'static, Bytes> {
+        let query = LogQuery { follow: true, limit_bytes, ..LogQuery::default() };
+        open(files.find("main", false).expect("a log"), &query).expect("it can be read")
     }
 
     async fn text(stream: BoxStream<'static, Bytes>) -> String {
@@ -236,17 +209,17 @@ mod tests {
         for run in 0..3 {
             write!(logs.create("main", run).expect("a file"), "run {run}\nb\nc\n").expect("written");
         }
-        let query =
-            || LogQuery { namespace: "ns".into(), pod: "p".into(), container: "main".into(), ..LogQuery::default() };
-        let read = async |query: LogQuery| text(open(dir.path(), &query).expect("a log")).await;
-        assert_eq!(read(query()).await, "run 2\nb\nc\n");
-        assert_eq!(read(LogQuery { previous: true, ..query() }).await, "run 1\nb\nc\n");
+        let read = async |previous, query: LogQuery| {
+            text(open(logs.find("main", previous).expect("a log"), &query).expect("it can be read")).await
+        };
+        assert_eq!(read(false, LogQuery::default()).await, "run 2\nb\nc\n");
+        assert_eq!(read(true, LogQuery::default()).await, "run 1\nb\nc\n");
         for (lines, expected) in [(0, ""), (1, "c\n"), (2, "b\nc\n"), (9, "run 2\nb\nc\n")] {
-            assert_eq!(read(LogQuery { tail_lines: Some(lines), ..query() }).await, expected);
+            assert_eq!(read(false, LogQuery { tail_lines: Some(lines), ..LogQuery::default() }).await, expected);
         }
-        assert_eq!(read(LogQuery { limit_bytes: Some(3), ..query() }).await, "run");
+        assert_eq!(read(false, LogQuery { limit_bytes: Some(3), ..LogQuery::default() }).await, "run");
         logs.remove();
-        assert!(find(dir.path(), &query()).is_err());
+        assert_eq!(logs.find("main", false), None);
     }
 
     /// Goal: a follower gets every line, including those written during the first response. The log ends when its run
@@ -258,12 +231,12 @@ mod tests {
             let files = Files::new(dir.path(), "ns", "p", "u");
             let mut file = files.create("main", 0).expect("a file");
             writeln!(file, "a").expect("written");
-            let mut stream = follow(dir.path()).await;
+            let mut stream = follow(&files).await;
             writeln!(file, "b").expect("written");
             assert_eq!(timeout(PATIENCE, stream.next()).await.expect("a line"), Some("a\n".into()));
             assert_eq!(timeout(PATIENCE, stream.next()).await.expect("a line"), Some("b\n".into()));
             assert!(timeout(FOLLOW_PERIOD * 2, stream.next()).await.is_err(), "it runs");
-            let stream = follow(dir.path()).await;
+            let stream = follow(&files).await;
             writeln!(file, "c").expect("written");
             match is_told {
                 true => files.end("main", 0),
@@ -281,7 +254,7 @@ mod tests {
         drop(files.create("main", 0).expect("a file"));
         files.end("main", 0);
         let mut file = files.create("main", 0).expect("a file");
-        let stream = follow(dir.path()).await;
+        let stream = follow(&files).await;
         writeln!(file, "a").expect("written");
         files.end("main", 0);
         assert_eq!(text(stream).await, "a\n");
@@ -295,7 +268,7 @@ mod tests {
             let files = Files::new(dir.path(), "ns", "p", "u");
             let mut file = files.create("main", 0).expect("a file");
             writeln!(file, "a").expect("written");
-            let stream = follow(dir.path()).await;
+            let stream = follow(&files).await;
             writeln!(file, "b").expect("written");
             if is_told {
                 files.end("main", 0);
@@ -310,9 +283,10 @@ mod tests {
     async fn a_followed_log_ends_at_its_limit() {
         for (limit, expected) in [(0, ""), (1, "a"), (3, "a\nb"), (4, "a\nb\n")] {
             let dir = tempfile::tempdir().expect("a directory");
-            let mut file = Files::new(dir.path(), "ns", "p", "u").create("main", 0).expect("a file");
+            let files = Files::new(dir.path(), "ns", "p", "u");
+            let mut file = files.create("main", 0).expect("a file");
             writeln!(file, "a").expect("written");
-            let stream = follow_up_to(Some(limit), dir.path()).await;
+            let stream = follow_up_to(Some(limit), &files).await;
             writeln!(file, "b\nc").expect("written");
             assert_eq!(text(stream).await, expected);
         }

@@ -17,7 +17,7 @@ use super::resource::Target;
 use super::status::{ApiError, Result};
 use super::store::Object;
 use super::write::Part;
-use crate::logs::{self, LogQuery};
+use crate::logs::{self, LogQuery, PodLogs};
 
 impl Api {
     /// Binds a pod to a node, unless it is bound already.
@@ -54,16 +54,18 @@ impl Api {
         let Some(work_dir) = self.logs.read().clone() else {
             return Err(ApiError::new(503, "ServiceUnavailable", "this server has no access to the logs of a node"));
         };
+        let logs = PodLogs::new(&work_dir, target.namespace, target.name, pod.text("/metadata/uid"));
+        let previous = query.flag("previous");
+        let path = logs.find(container, previous).ok_or_else(|| {
+            let which = if previous { "previous run of container" } else { "container" };
+            ApiError::bad_request(format!("{which} {container:?} of pod {} has no log", target.key()))
+        })?;
         let wanted = LogQuery {
-            namespace: target.namespace.into(),
-            pod: target.name.into(),
-            container: container.into(),
             follow: query.flag("follow"),
-            previous: query.flag("previous"),
             tail_lines: query.number("tailLines")?,
             limit_bytes: query.number("limitBytes")?,
         };
-        let stream = logs::open(&work_dir, &wanted).map_err(|error| ApiError::bad_request(error.to_string()))?;
+        let stream = logs::open(path, &wanted).map_err(|error| ApiError::bad_request(error.to_string()))?;
         let shutdown = self.shutdown.clone().cancelled_owned();
         let frames = stream.take_until(shutdown).map(|bytes| Ok(Frame::data(bytes)));
         let mut response = respond(200, "text/plain", bytes::Bytes::new());
@@ -81,16 +83,13 @@ fn check_log_options(query: &Query, pod: &Object, now: Timestamp) -> Result<()> 
     let no_time = |_| ApiError::bad_request(format!("query parameter sinceTime: \"{time}\" is not a time"));
     let time = Some(time).filter(|time| !time.is_empty()).map(str::parse::<Timestamp>).transpose().map_err(no_time)?;
     let is_part = |since: Timestamp| since > made;
-    let untimed =
-        if seconds.is_some_and(|ago| is_part(now.saturating_sub(SignedDuration::from_secs(ago)).unwrap_or(now))) {
-            "sinceSeconds"
-        } else if time.is_some_and(is_part) {
-            "sinceTime"
-        } else if query.flag("timestamps") {
-            "timestamps"
-        } else {
-            return Ok(());
-        };
+    let since = seconds.map(|ago| now.saturating_sub(SignedDuration::from_secs(ago)).unwrap_or(now));
+    let options = [
+        ("sinceSeconds", since.is_some_and(is_part)),
+        ("sinceTime", time.is_some_and(is_part)),
+        ("timestamps", query.flag("timestamps")),
+    ];
+    let Some((untimed, _)) = options.into_iter().find(|(_, is_requested)| *is_requested) else { return Ok(()) };
     let rule = "this server does not record the times of lines";
     Err(ApiError::bad_request(format!("option {untimed} of a pod's log: {rule}")))
 }
@@ -125,13 +124,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         *api.logs.write() = Some(folder.path().to_owned());
         let resource = api.registry.load().get("", "v1", "pods").expect("pods");
-        for (name, containers) in [("one", &["a"][..]), ("two", &["a", "b"][..])] {
+        for (name, containers, container) in [("one", &["a"][..], "a"), ("two", &["a", "b"][..], "b")] {
             let containers: Vec<_> = containers.iter().map(|name| json!({"name": name, "image": "i"})).collect();
             let pod = json!({"metadata": {"name": name}, "spec": {"containers": containers}});
-            api.create(&resource, "default", pod, &WriteOptions::default()).expect("taken");
-        }
-        for (pod, container) in [("one", "a"), ("two", "b")] {
-            let mut log = logs::PodLogs::new(folder.path(), "default", pod, "u").create(container, 0).expect("a file");
+            let pod = api.create(&resource, "default", pod, &WriteOptions::default()).expect("taken").object;
+            let logs = PodLogs::new(folder.path(), "default", name, pod.text("/metadata/uid"));
+            let mut log = logs.create(container, 0).expect("a file");
             write!(log, "{container}1\n{container}2\n{container}3\n").expect("written");
         }
         let untimed = "this server does not record the times of lines";
