@@ -24,16 +24,6 @@ impl Access {
     pub(crate) fn path(verb: &str, path: &str) -> Self {
         Access { verb: verb.to_lowercase(), path: path.into(), ..Access::default() }
     }
-
-    /// Returns Kubernetes' message that `user` has no right to a resource.
-    pub(crate) fn refusal(&self, user: &str) -> String {
-        let Access { verb, group, resource, namespace, .. } = self;
-        let scope = match namespace.as_str() {
-            "" => "at the cluster scope".into(),
-            namespace => format!("in the namespace \"{namespace}\""),
-        };
-        format!("User \"{user}\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {scope}")
-    }
 }
 
 /// Callback for every admitted request with user, requested access and decision. It must not block.

@@ -56,7 +56,7 @@ pub(crate) fn apply(
     let wanted = paths_of(&fields);
     let created = live.is_none();
     let mut document = live.unwrap_or_else(|| json!({"metadata": {}}));
-    let mut entries = fields::list(metadata(&mut document), "managedFields");
+    let mut entries = std::mem::take(fields::list(metadata(&mut document), "managedFields"));
     let mine = |entry: &Value| {
         text(entry, "/manager") == options.manager
             && text(entry, "/subresource") == subresource

@@ -14,14 +14,14 @@ use super::media::{self, Body, Form};
 use super::patch::Patch;
 use super::protobuf;
 use super::query::{DeleteOptions, Query, WriteOptions};
-use super::resource::{Model, Resource, Target};
+use super::resource::{Model, Target};
 use super::review;
 use super::route::RequestInfo;
 use super::selector::Selector;
 use super::status::{self, ApiError, Result};
 use super::store::Object;
 use super::table::represent;
-use super::write::{Part, Written};
+use super::write::{Part, Written, check_name, typed};
 
 /// Data of a request for a resource.
 pub(super) struct Call {
@@ -35,38 +35,27 @@ pub(super) struct Call {
 }
 
 impl Call {
-    fn target(&self) -> Target<'_> {
-        let name = self.info.name.as_deref().unwrap_or_default();
-        Target { resource: &self.info.resource, namespace: &self.info.namespace, name }
-    }
-
-    fn kind(&self) -> &Resource {
-        &self.info.resource
-    }
-
     fn selector(&self) -> Result<Selector> {
         let query = &self.query;
-        let selector = Selector::parse(self.kind(), query.text("labelSelector"), query.text("fieldSelector"))?;
-        Ok(match &self.info.name {
-            Some(name) => selector.named(name),
-            None => selector,
-        })
+        let selector = Selector::parse(&self.info.resource, query.text("labelSelector"), query.text("fieldSelector"))?;
+        Ok(self.info.name.iter().fold(selector, |selector, name| selector.named(name)))
     }
 
     /// Parses the body as an object, from JSON or protobuf by its content type.
     fn object(&self) -> Result<Value> {
-        let refuse = |error: String| ApiError::bad_request(format!("the body cannot be read: {error}"));
-        let value: Value = match self.content_type.as_str() {
-            "application/json" | "" => serde_json::from_slice(&self.body).map_err(|e| refuse(e.to_string()))?,
-            protobuf::CONTENT_TYPE => protobuf::read(&self.body)?,
-            _ => return Err(ApiError::unsupported_media("application/json")),
-        };
-        Ok(value)
+        match self.content_type.as_str() {
+            "application/json" | "" => serde_json::from_slice(&self.body)
+                .map_err(|error| ApiError::bad_request(format!("the body cannot be read: {error}"))),
+            protobuf::CONTENT_TYPE => protobuf::read(&self.body),
+            _ => Err(ApiError::unsupported_media("application/json")),
+        }
     }
 
     /// Handles a verb on the resource or on a subresource of one object.
     pub(super) async fn answer(self, verb: &str) -> Result<Response<Body>> {
-        let (api, info, target) = (&self.api, &self.info, self.target());
+        let (api, info) = (&self.api, &self.info);
+        let name = info.name.as_deref().unwrap_or_default();
+        let target = Target { resource: &info.resource, namespace: &info.namespace, name };
         let subresource = info.subresource.as_deref().unwrap_or_default();
         let part = if subresource == "status" { Part::Status } else { Part::Main };
         match (subresource, verb) {
@@ -85,18 +74,15 @@ impl Call {
             }
             ("", "create") => self.create(),
             ("" | "status", "update") => {
-                let options = self.write_options("UpdateOptions")?;
+                let options = WriteOptions::parse(&self.query, "UpdateOptions")?;
                 let body = self.object()?;
-                if body.as_object().is_some_and(|map| !map.contains_key("kind") && !map.contains_key("metadata")) {
-                    return Err(ApiError::bad_request("the body has neither kind nor metadata"));
-                }
                 // A PUT without metadata has no name and is rejected before the lookup.
-                api.check_name(target, &body)?;
+                check_name(target, &body)?;
                 let creates = part == Part::Main && info.resource.rules.create_on_update;
                 Ok(self.written(api.update(target, part, &options, creates, |_| Ok(body.clone()))?))
             }
             ("" | "status", "patch") => {
-                let options = self.write_options("PatchOptions")?;
+                let options = WriteOptions::parse(&self.query, "PatchOptions")?;
                 Ok(self.written(api.patch(target, part, &self.patch()?, &options)?))
             }
             ("", "delete") => {
@@ -114,60 +100,48 @@ impl Call {
             }
             ("scale", "get") => Ok(media::encode_value(200, &api.scale(target)?)),
             ("scale", "update") => {
-                let (options, body) = (self.write_options("UpdateOptions")?, self.object()?);
-                Ok(media::encode_value(200, &api.set_scale(target, &options, |_| Ok(body.clone()))?))
+                let (options, body) = (WriteOptions::parse(&self.query, "UpdateOptions")?, self.object()?);
+                let replace = |scale: &mut Value| {
+                    scale.clone_from(&body);
+                    Ok(())
+                };
+                Ok(media::encode_value(200, &api.set_scale(target, &options, replace)?))
             }
             ("scale", _) => {
-                let (options, patch) = (self.write_options("PatchOptions")?, self.patch()?);
-                let change = |mut scale| patch.change(&mut scale, target.resource).map(|()| scale);
+                let (options, patch) = (WriteOptions::parse(&self.query, "PatchOptions")?, self.patch()?);
+                let change = |scale: &mut Value| patch.change(scale, target.resource);
                 Ok(media::encode_value(200, &api.set_scale(target, &options, change)?))
             }
             ("binding", _) => {
-                api.bind(target, &self.object()?, &self.write_options("CreateOptions")?)?;
+                api.bind(target, &self.object()?, &WriteOptions::parse(&self.query, "CreateOptions")?)?;
                 let done =
                     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
                 Ok(media::encode_value(201, &done))
             }
-            ("finalize", _) => {
-                let finalizers = self.object()?.pointer("/spec/finalizers").cloned().unwrap_or_default();
-                let options = self.write_options("UpdateOptions")?;
-                let written = api.update(target, Part::Internal, &options, false, |current| {
-                    let current = current.ok_or_else(|| target.not_found())?;
-                    let mut value = target.resource.full(&current.value);
-                    value["spec"]["finalizers"] = finalizers.clone();
-                    Ok(value)
-                })?;
-                Ok(self.written(written))
-            }
             ("token", _) => {
-                let given = api.tokens.issue(&api.store, target.namespace, target.name, &self.object()?)?;
+                let given = api.tokens.issue(&api.store, target.namespace, target.name, self.object()?)?;
                 Ok(media::encode_value(201, &given))
             }
             ("log", _) => api.log(target, &self.query).await,
-            ("", _) => Err(ApiError::method_not_allowed(Some(&info.resource))),
             _ => Err(ApiError::unknown_resource()),
         }
     }
 
     fn create(&self) -> Result<Response<Body>> {
         let info = &self.info;
-        let options = self.write_options("CreateOptions")?;
+        let options = WriteOptions::parse(&self.query, "CreateOptions")?;
         let body = self.object()?;
         if matches!(info.resource.model, Model::Review) {
-            let typed = self.api.typed(&info.resource, body)?;
-            let answer = review::answer(&info.resource.kind, &self.api, &self.caller, &typed)?;
+            let body = typed(&info.resource, body)?;
+            let answer = review::answer(&info.resource.kind, &self.api, &self.caller, &body)?;
             return Ok(media::encode_value(201, &info.resource.full(&answer)));
         }
         Ok(self.written(self.api.create(&info.resource, &info.namespace, body, &options)?))
     }
 
-    fn write_options(&self, kind: &str) -> Result<WriteOptions> {
-        WriteOptions::parse(&self.query, kind)
-    }
-
     fn delete_options(&self) -> Result<DeleteOptions> {
         let body = if self.body.is_empty() { None } else { Some(self.object()?) };
-        DeleteOptions::parse(&self.query, body.as_ref())
+        DeleteOptions::parse(&self.query, body)
     }
 
     fn patch(&self) -> Result<Patch> {
@@ -175,21 +149,18 @@ impl Call {
     }
 
     pub(super) fn all(&self, objects: &[Arc<Object>], version: Option<u64>) -> Response<Body> {
-        media::encode_value(200, &represent_all(self.kind(), objects, version, self.form))
+        media::encode_value(200, &represent_all(&self.info.resource, objects, version, self.form))
     }
 
     pub(super) fn one(&self, code: u16, object: &Object) -> Response<Body> {
-        media::encode_value(code, &represent(self.kind(), object, self.form, true))
+        media::encode_value(code, &represent(&self.info.resource, object, self.form, true))
     }
 
     fn written(&self, written: Written) -> Response<Body> {
         let mut response = self.one(written.code, &written.object);
-        let kind = self.kind();
-        let made = kind.rules.warning.as_ref().filter(|_| written.code == 201).map(|rule| {
-            let [namespace, name] =
-                ["namespace", "name"].map(|field| written.object.text(&format!("/metadata/{field}")));
-            format!("{} {} {rule}", kind.kind, kind.key(namespace, name))
-        });
+        let kind = &self.info.resource;
+        let made = kind.rules.warning.as_ref().filter(|_| written.code == 201);
+        let made = made.map(|rule| format!("{} {} {rule}", kind.kind, Target::new(kind, &written.object).key()));
         for warning in written.warnings.iter().chain(&made) {
             let text = warning.replace('\\', "\\\\").replace('"', "\\\"");
             if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{text}\"")) {

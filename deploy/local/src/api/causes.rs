@@ -1,31 +1,23 @@
 //! Field errors of a rejected object, collected and reported together as one 422.
 
+use serde::Serialize;
 use serde_json::Value;
 
-/// A field error.
-#[derive(Debug, Clone)]
-pub(crate) struct Cause {
-    pub(super) reason: &'static str,
-    pub(super) field: String,
-    pub(super) message: String,
+/// A field error, as in the details of a Status.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Cause {
+    reason: &'static str,
+    field: String,
+    message: String,
 }
 
 /// Field errors in the order of detection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Causes(Vec<Cause>);
+pub(crate) struct Causes(pub(super) Vec<Cause>);
 
 impl Causes {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
-    }
-
-    /// Adds the errors of another collection.
-    pub(super) fn extend(&mut self, other: Causes) {
-        self.0.extend(other.0);
-    }
-
-    pub(super) fn as_slice(&self) -> &[Cause] {
-        &self.0
     }
 
     /// Returns the errors as `FIELD: MESSAGE`.

@@ -21,7 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use super::core::Api;
 use super::crd;
 use super::delete::{FOREGROUND, ORPHAN};
-use super::fields::{items, text};
+use super::fields::{self, items, text};
 use super::meta::metadata;
 use super::query::{DeleteOptions, WriteOptions};
 use super::resource::{Resource, Target};
@@ -29,11 +29,10 @@ use super::status::Result;
 use super::store::{NAMESPACES, Object, StoreKey};
 use super::write::Part;
 
-/// Pause before a failed pass is repeated.
-const RETRY: Duration = Duration::from_secs(1);
 /// Duration of the pause after a pass, as a multiple of the pass. It limits the collector to a tenth of a core.
 const PAUSE: u32 = 9;
-/// Maximum of that pause. On a busy machine a pass mostly waits for the processor, and deletions must not wait for long.
+/// Maximum of that pause, and the pause after a failed pass. On a busy machine a pass mostly waits for the processor, and
+/// deletions must not wait for long.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Lifetime of an Event, as in Kubernetes. No client deletes Events, so a cluster would accumulate them.
@@ -48,28 +47,22 @@ pub(crate) async fn run(api: Arc<Api>) {
     let mut failures = FailureLog::for_operation("the garbage collection");
     let mut expiries = tokio::time::interval(EVENT_PERIOD);
     expiries.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_failed = false;
     loop {
         tokio::select! {
             () = api.shutdown.cancelled() => return,
             () = api.store.garbage() => {}
-            () = std::future::ready(()), if is_failed => {}
-            _ = expiries.tick() => {
-                api.expire_events(Timestamp::now());
-                continue;
-            }
+            _ = expiries.tick() => {}
         }
         let begun = Instant::now();
-        let collected = api.collect_garbage().await;
-        is_failed = collected.is_err();
-        let pause = match collected {
+        let pause = match api.collect_garbage(Timestamp::now()).await {
             Ok(()) => {
                 failures.recovered();
                 (begun.elapsed() * PAUSE).min(PAUSE_MAX)
             }
             Err(error) => {
                 failures.failed(&error.body["message"]);
-                RETRY
+                api.store.request_collection();
+                PAUSE_MAX
             }
         };
         if timeout(pause, api.shutdown.cancelled()).await.is_ok() {
@@ -118,13 +111,20 @@ impl<'a> Graph<'a> {
 
 impl Api {
     /// Runs one pass. Returns the first error, after all objects.
-    async fn collect_garbage(&self) -> Result<()> {
+    async fn collect_garbage(&self, now: Timestamp) -> Result<()> {
         let objects = self.store.snapshot();
         let graph = Graph::new(&objects);
         let mut outcome = Ok(());
-        for entry in objects.iter().filter(|(_, object)| object.is_terminating() || !object.owners().is_empty()) {
+        for entry in &objects {
+            let ((table, _), object) = entry;
+            let is_old =
+                || &**table == EVENTS && last_of(object).is_some_and(|last| now.duration_since(last) > EVENT_LIFE);
+            if !object.is_terminating() && object.owners().is_empty() && !is_old() {
+                continue;
+            }
             outcome = outcome.and(self.with_target(entry, |target, object| match object.is_terminating() {
                 true => self.continue_deletion(&graph, target, object),
+                false if object.owners().is_empty() => self.collect(target, object, None),
                 false => self.examine_owners(&graph, target, object),
             }));
             tokio::task::yield_now().await;
@@ -145,8 +145,20 @@ impl Api {
     fn continue_deletion(&self, graph: &Graph<'_>, target: Target<'_>, object: &Object) -> Result<()> {
         let uid = object.text("/metadata/uid");
         match &*target.resource.table {
-            NAMESPACES => self.empty_namespace(graph, target),
-            crd::TABLE => self.empty_definition(graph, target, object),
+            NAMESPACES => {
+                let prefix = format!("{}/", target.name);
+                match self.delete_all(graph, |(_, key)| key.starts_with(&prefix))? {
+                    true => Ok(()),
+                    false => self.edit(target, |namespace| namespace["spec"]["finalizers"] = Value::Array(Vec::new())),
+                }
+            }
+            crd::TABLE => {
+                let contents = crd::table_of(&object.value);
+                match self.delete_all(graph, |(table, _)| **table == *contents)? {
+                    true => Ok(()),
+                    false => self.remove_finalizer(target, crd::FINALIZER),
+                }
+            }
             _ if has_finalizer(object, ORPHAN) => {
                 for dependent in graph.dependents_of(uid) {
                     self.with_target(dependent, |target, _| self.remove_owners(target, |owner| owner == uid))?;
@@ -178,41 +190,13 @@ impl Api {
         }
     }
 
-    fn empty_namespace(&self, graph: &Graph<'_>, target: Target<'_>) -> Result<()> {
-        let prefix = format!("{}/", target.name);
-        let contents: Vec<_> = graph.objects.iter().filter(|((_, key), _)| key.starts_with(&prefix)).collect();
-        if contents.is_empty() {
-            return self.edit(target, |namespace| namespace["spec"]["finalizers"] = Value::Array(Vec::new()));
+    /// Deletes the objects with such keys. Returns true if there are any.
+    fn delete_all(&self, graph: &Graph<'_>, is_content: impl Fn(&StoreKey) -> bool) -> Result<bool> {
+        let contents: Vec<_> = graph.objects.iter().filter(|(key, _)| is_content(key)).collect();
+        for entry in contents.iter().filter(|(_, object)| !object.is_terminating()) {
+            self.with_target(entry, |target, object| self.collect(target, object, None))?;
         }
-        self.collect_all(&contents)
-    }
-
-    fn empty_definition(&self, graph: &Graph<'_>, target: Target<'_>, definition: &Object) -> Result<()> {
-        let table = crd::table_of(&definition.value);
-        let contents: Vec<_> = graph.objects.iter().filter(|((stored, _), _)| **stored == *table).collect();
-        if contents.is_empty() {
-            return self.remove_finalizer(target, crd::FINALIZER);
-        }
-        self.collect_all(&contents)
-    }
-
-    fn collect_all(&self, entries: &[&Entry]) -> Result<()> {
-        let mut living = entries.iter().filter(|(_, object)| !object.is_terminating());
-        living.try_for_each(|entry| self.with_target(entry, |target, object| self.collect(target, object, None)))
-    }
-
-    /// Deletes old Events. If a deletion fails, the next search repeats it.
-    fn expire_events(&self, now: Timestamp) {
-        let Some(resource) = self.registry.load().by_table(EVENTS) else { return };
-        for event in self.store.list(EVENTS, "").0 {
-            if last_of(&event).is_none_or(|last| now.duration_since(last) <= EVENT_LIFE) {
-                continue;
-            }
-            let target = Target::new(&resource, &event);
-            if let Err(error) = self.collect(target, &event, None) {
-                tracing::debug!(event = target.key(), error = %error.body["message"], "an old Event could not be deleted");
-            }
-        }
+        Ok(!contents.is_empty())
     }
 
     /// Deletes the object only if it still has the same uid.
@@ -225,27 +209,22 @@ impl Api {
     }
 
     fn remove_owners(&self, target: Target<'_>, is_removed: impl Fn(&str) -> bool) -> Result<()> {
-        self.edit(target, |value| {
-            if let Some(owners) = metadata(value).get_mut("ownerReferences").and_then(Value::as_array_mut) {
-                owners.retain(|owner| !is_removed(text(owner, "/uid")));
-            }
-        })
+        self.retain(target, "ownerReferences", |owner| !is_removed(text(owner, "/uid")))
     }
 
     fn remove_finalizer(&self, target: Target<'_>, finalizer: &str) -> Result<()> {
-        self.edit(target, |value| {
-            if let Some(list) = metadata(value).get_mut("finalizers").and_then(Value::as_array_mut) {
-                list.retain(|held| held != finalizer);
-            }
-        })
+        self.retain(target, "finalizers", |held| held != finalizer)
+    }
+
+    /// Removes other items from a list in the metadata.
+    fn retain(&self, target: Target<'_>, list: &str, is_kept: impl Fn(&Value) -> bool) -> Result<()> {
+        self.edit(target, |value| fields::list(metadata(value), list).retain(&is_kept))
     }
 
     fn edit(&self, target: Target<'_>, change: impl Fn(&mut Value)) -> Result<()> {
-        let done = self.update(target, Part::Internal, &WriteOptions::default(), false, |current| {
-            let current = current.ok_or_else(|| target.not_found())?;
-            let mut value = target.resource.full(&current.value);
-            change(&mut value);
-            Ok(value)
+        let done = self.modify(target, Part::Internal, &WriteOptions::default(), |value| {
+            change(value);
+            Ok(())
         });
         match done {
             Err(error) if error.code != 404 => Err(error),
@@ -270,8 +249,8 @@ mod tests {
     use serde_json::json;
 
     /// Goal: an Event is deleted an hour after it last happened and not before, whichever of its times is set.
-    #[test]
-    fn an_event_goes_an_hour_after_it_has_happened_last() {
+    #[tokio::test]
+    async fn an_event_goes_an_hour_after_it_has_happened_last() {
         let api = Api::for_tests();
         let resource = api.registry.load().by_table(EVENTS).expect("Events");
         let made = Timestamp::now();
@@ -287,14 +266,14 @@ mod tests {
             event["involvedObject"] = json!({"namespace": "default"});
             api.create(&resource, "default", event, &WriteOptions::default()).expect("taken");
         }
-        let left = |minutes| {
-            api.expire_events(made + SignedDuration::from_mins(minutes));
+        let left = async |minutes| {
+            api.collect_garbage(made + SignedDuration::from_mins(minutes)).await.expect("no failure");
             let (events, _) = api.store.list(EVENTS, "");
             events.iter().map(|event| event.text("/metadata/name").to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(left(59), ["counted", "made", "new", "series"]);
-        assert_eq!(left(62), ["counted", "new", "series"]);
-        assert_eq!(left(89), ["counted", "new", "series"]);
-        assert_eq!(left(92), [""; 0]);
+        assert_eq!(left(59).await, ["counted", "made", "new", "series"]);
+        assert_eq!(left(62).await, ["counted", "new", "series"]);
+        assert_eq!(left(89).await, ["counted", "new", "series"]);
+        assert_eq!(left(92).await, [""; 0]);
     }
 }

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use jsonpath_rust::parser::model::JpQuery;
 use jsonpath_rust::parser::parse_json_path;
 use jsonpath_rust::query::js_path_process;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::fields::{display_value, items, text};
+use super::fields::{display_value, text};
 
 /// Format of a cell, computed from the values at the column's paths.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
@@ -25,10 +25,8 @@ pub(crate) enum Cell {
     Text,
     /// The first number, or 0.
     Number,
-    /// The number at each path, such as `1/2`.
-    Numbers,
-    /// The number of values at each path, such as `1/2`.
-    Counts,
+    /// The number at each path, or the number of values that are none, such as `1/2`.
+    Ratio,
     /// The number of values at all paths.
     Size,
     /// The sum of all values.
@@ -39,7 +37,7 @@ pub(crate) enum Cell {
     Pairs,
     /// Like [`Cell::Pairs`], in lower case: `pod/a`.
     Object,
-    /// One word for the state of a pod: the reason of a waiting or terminated container, or the pod's reason or phase.
+    /// Like [`Cell::Text`], unless the object is being deleted.
     PodStatus,
 }
 
@@ -53,28 +51,34 @@ pub(crate) struct Column {
     cell: Cell,
 }
 
-/// Column in `builtin/kinds.yaml`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+/// Column in a definition, or in `builtin/kinds.yaml`, which has `cell` and `at` instead of `type` and `jsonPath`.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 struct Given {
     name: String,
-    #[serde(default)]
-    wide: bool,
+    r#type: String,
+    format: String,
+    description: String,
+    priority: i64,
+    #[serde(skip_serializing, rename = "jsonPath")]
+    json_path: Option<String>,
+    #[serde(skip_serializing)]
     cell: Cell,
+    #[serde(skip_serializing)]
     at: Vec<String>,
 }
 
 impl TryFrom<Given> for Column {
     type Error = String;
 
-    fn try_from(given: Given) -> Result<Self, String> {
-        let Given { name, wide, cell, at } = given;
-        let format = if name == "Name" { "name" } else { "" };
-        let priority = u8::from(wide);
-        let definition =
-            json!({"name": name, "type": "string", "format": format, "description": "", "priority": priority});
-        let paths = at.iter().map(|path| parse_path(path).ok_or_else(|| format!("column {name}: no path {path}")));
-        Ok(Column { definition, paths: paths.collect::<Result<_, _>>()?, cell })
+    fn try_from(mut given: Given) -> Result<Self, String> {
+        if given.r#type.is_empty() {
+            given.r#type = "string".into();
+        }
+        let cell = if given.r#type == "date" { Cell::Age } else { given.cell };
+        let parse = |path: &String| parse_path(path).ok_or_else(|| format!("column {}: no path {path}", given.name));
+        let paths = given.json_path.iter().chain(&given.at).map(parse).collect::<Result<_, _>>()?;
+        Ok(Column { definition: json!(given), paths, cell })
     }
 }
 
@@ -85,16 +89,10 @@ pub(crate) fn parse_path(text: &str) -> Option<JpQuery> {
 }
 
 impl Column {
-    /// Builds a column from a definition. Returns `None` if `path` is not a path.
-    pub(crate) fn new(definition: Value, path: &str) -> Option<Self> {
-        let cell = if definition["type"] == "date" { Cell::Age } else { Cell::Value };
-        Some(Column { definition, paths: vec![parse_path(path)?], cell })
-    }
-
     /// Returns the name column, which is the first in each table of a custom resource.
     pub(crate) fn name() -> Option<Self> {
-        let definition = json!({"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0});
-        Self::new(definition, ".metadata.name")
+        let path = Some(".metadata.name".into());
+        Given { name: "Name".into(), format: "name".into(), json_path: path, ..Given::default() }.try_into().ok()
     }
 
     /// Returns the cell of an object.
@@ -103,9 +101,11 @@ impl Column {
         let paths: Vec<Vec<&Value>> = paths.map(|found| found.into_iter().map(|found| found.val()).collect()).collect();
         let all = || paths.iter().flatten().copied();
         let words = || all().map(display_value).filter(|word| !word.is_empty());
-        let number = |path: &Vec<&Value>| path.first().and_then(|value| value.as_i64()).unwrap_or(0);
+        let amount = |path: &Vec<&Value>| match path.first().and_then(|value| value.as_i64()) {
+            Some(number) => number.to_string(),
+            None => path.len().to_string(),
+        };
         let or_none = |text: String| Value::from(if text.is_empty() { "<none>".to_owned() } else { text });
-        let slashed = |numbers: Vec<String>| Value::from(numbers.join("/"));
         match self.cell {
             Cell::Value => match all().next() {
                 Some(value) if self.definition["type"] == "string" && !value.is_null() => display_value(value).into(),
@@ -115,39 +115,22 @@ impl Column {
                 (None, Some(Value::Null) | None) if self.definition["type"] == "date" => Value::Null,
                 (time, _) => age(&time.unwrap_or_default()),
             },
-            Cell::Text => words().next().unwrap_or_default().trim().into(),
+            Cell::PodStatus if !text(object, "/metadata/deletionTimestamp").is_empty() => "Terminating".into(),
+            Cell::Text | Cell::PodStatus => words().next().unwrap_or_default().trim().into(),
             Cell::Number => all().find_map(Value::as_i64).unwrap_or(0).into(),
-            Cell::Numbers => slashed(paths.iter().map(|path| number(path).to_string()).collect()),
-            Cell::Counts => slashed(paths.iter().map(|path| path.len().to_string()).collect()),
+            Cell::Ratio => paths.iter().map(amount).collect::<Vec<_>>().join("/").into(),
             Cell::Size => all().count().into(),
             Cell::Sum => all().filter_map(Value::as_i64).sum::<i64>().to_string().into(),
             Cell::List => or_none(words().collect::<Vec<_>>().join(",")),
             Cell::Pairs | Cell::Object => {
                 let seconds = paths.get(1).into_iter().flatten().cycle();
                 let pairs = paths.first().into_iter().flatten().zip(seconds);
-                let pairs = pairs.map(|(first, second)| match self.cell {
-                    Cell::Object => format!("{}/{}", display_value(first).to_lowercase(), display_value(second)),
-                    _ => format!("{}/{}", display_value(first), display_value(second)),
-                });
-                or_none(pairs.collect::<Vec<_>>().join(","))
+                let pairs = pairs.map(|(first, second)| format!("{}/{}", display_value(first), display_value(second)));
+                let pairs = pairs.collect::<Vec<_>>().join(",");
+                or_none(if self.cell == Cell::Object { pairs.to_lowercase() } else { pairs })
             }
-            Cell::PodStatus => pod_status(object).into(),
         }
     }
-}
-
-fn pod_status(pod: &Value) -> String {
-    if !text(pod, "/metadata/deletionTimestamp").is_empty() {
-        return "Terminating".into();
-    }
-    let reason = |status| {
-        let found = [text(status, "/state/waiting/reason"), text(status, "/state/terminated/reason")];
-        found.into_iter().find(|reason| !reason.is_empty())
-    };
-    let statuses = items(pod, "/status/containerStatuses").iter();
-    let own = [text(pod, "/status/reason"), text(pod, "/status/phase")];
-    let word = statuses.filter_map(reason).next_back();
-    word.or_else(|| own.into_iter().find(|word| !word.is_empty())).unwrap_or("Unknown").to_owned()
 }
 
 /// Formats the time since a timestamp for people: `5s`, `3m20s`, `2d`.

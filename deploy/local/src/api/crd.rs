@@ -18,8 +18,9 @@ use super::columns::{self, Column};
 use super::fields::{self, child, entries, items, object, text};
 use super::identity::texts;
 use super::meta::{self, metadata};
-use super::resource::{CelRules, Generation, Model, Resource, Rules, ScalePaths};
+use super::resource::{Generation, Model, Resource, Rules};
 use super::schema;
+use super::strategic::add_to_set;
 
 /// Table of definitions.
 pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
@@ -27,8 +28,8 @@ pub(crate) const TABLE: &str = "apiextensions.k8s.io/customresourcedefinitions";
 /// Finalizer that keeps a definition until its objects are deleted.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Definition whose CEL rules are implemented in code.
-const ZEROSCALERS: &str = "zeroscalers.zeroscale.dev";
+/// Table of ZeroScalers, whose CEL rules are implemented in code.
+const ZEROSCALERS: &str = "zeroscale.dev/zeroscalers";
 
 /// Returns the table of a definition's objects.
 pub(crate) fn table_of(definition: &Value) -> String {
@@ -44,19 +45,10 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     let served = items(spec, "/versions").iter().filter(|version| version["served"] == true);
     let make = |version: &Value| {
         let subresources = &version["subresources"];
-        let scale = subresources.get("scale").filter(|scale| scale.is_object()).map(|scale| {
-            let pointer = |key: &str| scale[key].as_str().map(|path| path.replace('.', "/"));
-            ScalePaths {
-                spec: pointer("specReplicasPath").unwrap_or_else(|| "/spec/replicas".into()),
-                status: pointer("statusReplicasPath").unwrap_or_else(|| "/status/replicas".into()),
-                selector: pointer("labelSelectorPath"),
-            }
-        });
         let mut schema = version["schema"]["openAPIV3Schema"].clone();
         if !schema.is_object() {
             schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         }
-        let is_zero_scaler = definition["metadata"]["name"] == ZEROSCALERS;
         Resource {
             group: text(spec, "/group").into(),
             version: text(version, "/name").into(),
@@ -68,17 +60,16 @@ pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
             categories: words("categories"),
             namespaced: text(spec, "/scope") == "Namespaced",
             table: table_of(definition).into(),
-            model: Model::Custom(is_zero_scaler.then_some(validate_json as CelRules)),
-            patterns: schema::Patterns::from_schema(&schema),
+            model: Model::Custom,
             schema,
             rules: Rules {
                 generation: Generation::Spec,
                 status: subresources.get("status").is_some_and(Value::is_object),
+                scale: subresources.get("scale").and_then(|paths| serde_json::from_value(paths.clone()).ok()),
                 versioned_update: true,
                 columns: columns_of(version),
                 ..Rules::default()
             },
-            scale,
         }
     };
     served.map(make).collect()
@@ -88,34 +79,22 @@ fn columns_of(version: &Value) -> Vec<Column> {
     let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"});
     let given = items(version, "/additionalPrinterColumns");
     let given = if given.is_empty() { std::slice::from_ref(&age) } else { given };
-    let column = |given: &Value| {
-        let field = |key: &str| given[key].as_str().unwrap_or_default();
-        let definition = json!({
-            "name": field("name"), "type": field("type"), "format": field("format"),
-            "description": field("description"), "priority": given["priority"].as_i64().unwrap_or(0),
-        });
-        Column::new(definition, field("jsonPath"))
-    };
+    let column = |given: &Value| serde_json::from_value(given.clone()).ok();
     Column::name().into_iter().chain(given.iter().filter_map(column)).collect()
 }
 
 /// Sets defaults, and the status of an established definition.
 pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     let Some(spec) = object(value).get_mut("spec").map(object) else { return };
-    fields::default(child(spec, "conversion"), "strategy", "None");
-    let mut versions = fields::list(spec, "versions");
-    versions.retain(|version| version["storage"] == true);
-    let versions: Vec<Value> = versions.iter().map(|version| version["name"].clone()).collect();
+    let versions = fields::list(spec, "versions").iter().filter(|version| version["storage"] == true);
+    let versions: Vec<Value> = versions.map(|version| version["name"].clone()).collect();
     let names = child(spec, "names");
     let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_string();
     fields::default(names, "singular", kind.to_lowercase());
     fields::default(names, "listKind", format!("{kind}List"));
     let accepted = Value::Object(names.clone());
     if old.is_none() {
-        let fields = metadata(value);
-        let mut finalizers = fields::list(fields, "finalizers");
-        finalizers.push(FINALIZER.into());
-        fields.insert("finalizers".into(), finalizers.into());
+        fields::list(metadata(value), "finalizers").push(FINALIZER.into());
         value["status"]["conditions"] = json!([
             condition("NamesAccepted", "NoConflicts", "no conflicts found"),
             condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
@@ -123,9 +102,7 @@ pub(crate) fn prepare(value: &mut Value, old: Option<&Value>) {
     }
     let status = child(object(value), "status");
     status.insert("acceptedNames".into(), accepted);
-    let mut stored = fields::list(status, "storedVersions");
-    stored.extend(versions.into_iter().filter(|version| !stored.contains(version)).collect::<Vec<_>>());
-    status.insert("storedVersions".into(), stored.into());
+    add_to_set(status.entry("storedVersions").or_insert(Value::Null), &versions);
 }
 
 fn condition(kind: &str, reason: &str, message: &str) -> Value {
@@ -136,29 +113,17 @@ fn condition(kind: &str, reason: &str, message: &str) -> Value {
 
 /// Sets the condition of a terminating definition.
 pub(crate) fn terminating(value: &mut Value) {
-    let status = child(object(value), "status");
-    let mut conditions = fields::list(status, "conditions");
     let message = "CustomResource deletion is in progress";
-    conditions.push(condition("Terminating", "InstanceDeletionInProgress", message));
-    status.insert("conditions".into(), conditions.into());
+    let terminating = condition("Terminating", "InstanceDeletionInProgress", message);
+    fields::list(child(object(value), "status"), "conditions").push(terminating);
 }
 
-/// Validates a definition.
+/// Validates a definition by the rules that are not in `builtin/rules.yaml`.
 pub(crate) fn validate(value: &Value, causes: &mut Causes) {
     let (group, plural) = (text(value, "/spec/group"), text(value, "/spec/names/plural"));
-    for (field, found) in
-        [("spec.group", group), ("spec.names.plural", plural), ("spec.names.kind", text(value, "/spec/names/kind"))]
-    {
-        if found.is_empty() {
-            causes.required(field, "");
-        }
-    }
     let name = format!("{plural}.{group}");
     if text(value, "/metadata/name") != name {
         causes.invalid("metadata.name", &value["metadata"]["name"], "must be spec.names.plural+\".\"+spec.group");
-    }
-    if !matches!(text(value, "/spec/scope"), "Namespaced" | "Cluster") {
-        causes.not_supported("spec.scope", &value["spec"]["scope"], &["Cluster", "Namespaced"]);
     }
     let versions = items(value, "/spec/versions");
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
@@ -184,9 +149,12 @@ pub(crate) fn validate(value: &Value, causes: &mut Causes) {
     }
 }
 
-/// Adds the errors of an object that passed the schema validation. `rules` implement the CEL rules of its definition.
-pub(crate) fn validate_rules(rules: CelRules, value: &Value, causes: &mut Causes) {
-    let Err(errors) = rules(value) else { return };
+/// Adds the errors by the CEL rules of a custom resource that passed the schema validation.
+pub(crate) fn validate_rules(resource: &Resource, value: &Value, causes: &mut Causes) {
+    if &*resource.table != ZEROSCALERS {
+        return;
+    }
+    let Err(errors) = validate_json(value) else { return };
     for error in errors.iter() {
         let pointer = format!("/{}", error.path.replace(['.', '['], "/").replace(']', ""));
         let given = value.pointer(&pointer).filter(|given| !given.is_object() && !given.is_array());

@@ -17,11 +17,8 @@ use super::query::DeleteOptions;
 use super::resource::{Resource, Target};
 use super::selector::Selector;
 use super::status::Result;
-use super::store::{NAMESPACES, Object, Write};
+use super::store::{NAMESPACES, Object, PODS};
 use super::write::is_finished;
-
-/// Table of pods.
-pub(crate) const PODS: &str = "/pods";
 
 /// Finalizer of an owner whose dependents are orphaned.
 pub(crate) const ORPHAN: &str = "orphan";
@@ -58,30 +55,22 @@ impl Api {
                 )));
             }
             let value = mark(resource, &current.value, options);
-            if value == current.value && !is_finished(resource, &value) {
-                return Ok(Deleted { object: current, gone: false });
+            let gone = is_finished(resource, &value);
+            if value == current.value && !gone {
+                return Ok(Deleted { object: current, gone });
             }
             if options.dry_run {
-                let gone = is_finished(resource, &value);
                 return Ok(Deleted { object: Object::new(value, current.version), gone });
             }
-            let expect = Some(current.version);
-            if !is_finished(resource, &value) {
-                if let Ok(object) = self.commit(target, expect, Write::Put(value)) {
-                    return Ok(Deleted { object, gone: false });
-                }
-                continue;
-            }
             // Watchers of pods see the mark and then the deletion, as from a node. Other objects are deleted directly.
-            let marked = if &*resource.table == PODS {
-                let Ok(marked) = self.commit(target, expect, Write::Put(value)) else { continue };
+            let marked = if !gone || &*resource.table == PODS {
+                let Ok(marked) = self.commit(target, Some(current.version), Some(value)) else { continue };
                 marked
             } else {
                 current
             };
-            let expect = Some(marked.version);
-            if self.commit(target, expect, Write::Delete(marked.value.clone())).is_ok() {
-                return Ok(Deleted { object: marked, gone: true });
+            if !gone || self.commit(target, Some(marked.version), None).is_ok() {
+                return Ok(Deleted { object: marked, gone });
             }
         }
     }
@@ -111,45 +100,30 @@ impl Api {
 fn mark(resource: &Resource, old: &Value, options: &DeleteOptions) -> Value {
     let mut value = old.clone();
     propagate(&mut value, options.propagation.as_ref());
-    let leaving = !text(old, "/metadata/deletionTimestamp").is_empty();
-    let now = Timestamp::now();
-    if &*resource.table == PODS {
-        let grace = grace(old, options.grace);
-        let previous = number(old, "/metadata/deletionGracePeriodSeconds");
-        if leaving && previous.is_some_and(|previous| grace >= previous) {
-            return value;
-        }
-        let begun = match text(old, "/metadata/deletionTimestamp").parse::<Timestamp>() {
-            Ok(at) => at - SignedDuration::from_secs(previous.unwrap_or(0)),
-            Err(_) => now,
-        };
-        bump_generation(&mut value, leaving);
-        let fields = metadata(&mut value);
-        fields.insert("deletionTimestamp".into(), meta::time(begun + SignedDuration::from_secs(grace)).into());
-        fields.insert("deletionGracePeriodSeconds".into(), grace.into());
+    let is_pod = &*resource.table == PODS;
+    let grace = if is_pod { grace(old, options.grace) } else { 0 };
+    let previous = number(old, "/metadata/deletionGracePeriodSeconds");
+    let due = text(old, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
+    // The grace period of a pod can be shortened.
+    if due.is_some() && (!is_pod || previous.is_some_and(|previous| grace >= previous)) {
         return value;
     }
-    if leaving {
-        return value;
-    }
-    bump_generation(&mut value, false);
+    let begun = due.map_or_else(Timestamp::now, |due| due - SignedDuration::from_secs(previous.unwrap_or(0)));
     let fields = metadata(&mut value);
-    fields.insert("deletionTimestamp".into(), meta::time(now).into());
-    fields.insert("deletionGracePeriodSeconds".into(), 0.into());
-    if &*resource.table == NAMESPACES {
-        fields.remove("deletionGracePeriodSeconds");
-        value["status"] = json!({"phase": "Terminating"});
+    fields.insert("deletionTimestamp".into(), meta::time(begun + SignedDuration::from_secs(grace)).into());
+    fields.insert("deletionGracePeriodSeconds".into(), grace.into());
+    if let Some(generation) = number(old, "/metadata/generation").filter(|_| due.is_none()) {
+        fields.insert("generation".into(), (generation + 1).into());
     }
-    if &*resource.table == crd::TABLE {
-        crd::terminating(&mut value);
+    match &*resource.table {
+        NAMESPACES => {
+            fields.remove("deletionGracePeriodSeconds");
+            value["status"] = json!({"phase": "Terminating"});
+        }
+        crd::TABLE => crd::terminating(&mut value),
+        _ => {}
     }
     value
-}
-
-fn bump_generation(value: &mut Value, already: bool) {
-    if let Some(generation) = number(value, "/metadata/generation").filter(|_| !already) {
-        metadata(value).insert("generation".into(), (generation + 1).into());
-    }
 }
 
 /// Returns the grace period of a pod in seconds. It is 0 if no node runs the pod or the pod has ended.
@@ -166,14 +140,13 @@ fn grace(pod: &Value, asked: Option<i64>) -> i64 {
 fn propagate(value: &mut Value, policy: Option<&PropagationPolicy>) {
     let Some(policy) = policy else { return };
     let fields = metadata(value);
-    let mut finalizers = fields::list(fields, "finalizers");
+    let finalizers = fields::list(fields, "finalizers");
     finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
     match policy {
         PropagationPolicy::Background => {}
         PropagationPolicy::Foreground => finalizers.push(FOREGROUND.into()),
         PropagationPolicy::Orphan => finalizers.push(ORPHAN.into()),
     }
-    fields.insert("finalizers".into(), finalizers.into());
     meta::tidy(fields);
 }
 

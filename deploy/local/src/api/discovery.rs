@@ -42,10 +42,9 @@ pub(crate) fn group(registry: &Registry, name: &str, typed: bool) -> Option<Valu
 
 /// Returns `/api/v1` and `/apis/GROUP/VERSION`, or `None` if the version does not exist.
 pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let group_version = registry.of_version(group, version).next()?.api_version();
     let mut list = Vec::new();
-    let mut group_version = None;
     for resource in registry.of_version(group, version) {
-        group_version = Some(resource.api_version());
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
             "kind": resource.kind, "verbs": resource.verbs(), "storageVersionHash": "",
@@ -69,6 +68,5 @@ pub(crate) fn resources(registry: &Registry, group: &str, version: &str) -> Opti
             list.push(entry);
         }
     }
-    let group_version = group_version?;
     Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": list}))
 }

@@ -58,9 +58,16 @@ pub(crate) fn items<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns a copy of a list in a map.
-pub(crate) fn list(map: &Map<String, Value>, key: &str) -> Vec<Value> {
-    map.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+/// Returns a list in a map, and creates it if it is missing.
+pub(crate) fn list<'a>(map: &'a mut Map<String, Value>, key: &str) -> &'a mut Vec<Value> {
+    let slot = map.entry(key).or_insert(Value::Null);
+    if !slot.is_array() {
+        *slot = Value::Array(Vec::new());
+    }
+    match slot {
+        Value::Array(items) => items,
+        _ => unreachable!("just made a list"),
+    }
 }
 
 /// Returns the entries of the map at a JSON pointer.

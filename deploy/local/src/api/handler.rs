@@ -19,7 +19,7 @@ use super::media::{self, Body, Form};
 use super::openapi;
 use super::query::{Query, unescape};
 use super::rbac;
-use super::route::{RequestInfo, verb};
+use super::route::RequestInfo;
 use super::status::{ApiError, Result};
 use super::table::Include;
 
@@ -27,23 +27,18 @@ use super::table::Include;
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 pub(crate) async fn handle(api: Arc<Api>, request: Request<Incoming>) -> Response<Body> {
-    let line = tracing::enabled!(tracing::Level::TRACE).then(|| format!("{} {}", request.method(), request.uri()));
-    let response = read_and_answer(api, request).await.unwrap_or_else(Response::from);
-    if let Some(line) = line {
-        tracing::trace!(request = line, status = response.status().as_u16(), "answered");
-    }
+    let (method, uri) = (request.method().clone(), request.uri().clone());
+    let response = answer(api, request).await.unwrap_or_else(Response::from);
+    tracing::trace!(%method, %uri, status = response.status().as_u16(), "answered");
     response
 }
 
 /// Reads the body before anything else. Otherwise a rejection would reset the connection of a client that is still
 /// sending, and the client might lose the response.
-async fn read_and_answer(api: Arc<Api>, request: Request<Incoming>) -> Result<Response<Body>> {
+async fn answer(api: Arc<Api>, request: Request<Incoming>) -> Result<Response<Body>> {
     let (parts, body) = request.into_parts();
     let body = if parts.method == Method::GET { Bytes::new() } else { read(body).await? };
-    answer(api, Request::from_parts(parts, body)).await
-}
-
-async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>> {
+    let request = Request::from_parts(parts, body);
     let caller = guard::admit(&request, &api.tokens, &api.store)?;
     let registry = api.registry.load_full();
     let path = request.uri().path().to_string();
@@ -51,7 +46,12 @@ async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>
     let decoded: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(unescape).collect();
     let segments: Vec<&str> = decoded.iter().map(String::as_str).collect();
     let info = RequestInfo::parse(&segments, &registry);
-    permit(&api, &caller, request.method(), &path, &query, info.as_ref().ok().and_then(Option::as_ref))?;
+    let known = info.as_ref().ok().and_then(Option::as_ref);
+    let access = match known {
+        Some(info) => info.access(info.verb(request.method(), &query), &query),
+        None => Access::path(request.method().as_str(), &path),
+    };
+    permit(&api, &caller, &access, known)?;
     if let Some(info) = info? {
         return resource(api, caller, info, query, request).await;
     }
@@ -79,30 +79,16 @@ async fn answer(api: Arc<Api>, request: Request<Bytes>) -> Result<Response<Body>
 }
 
 /// Rejects access without a right.
-fn permit(
-    api: &Api,
-    caller: &Caller,
-    method: &Method,
-    path: &str,
-    query: &Query,
-    info: Option<&RequestInfo>,
-) -> Result<()> {
-    let access = match info {
-        Some(info) => {
-            let verb = verb(method, info.name.is_some(), query.flag("watch"));
-            info.access(verb, query.text("fieldSelector").strip_prefix("metadata.name="))
-        }
-        None => Access::path(method.as_str(), path),
-    };
-    let allowed = rbac::allows(&api.store, caller, &access);
+fn permit(api: &Api, caller: &Caller, access: &Access, info: Option<&RequestInfo>) -> Result<()> {
+    let allowed = rbac::allows(&api.store, caller, access);
     if let Some(audit) = &api.audit {
-        audit.hear(&caller.name, &access, allowed);
+        audit.hear(&caller.name, access, allowed);
     }
     match info {
         _ if allowed => Ok(()),
-        Some(info) => Err(ApiError::denied(&caller.name, &info.resource, &access)),
+        Some(info) => Err(ApiError::denied(&caller.name, &info.resource, access)),
         None => {
-            let Access { verb, path, .. } = &access;
+            let Access { verb, path, .. } = access;
             Err(ApiError::forbidden(format!("forbidden: User \"{}\" cannot {verb} path \"{path}\"", caller.name)))
         }
     }
@@ -122,7 +108,7 @@ async fn resource(
     request: Request<Bytes>,
 ) -> Result<Response<Body>> {
     let (parts, body) = request.into_parts();
-    let verb = verb(&parts.method, info.name.is_some(), query.flag("watch"));
+    let verb = info.verb(&parts.method, &query);
     check_verb(&info, verb)?;
     let include = match query.text("includeObject") {
         "" | "Metadata" => Include::Metadata,
@@ -151,24 +137,24 @@ async fn read(mut body: Incoming) -> Result<Bytes> {
 /// Rejects verbs that a path does not support.
 fn check_verb(info: &RequestInfo, verb: &str) -> Result<()> {
     let resource = &info.resource;
-    let refuse = || ApiError::method_not_allowed(Some(resource));
-    let Some(subresource) = info.subresource.as_deref() else {
-        let plain = match (&info.name, verb) {
-            (Some(_), "create") | (None, "update" | "patch") | (_, "use") => false,
-            // Namespaced objects are created in a namespace.
-            (None, "create" | "deletecollection") => !resource.namespaced || !info.namespace.is_empty(),
-            _ => true,
-        };
-        return if plain && resource.verbs().contains(&verb) { Ok(()) } else { Err(refuse()) };
-    };
-    let known = resource.subresources().into_iter().find(|(name, ..)| *name == subresource);
-    match known {
-        Some((.., verbs)) if verbs.contains(&verb) => Ok(()),
-        Some(_) => Err(refuse()),
-        // For a custom resource the error names the object; for a built-in kind the path does not exist.
-        None if resource.is_custom() && matches!(subresource, "status" | "scale") => {
-            Err(ApiError::not_found(resource, info.name.as_deref().unwrap_or_default()))
+    let (fits, verbs) = match info.subresource.as_deref() {
+        None => {
+            let fits = match (&info.name, verb) {
+                (Some(_), "create") | (None, "update" | "patch") => false,
+                // Namespaced objects are created in a namespace.
+                (None, "create" | "deletecollection") => !resource.namespaced || !info.namespace.is_empty(),
+                _ => true,
+            };
+            (fits, resource.verbs())
         }
-        None => Err(ApiError::unknown_resource()),
-    }
+        Some(wanted) => match resource.subresources().into_iter().find(|(name, ..)| *name == wanted) {
+            Some((.., verbs)) => (true, verbs),
+            // For a custom resource the error names the object; for a built-in kind the path does not exist.
+            None if resource.is_custom() && matches!(wanted, "status" | "scale") => {
+                return Err(ApiError::not_found(resource, info.name.as_deref().unwrap_or_default()));
+            }
+            None => return Err(ApiError::unknown_resource()),
+        },
+    };
+    if fits && verbs.contains(&verb) { Ok(()) } else { Err(ApiError::method_not_allowed(Some(resource))) }
 }

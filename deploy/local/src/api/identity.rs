@@ -4,18 +4,21 @@
 //! and while the account exists, and the Pod if the token is bound to one. It is opaque, and its grant is stored here,
 //! whereas Kubernetes signs the data into the token.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
+use common_runtime::credential::is_secret;
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::causes::Causes;
-use super::fields::{items, number, text};
-use super::meta::time;
+use super::fields::items;
 use super::status::{ApiError, Result};
-use super::store::Store;
+use super::store::{PODS, Store};
 
 /// Audience of tokens for this server.
 pub(crate) const API_AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
@@ -30,27 +33,29 @@ pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// User name of callers without a token.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 const ACCOUNTS: &str = "/serviceaccounts";
-const PODS: &str = "/pods";
 /// Minimum and default lifetime of a token in seconds.
 const EXPIRATION: (i64, i64) = (600, 3600);
 
-/// Caller of a request.
-#[derive(Debug, Clone, PartialEq)]
+/// Caller of a request, serialized as in reviews.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(crate) struct Caller {
+    #[serde(rename = "username")]
     pub(crate) name: String,
     pub(crate) groups: Vec<String>,
-    /// Grant of the token, if the caller is a ServiceAccount.
-    about: Option<Box<Grant>>,
+    /// uid of the ServiceAccount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<String>,
+    /// Name and uid of the pod to which the token is bound.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: BTreeMap<&'static str, [String; 1]>,
 }
 
 /// Grant behind a token.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 struct Grant {
-    namespace: String,
-    account: String,
-    uid: String,
-    /// Name and uid of the pod to which the token is bound.
-    pod: Option<(String, String)>,
+    caller: Caller,
+    /// Table, key and uid of objects that must exist: the account, and the pod to which the token is bound.
+    objects: Vec<(&'static str, String, String)>,
     audiences: Vec<String>,
     expires: Timestamp,
 }
@@ -63,32 +68,7 @@ impl Caller {
 
     /// Returns a caller with known name and groups.
     pub(crate) fn known(name: &str, groups: Vec<String>) -> Self {
-        Caller { name: name.into(), groups, about: None }
-    }
-
-    fn administrator() -> Self {
-        Self::known(ADMINISTRATOR, vec![MASTERS.into(), AUTHENTICATED.into()])
-    }
-
-    fn account(grant: Grant) -> Self {
-        let name = format!("system:serviceaccount:{}:{}", grant.namespace, grant.account);
-        let [all, own] = account_groups(&grant.namespace);
-        let groups = vec![all, own, AUTHENTICATED.into()];
-        Caller { name, groups, about: Some(Box::new(grant)) }
-    }
-
-    /// Returns the user in the form of reviews.
-    pub(crate) fn user(&self) -> Value {
-        let mut user = json!({"username": self.name, "groups": self.groups});
-        if let Some(grant) = &self.about {
-            user["uid"] = grant.uid.as_str().into();
-            if let Some((name, uid)) = &grant.pod {
-                user["extra"] = json!({
-                    "authentication.kubernetes.io/pod-name": [name], "authentication.kubernetes.io/pod-uid": [uid],
-                });
-            }
-        }
-        user
+        Caller { name: name.into(), groups, ..Caller::default() }
     }
 }
 
@@ -106,62 +86,61 @@ impl Tokens {
     /// Returns the owner of the token if it is valid for one of `audiences` (empty: this server), and the matching
     /// audiences. The administrator's token has no audience.
     pub(crate) fn review(&self, store: &Store, token: &str, audiences: &[String]) -> Option<(Caller, Vec<String>)> {
-        if same(token, &self.administrator) {
-            return Some((Caller::administrator(), Vec::new()));
+        if is_secret(token, &self.administrator) {
+            let groups = vec![MASTERS.into(), AUTHENTICATED.into()];
+            return Some((Caller::known(ADMINISTRATOR, groups), Vec::new()));
         }
         let grant = self.given.lock().get(token).cloned()?;
         let own = [API_AUDIENCE.to_owned()];
         let wanted = if audiences.is_empty() { &own[..] } else { audiences };
         let good: Vec<_> = wanted.iter().filter(|audience| grant.audiences.contains(audience)).cloned().collect();
-        let exists = |table: &str, name: &str, uid: &str| {
-            store
-                .get(table, &format!("{}/{name}", grant.namespace))
-                .is_some_and(|object| object.text("/metadata/uid") == uid)
-        };
-        let lives = exists(ACCOUNTS, &grant.account, &grant.uid)
-            && grant.pod.as_ref().is_none_or(|(name, uid)| exists(PODS, name, uid));
-        (lives && !good.is_empty() && Timestamp::now() < grant.expires).then(|| (Caller::account(grant), good))
+        let lives = grant
+            .objects
+            .iter()
+            .all(|(table, key, uid)| store.get(table, key).is_some_and(|object| object.text("/metadata/uid") == uid));
+        (lives && !good.is_empty() && Timestamp::now() < grant.expires).then_some((grant.caller, good))
     }
 
     /// Handles a TokenRequest for the account `name`.
-    pub(crate) fn issue(&self, store: &Store, namespace: &str, name: &str, body: &Value) -> Result<Value> {
-        let account = store
-            .get(ACCOUNTS, &format!("{namespace}/{name}"))
-            .ok_or_else(|| ApiError::not_found_named("serviceaccounts", name))?;
-        if !body.is_object() || body.get("spec").is_some_and(|spec| !spec.is_object() && !spec.is_null()) {
-            return Err(ApiError::bad_request("TokenRequest: the body and its spec must be objects"));
-        }
-        let seconds = number(body, "/spec/expirationSeconds").unwrap_or(EXPIRATION.1);
+    pub(crate) fn issue(&self, store: &Store, namespace: &str, name: &str, body: Value) -> Result<Value> {
+        let key = format!("{namespace}/{name}");
+        let account = store.get(ACCOUNTS, &key).ok_or_else(|| ApiError::not_found_named("serviceaccounts", name))?;
+        let refuse = |error: serde_json::Error| ApiError::bad_request(format!("TokenRequest: {error}"));
+        let mut request: TokenRequest = serde_json::from_value(body).map_err(refuse)?;
+        let spec = request.spec.get_or_insert_default();
+        let seconds = *spec.expiration_seconds.get_or_insert(EXPIRATION.1);
         if seconds < EXPIRATION.0 {
             let mut causes = Causes::default();
             let rule = "may not specify a duration less than 10 minutes";
             causes.invalid("spec.expirationSeconds", &seconds.into(), rule);
             return Err(ApiError::invalid_kind("authentication.k8s.io", "TokenRequest", "", causes));
         }
-        let audiences: Vec<String> = texts(body, "/spec/audiences");
-        let grant = Grant {
-            namespace: namespace.into(),
-            account: name.into(),
-            uid: account.text("/metadata/uid").into(),
-            pod: bound_pod(store, namespace, name, body)?,
-            audiences: if audiences.is_empty() { vec![API_AUDIENCE.into()] } else { audiences },
+        let audiences = spec.audiences.get_or_insert_default();
+        if audiences.is_empty() {
+            audiences.push(API_AUDIENCE.into());
+        }
+        let groups = ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), AUTHENTICATED];
+        let caller = format!("system:serviceaccount:{namespace}:{name}");
+        let mut caller = Caller::known(&caller, groups.map(str::to_owned).to_vec());
+        let uid = account.text("/metadata/uid").to_owned();
+        caller.uid = Some(uid.clone());
+        let mut grant = Grant {
+            caller,
+            objects: vec![(ACCOUNTS, key, uid)],
+            audiences: audiences.clone(),
             expires: Timestamp::now().saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MAX),
         };
-        let mut answer = body.clone();
-        answer["spec"]["audiences"] = json!(grant.audiences);
-        answer["spec"]["expirationSeconds"] = seconds.into();
+        if let Some(reference) = &spec.bound_object_ref {
+            bind(&mut grant, store, namespace, name, reference)?;
+        }
         let token = make();
-        answer["status"] = json!({"token": token, "expirationTimestamp": time(grant.expires)});
+        let (expires, given) = (Some(Time(grant.expires)), Some(token.clone()));
+        request.status = Some(TokenRequestStatus { token: given, expiration_timestamp: expires });
         let mut given = self.given.lock();
         given.retain(|_, grant| Timestamp::now() < grant.expires);
         given.insert(token, grant);
-        Ok(answer)
+        Ok(json!(request))
     }
-}
-
-/// Returns the groups of the ServiceAccounts of a namespace.
-pub(crate) fn account_groups(namespace: &str) -> [String; 2] {
-    ["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
 }
 
 /// Generates an unguessable token.
@@ -169,16 +148,20 @@ pub(crate) fn make() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
 
-/// Returns the Pod to which a TokenRequest binds the token.
-fn bound_pod(store: &Store, namespace: &str, account: &str, body: &Value) -> Result<Option<(String, String)>> {
-    let bound = |field: &str| text(body, &format!("/spec/boundObjectRef/{field}"));
-    let (kind, name) = (bound("kind"), bound("name"));
-    if kind.is_empty() && name.is_empty() {
-        return Ok(None);
-    }
+/// Binds the token of an account to a pod.
+fn bind(
+    grant: &mut Grant,
+    store: &Store,
+    namespace: &str,
+    account: &str,
+    reference: &BoundObjectReference,
+) -> Result<()> {
+    let BoundObjectReference { kind, name, uid: expected, .. } = reference;
+    let kind = kind.as_deref().unwrap_or_default();
     if kind != "Pod" {
         return Err(ApiError::bad_request(format!("cannot bind token for serviceaccount to object kind {kind:?}")));
     }
+    let name = name.as_deref().unwrap_or_default();
     let key = format!("{namespace}/{name}");
     let pod = store.get(PODS, &key).ok_or_else(|| ApiError::not_found_named("pods", name))?;
     let of = pod.text("/spec/serviceAccountName");
@@ -187,11 +170,17 @@ fn bound_pod(store: &Store, namespace: &str, account: &str, body: &Value) -> Res
         return Err(ApiError::bad_request(why));
     }
     let uid = pod.text("/metadata/uid");
-    if !bound("uid").is_empty() && bound("uid") != uid {
-        let why = format!("the UID in the bound object reference ({}) does not match that of pod {name}", bound("uid"));
+    if let Some(expected) = expected.as_deref().filter(|expected| !expected.is_empty() && *expected != uid) {
+        let why = format!("the UID in the bound object reference ({expected}) does not match that of pod {name}");
         return Err(ApiError::new(409, "Conflict", why));
     }
-    Ok(Some((name.into(), uid.into())))
+    grant.caller.extra = [
+        ("authentication.kubernetes.io/pod-name", [name.to_owned()]),
+        ("authentication.kubernetes.io/pod-uid", [uid.to_owned()]),
+    ]
+    .into();
+    grant.objects.push((PODS, key, uid.to_owned()));
+    Ok(())
 }
 
 /// Returns the texts in an array.
@@ -199,16 +188,11 @@ pub(crate) fn texts(value: &Value, pointer: &str) -> Vec<String> {
     items(value, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// Compares two tokens in constant time for a given length.
-fn same(given: &str, known: &str) -> bool {
-    let (given, known) = (given.as_bytes(), known.as_bytes());
-    given.len() == known.len() && given.iter().zip(known).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::core::Api;
+    use crate::api::fields::text;
     use crate::api::query::WriteOptions;
 
     /// Goal: a token is issued for any lifetime of ten minutes or more, and a body with a wrong type is rejected.
@@ -230,7 +214,7 @@ mod tests {
             (json!("a"), Some(400)),
         ];
         for (body, refused) in rows {
-            let given = api.tokens.issue(&api.store, "default", "a", &body);
+            let given = api.tokens.issue(&api.store, "default", "a", body.clone());
             assert_eq!(given.as_ref().err().map(|error| error.code), refused, "{body}");
             if let Ok(given) = given {
                 let caller = api.tokens.review(&api.store, text(&given, "/status/token"), &[]);

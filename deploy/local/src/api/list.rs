@@ -35,13 +35,9 @@ pub(crate) fn represent_all(resource: &Resource, objects: &[Arc<Object>], versio
 
 /// Returns the version in a query. An absent version equals 0.
 pub(crate) fn version(query: &Query) -> Result<u64> {
-    let text = query.text("resourceVersion");
-    match text {
-        "" => Ok(0),
-        text => text.parse().map_err(|_| {
-            ApiError::bad_request(format!("Invalid value: \"{text}\": resourceVersion must be a version"))
-        }),
-    }
+    let text = if query.text("resourceVersion").is_empty() { "0" } else { query.text("resourceVersion") };
+    let refuse = |_| ApiError::bad_request(format!("Invalid value: \"{text}\": resourceVersion must be a version"));
+    text.parse().map_err(refuse)
 }
 
 /// Checks the options shared by lists and watches.
@@ -66,7 +62,7 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<()> {
         (false, false, "Exact" | "NotOlderThan") => {}
         (false, false, other) => causes.not_supported(MATCH, &other.into(), &["Exact", "NotOlderThan", ""]),
     }
-    if causes.is_empty() { Ok(()) } else { Err(ApiError::invalid_kind("meta.k8s.io", "ListOptions", "", causes)) }
+    causes.into_result("meta.k8s.io", "ListOptions", "")
 }
 
 impl Api {

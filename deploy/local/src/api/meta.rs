@@ -73,7 +73,7 @@ pub(crate) fn validate(resource: &Resource, value: &Value, causes: &mut Causes) 
     let field = "metadata.name";
     if name.is_empty() {
         causes.required(field, "name or generateName is required");
-    } else if let Err(rule) = check_name(resource.rules.name, name) {
+    } else if let (false, rule) = check_name(resource.rules.name, name) {
         causes.invalid(field, &name.into(), rule);
     }
     for (key, label) in entries(value, "/metadata/labels") {
@@ -108,27 +108,22 @@ pub(crate) fn validate(resource: &Resource, value: &Value, causes: &mut Causes) 
     }
 }
 
-fn check_name(rule: NameRule, name: &str) -> Result<(), &'static str> {
-    let (is_valid, rule) = match rule {
+/// Returns whether a name is valid, and the rule.
+fn check_name(rule: NameRule, name: &str) -> (bool, &'static str) {
+    match rule {
         NameRule::Subdomain => (
             is_object_name(name),
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character",
         ),
         NameRule::Label => (
-            dns_label(name),
+            name.len() <= 63 && !name.contains('.') && is_object_name(name),
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character",
         ),
         NameRule::PathSegment => (
             name != "." && name != ".." && !name.contains(['/', '%']),
             "may not be '.' or '..' and may not contain '/' or '%'",
         ),
-    };
-    if is_valid { Ok(()) } else { Err(rule) }
-}
-
-/// Reports whether the name is a DNS label of RFC 1123: at most 63 characters.
-fn dns_label(name: &str) -> bool {
-    name.len() <= 63 && !name.contains('.') && is_object_name(name)
+    }
 }
 
 /// Reports whether the key is a qualified name: `prefix/name` or `name`.

@@ -16,10 +16,10 @@
 //!
 //! Limits: users other than the administrator and ServiceAccounts (no account is created for a namespace), admission
 //! plugins, persistence, conversion between versions of a custom resource, CEL (but the rules of ZeroScalers apply:
-//! `crd`), impersonation, lists in pages, aggregated discovery, `events.k8s.io`, and protobuf, except in bodies of
-//! common kinds ([`protobuf`]). So these kubectl commands fail with an error: `exec`, `cp`, `attach`, `debug`,
-//! `port-forward`, `certificate`, `drain`, `--as`, `autoscale`, and `create` without `-f` for rarer kinds; use `apply`
-//! for those.
+//! `crd`), impersonation, lists in pages, aggregated discovery, `events.k8s.io`, the subresource `finalize` of
+//! Namespaces, and protobuf, except in bodies of common kinds ([`protobuf`]). So these kubectl commands fail with an
+//! error: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, `--as`, `autoscale`, and `create`
+//! without `-f` for rarer kinds; use `apply` for those.
 
 mod access;
 mod address;
@@ -64,9 +64,10 @@ mod types;
 mod watch;
 mod write;
 
+pub use self::core::ApiOptions;
 pub use access::{Access, Audit};
 pub(crate) use meta::clear_server_owned;
-pub use server::{ApiOptions, ApiServer};
+pub use server::ApiServer;
 
 /// Returns a warning for clients that create an object of this kind, if nothing acts on the kind.
 pub(crate) fn create_warning(api_version: &str, kind: &str) -> Option<String> {

@@ -42,7 +42,7 @@ pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Optio
         add_paths(&mut paths, resource, &kind);
         match &resource.model {
             Model::Typed(model) => kinds.push(((model.describe)(&mut generator), kind)),
-            Model::Custom(_) => {
+            Model::Custom => {
                 let schema = custom(&resource.schema, &kind, &mut generator);
                 customs.insert(custom_name(resource), schema);
             }

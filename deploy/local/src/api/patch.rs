@@ -12,9 +12,8 @@ use super::query::WriteOptions;
 use super::resource::{Resource, Target};
 use super::selector;
 use super::status::{ApiError, Result};
-use super::store::Object;
 use super::strategic;
-use super::write::{Part, Written};
+use super::write::{Part, Written, check_given_name};
 
 /// A parsed PATCH.
 #[derive(Debug)]
@@ -94,12 +93,7 @@ impl Api {
         if let Patch::Apply(config) = patch {
             return self.apply(target, part, config, options);
         }
-        self.update(target, part, options, false, |current| {
-            let current = current.ok_or_else(|| target.not_found())?;
-            let mut document = resource.full(&current.value);
-            patch.change(&mut document, resource)?;
-            Ok(document)
-        })
+        self.modify(target, part, options, |document| patch.change(document, resource))
     }
 
     fn apply(&self, target: Target<'_>, part: Part, config: &Value, options: &WriteOptions) -> Result<Written> {
@@ -120,15 +114,10 @@ impl Api {
         if config.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
         }
-        let named = text(config, "/metadata/name");
-        if !named.is_empty() && named != target.name {
-            let rule = format!("the name of the object ({named}) does not match the name on the URL ({})", target.name);
-            return Err(ApiError::bad_request(rule));
-        }
+        check_given_name(target, config)?;
         let options = WriteOptions { owns_fields: true, ..options.clone() };
         let creates = part == Part::Main;
-        self.update(target, part, &options, creates, |current| {
-            let live = current.map(|current| resource.full(&current.value));
+        self.update(target, part, &options, creates, |live| {
             let mut document = apply::apply(resource, part, live, config, &options)?;
             metadata(&mut document).entry("name").or_insert_with(|| target.name.into());
             Ok(document)
@@ -138,28 +127,22 @@ impl Api {
     /// Returns the scale of an object.
     pub(crate) fn scale(&self, target: Target<'_>) -> Result<Value> {
         let object = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
-        scale_of(target.resource, &object)
+        scale_of(target.resource, &object.value)
     }
 
-    /// Replaces or patches the scale of an object. `change` computes the new Scale from the current one.
+    /// Replaces or patches the scale of an object. `change` changes the current Scale.
     pub(crate) fn set_scale(
         &self,
         target: Target<'_>,
         options: &WriteOptions,
-        mut change: impl FnMut(Value) -> Result<Value>,
+        mut change: impl FnMut(&mut Value) -> Result<()>,
     ) -> Result<Value> {
         let resource = target.resource;
-        let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
-        let written = self.update(target, Part::Main, options, false, |current| {
-            let current = current.ok_or_else(|| target.not_found())?;
-            let wanted = change(scale_of(resource, current)?)?;
-            let name = text(&wanted, "/metadata/name");
-            if !name.is_empty() && name != target.name {
-                return Err(ApiError::bad_request(format!(
-                    "the name of the object ({name}) does not match the name on the URL ({})",
-                    target.name
-                )));
-            }
+        let paths = resource.rules.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
+        let written = self.modify(target, Part::Main, options, |document| {
+            let mut wanted = scale_of(resource, document)?;
+            change(&mut wanted)?;
+            check_given_name(target, &wanted)?;
             let replicas = match wanted.pointer("/spec/replicas") {
                 None | Some(Value::Null) => 0,
                 Some(value) => value.as_i64().ok_or_else(|| {
@@ -171,24 +154,23 @@ impl Api {
                 causes.invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
                 return Err(ApiError::invalid_kind("autoscaling", "Scale", target.name, causes));
             }
-            let mut document = resource.full(&current.value);
             let version = text(&wanted, "/metadata/resourceVersion");
             if !version.is_empty() {
-                metadata(&mut document).insert("resourceVersion".into(), version.into());
+                metadata(document).insert("resourceVersion".into(), version.into());
             }
-            set(&mut document, &paths.spec, replicas.into());
-            Ok(document)
+            set(document, &paths.spec_replicas_path, replicas.into());
+            Ok(())
         })?;
-        scale_of(resource, &written.object)
+        scale_of(resource, &written.object.value)
     }
 }
 
-fn scale_of(resource: &Resource, object: &Object) -> Result<Value> {
-    let paths = resource.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
-    let value = &object.value;
+fn scale_of(resource: &Resource, value: &Value) -> Result<Value> {
+    let paths = resource.rules.scale.as_ref().ok_or_else(ApiError::unknown_resource)?;
     let field = |name: &str| value.pointer(&format!("/metadata/{name}")).cloned().unwrap_or_default();
-    let mut status = json!({"replicas": number(value, &paths.status).unwrap_or(0)});
-    if let Some(selector) = paths.selector.as_ref().and_then(|path| value.pointer(path)) {
+    let replicas = |path: &str| number(value, &pointer(path)).unwrap_or(0);
+    let mut status = json!({"replicas": replicas(&paths.status_replicas_path)});
+    if let Some(selector) = paths.label_selector_path.as_ref().and_then(|path| value.pointer(&pointer(path))) {
         status["selector"] = selector::to_text(selector).into();
     }
     Ok(json!({
@@ -197,15 +179,20 @@ fn scale_of(resource: &Resource, object: &Object) -> Result<Value> {
             "name": field("name"), "namespace": field("namespace"), "uid": field("uid"),
             "resourceVersion": field("resourceVersion"), "creationTimestamp": field("creationTimestamp"),
         },
-        "spec": {"replicas": number(value, &paths.spec).unwrap_or(0)},
+        "spec": {"replicas": replicas(&paths.spec_replicas_path)},
         "status": status,
     }))
 }
 
-/// Sets a value at a JSON pointer, and creates maps on the path.
-fn set(document: &mut Value, pointer: &str, value: Value) {
+/// Converts a path of a definition, such as `.spec.replicas`, to a JSON pointer.
+fn pointer(path: &str) -> String {
+    path.replace('.', "/")
+}
+
+/// Sets a value at a path, and creates maps on the way.
+fn set(document: &mut Value, path: &str, value: Value) {
     let mut slot = document;
-    for key in pointer.split('/').skip(1) {
+    for key in path.split('.').skip(1) {
         slot = super::fields::object(slot).entry(key).or_insert(Value::Null);
     }
     *slot = value;

@@ -26,22 +26,17 @@ impl Api {
         if node.is_empty() {
             return Err(ApiError::bad_request("Binding: target.name must name a node"));
         }
-        self.update(target, Part::Internal, options, false, |current| {
-            let current = current.ok_or_else(|| target.not_found())?;
-            let taken = current.text("/spec/nodeName");
+        self.modify(target, Part::Internal, options, |pod| {
+            let taken = text(pod, "/spec/nodeName");
             if !taken.is_empty() {
                 let why = format!("pod {} is already assigned to node \"{taken}\"", target.name);
                 return Err(target.conflict(&why));
             }
-            let mut pod = target.resource.full(&current.value);
             pod["spec"]["nodeName"] = node.into();
-            let scheduled = json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": meta::now()});
-            let status = fields::child(fields::object(&mut pod), "status");
-            let mut conditions = fields::list(status, "conditions");
+            let conditions = fields::list(fields::child(fields::object(pod), "status"), "conditions");
             conditions.retain(|condition| condition["type"] != "PodScheduled");
-            conditions.push(scheduled);
-            status.insert("conditions".into(), conditions.into());
-            Ok(pod)
+            conditions.push(json!({"type": "PodScheduled", "status": "True", "lastTransitionTime": meta::now()}));
+            Ok(())
         })?;
         Ok(())
     }

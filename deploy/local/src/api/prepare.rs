@@ -18,7 +18,7 @@ use super::resource::{Generation, Model, Resource, Target};
 use super::schema;
 use super::status::{ApiError, Result};
 use super::store::Object;
-use super::write::Part;
+use super::write::{Part, check_name};
 use crate::pool::Leased;
 
 impl Api {
@@ -26,11 +26,10 @@ impl Api {
     pub(super) fn prepare_new(
         &self,
         resource: &Arc<Resource>,
-        namespace: &str,
         body: Value,
         options: &WriteOptions,
     ) -> Result<(Value, Vec<String>, Option<Leased>)> {
-        let (mut value, warnings) = self.read(resource, body, options)?;
+        let (mut value, warnings) = read(resource, body, options)?;
         let fields = metadata(&mut value);
         let managed = fields.remove("managedFields");
         meta::clear_server_owned(fields);
@@ -48,8 +47,7 @@ impl Api {
         let mut causes = Causes::default();
         set_defaults(resource, &mut value, None);
         let lease = assign(&self.addresses, resource, &mut value, None, &mut causes);
-        self.validate(resource, &value, None, causes)?;
-        debug_assert_eq!(text(&value, "/metadata/namespace"), namespace);
+        validate(resource, &value, None, causes)?;
         Ok((value, warnings, lease))
     }
 
@@ -63,7 +61,7 @@ impl Api {
         options: &WriteOptions,
     ) -> Result<(Value, Vec<String>, Option<Leased>)> {
         let resource = target.resource;
-        self.check_name(target, &candidate)?;
+        check_name(target, &candidate)?;
         let old = &current.value;
         if resource.namespaced {
             let namespace = text(&candidate, "/metadata/namespace");
@@ -97,25 +95,24 @@ impl Api {
             }
             _ => {}
         }
-        let (mut value, warnings) = self.read(resource, candidate, options)?;
+        let (mut value, warnings) = read(resource, candidate, options)?;
         let mut causes = Causes::default();
-        self.keep_metadata(part, old, &mut value, options, &mut causes);
+        keep_metadata(part, old, &mut value, options, &mut causes);
         match part {
             Part::Main if resource.rules.status => {
                 fields::put(fields::object(&mut value), "status", old.get("status").cloned());
             }
             Part::Status => {
-                let status = value.get("status").cloned();
                 // For built-in kinds, a status update may change annotations, in which controllers keep notes.
-                let kept = |key: &&str| *key == "managedFields" || !resource.is_custom();
-                let keys = ["managedFields", "annotations"];
-                let notes = keys.into_iter().filter(kept).map(|key| (key, metadata(&mut value).remove(key)));
-                let notes: Vec<_> = notes.collect();
-                value = old.clone();
-                fields::put(fields::object(&mut value), "status", status.filter(|status| !status.is_null()));
-                for (key, note) in notes {
-                    fields::put(metadata(&mut value), key, note);
+                let notes = ["managedFields", "annotations"];
+                let notes = if resource.is_custom() { &notes[..1] } else { &notes[..] };
+                let mut updated = old.clone();
+                for key in notes {
+                    fields::put(metadata(&mut updated), key, metadata(&mut value).remove(*key));
                 }
+                let status = value.get("status").filter(|status| !status.is_null());
+                fields::put(fields::object(&mut updated), "status", status.cloned());
+                value = updated;
             }
             _ => {}
         }
@@ -130,85 +127,71 @@ impl Api {
         }
         match part {
             Part::Internal => {}
-            _ => self.validate(resource, &value, Some(old), causes)?,
+            _ => validate(resource, &value, Some(old), causes)?,
         }
         Ok((value, warnings, lease))
     }
+}
 
-    /// Restores the server's metadata, whatever the body has.
-    fn keep_metadata(&self, part: Part, old: &Value, value: &mut Value, options: &WriteOptions, causes: &mut Causes) {
-        let fields = metadata(value);
-        if part != Part::Internal {
-            let wanted = fields.get("deletionTimestamp").filter(|at| !at.is_null());
-            if wanted.is_some() && wanted != old.pointer("/metadata/deletionTimestamp") {
-                let wanted = wanted.cloned().unwrap_or_default();
-                causes.invalid("metadata.deletionTimestamp", &wanted, "field is immutable");
-            }
-            let owned = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
-            for key in owned.into_iter().chain(["resourceVersion", "name", "namespace"]) {
-                fields::put(fields, key, old.pointer(&format!("/metadata/{key}")).cloned());
-            }
-            let held = |value: &Value| value.as_array().cloned().unwrap_or_default();
-            if old.pointer("/metadata/deletionTimestamp").is_some() {
-                let before = old.pointer("/metadata/finalizers").map(held).unwrap_or_default();
-                let after = fields.get("finalizers").map(held).unwrap_or_default();
-                if after.iter().any(|finalizer| !before.contains(finalizer)) {
-                    let rule = "no new finalizers can be added if the object is being deleted";
-                    causes.forbidden("metadata.finalizers", rule);
-                }
-            }
-        }
-        // Only server-side apply writes the ownership of fields.
-        if !options.owns_fields {
-            fields::put(fields, "managedFields", old.pointer("/metadata/managedFields").cloned());
-        }
-        meta::tidy(fields);
+/// Parses a body by its model. Unknown fields are removed and named in the warnings.
+fn read(resource: &Resource, mut value: Value, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
+    let refuse = |rule: String| {
+        let (kind, version) = (&resource.kind, resource.api_version());
+        ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {rule}"))
+    };
+    let mut unknown = Vec::new();
+    match &resource.model {
+        Model::Typed(model) => model.schemas.read(&model.name, &mut value, &mut unknown).map_err(refuse)?,
+        Model::Custom => schema::prune(&mut value, &resource.schema, "", &mut unknown),
+        Model::Kept | Model::Review | Model::Measured => {}
     }
+    meta::tidy(metadata(&mut value));
+    let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
+    match options.field_validation {
+        FieldValidation::Strict if !warnings.is_empty() => {
+            Err(refuse(format!("strict decoding error: {}", warnings.join(", "))))
+        }
+        FieldValidation::Ignore => Ok((value, Vec::new())),
+        _ => Ok((value, warnings)),
+    }
+}
 
-    /// Parses a body by its model. Unknown fields are removed and named in the warnings.
-    fn read(&self, resource: &Resource, body: Value, options: &WriteOptions) -> Result<(Value, Vec<String>)> {
-        let refuse = |rule: String| {
-            let (kind, version) = (&resource.kind, resource.api_version());
-            ApiError::bad_request(format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {rule}"))
-        };
-        let mut unknown = Vec::new();
-        let mut value = body;
-        match &resource.model {
-            Model::Typed(model) => {
-                model.schemas.read(&model.name, &mut value, &mut unknown).map_err(refuse)?;
-            }
-            Model::Custom(_) => schema::prune(&mut value, &resource.schema, &mut unknown),
-            Model::Kept | Model::Review | Model::Measured => {}
+/// Restores the server's metadata, whatever the body has.
+fn keep_metadata(part: Part, old: &Value, value: &mut Value, options: &WriteOptions, causes: &mut Causes) {
+    let fields = metadata(value);
+    if part != Part::Internal {
+        let deletion = old.pointer("/metadata/deletionTimestamp");
+        if let Some(wanted) = fields.get("deletionTimestamp").filter(|at| !at.is_null() && Some(*at) != deletion) {
+            causes.invalid("metadata.deletionTimestamp", wanted, "field is immutable");
         }
-        meta::tidy(metadata(&mut value));
-        let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();
-        if options.field_validation == FieldValidation::Strict && !warnings.is_empty() {
-            let (kind, version) = (&resource.kind, resource.api_version());
-            return Err(ApiError::bad_request(format!(
-                "{kind} in version \"{version}\" cannot be handled as a {kind}: strict decoding error: {}",
-                warnings.join(", ")
-            )));
+        let owned = ["uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds"];
+        for key in owned.into_iter().chain(["resourceVersion", "name", "namespace"]) {
+            fields::put(fields, key, old.pointer(&format!("/metadata/{key}")).cloned());
         }
-        let silent = options.field_validation == FieldValidation::Ignore;
-        Ok((value, if silent { Vec::new() } else { warnings }))
+        let held = fields::items(old, "/metadata/finalizers");
+        if deletion.is_some() && fields::list(fields, "finalizers").iter().any(|finalizer| !held.contains(finalizer)) {
+            let rule = "no new finalizers can be added if the object is being deleted";
+            causes.forbidden("metadata.finalizers", rule);
+        }
     }
+    // Only server-side apply writes the ownership of fields.
+    if !options.owns_fields {
+        fields::put(fields, "managedFields", old.pointer("/metadata/managedFields").cloned());
+    }
+    meta::tidy(fields);
+}
 
-    fn validate(&self, resource: &Resource, value: &Value, old: Option<&Value>, mut causes: Causes) -> Result<()> {
-        meta::validate(resource, value, &mut causes);
-        let mut found = Causes::default();
-        schema::validate(value, &resource.schema, &resource.patterns, &mut found);
-        let is_sound = found.is_empty();
-        causes.extend(found);
-        match resource.model {
-            Model::Custom(Some(rules)) if is_sound => crd::validate_rules(rules, value, &mut causes),
-            Model::Typed(_) => builtin::validate(&resource.kind, value, old, &mut causes),
-            _ => {}
-        }
-        if causes.is_empty() {
-            return Ok(());
-        }
-        Err(ApiError::invalid(resource, text(value, "/metadata/name"), causes))
+fn validate(resource: &Resource, value: &Value, old: Option<&Value>, mut causes: Causes) -> Result<()> {
+    meta::validate(resource, value, &mut causes);
+    let known = causes.0.len();
+    schema::validate(value, old, &resource.schema, "", &mut causes);
+    let is_sound = causes.0.len() == known;
+    match resource.model {
+        Model::Custom if is_sound => crd::validate_rules(resource, value, &mut causes),
+        Model::Typed(_) => builtin::validate(&resource.kind, value, old, &mut causes),
+        _ => {}
     }
+    causes.into_result(&resource.group, &resource.kind, text(value, "/metadata/name"))
 }
 
 /// Sets the defaults of the schema, and those of a built-in kind.
@@ -221,19 +204,15 @@ fn set_defaults(resource: &Resource, value: &mut Value, old: Option<&Value>) {
 
 /// Reports whether a change increments `metadata.generation`.
 fn generation_counts(resource: &Resource, old: &Value, new: &Value) -> bool {
-    let differ = |skip: &[&str]| {
-        let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
-        let keys = old.keys().chain(new.keys()).filter(|key| !skip.contains(&key.as_str()));
-        keys.into_iter().any(|key| old.get(key) != new.get(key))
+    let rules = &resource.rules;
+    let is_counted = |key: &str| key != "metadata" && (key != "status" || !rules.status);
+    let mut keys = fields::entries(old, "").chain(fields::entries(new, "")).map(|(key, _)| key.as_str());
+    let differ = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
+    let noted = match rules.generation {
+        Generation::Never => return false,
+        Generation::Spec => false,
+        Generation::SpecAndAnnotations => differ("/metadata/annotations"),
+        Generation::SpecAndLabels => differ("/metadata/labels"),
     };
-    let field = |value: &Value, name: &str| value.pointer(&format!("/metadata/{name}")).cloned();
-    match resource.rules.generation {
-        Generation::Never => false,
-        Generation::SpecAndAnnotations => {
-            differ(&["metadata", "status"]) || field(old, "annotations") != field(new, "annotations")
-        }
-        Generation::Spec if resource.rules.status => differ(&["metadata", "status"]),
-        Generation::Spec => differ(&["metadata"]),
-        Generation::Any => differ(&["metadata"]) || field(old, "labels") != field(new, "labels"),
-    }
+    noted || keys.any(|key| is_counted(key) && old.get(key) != new.get(key))
 }

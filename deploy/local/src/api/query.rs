@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use kube::api::PropagationPolicy;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
@@ -99,9 +100,7 @@ impl WriteOptions {
         if manager.len() > 128 {
             causes.too_long("fieldManager", 128);
         }
-        if !causes.is_empty() {
-            return Err(ApiError::invalid_kind("meta.k8s.io", kind, "", causes));
-        }
+        causes.into_result("meta.k8s.io", kind, "")?;
         Ok(WriteOptions { dry_run, field_validation, manager, force: query.flag("force"), owns_fields: false })
     }
 }
@@ -128,16 +127,14 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Parses and checks the options of a deletion.
-    pub(crate) fn parse(query: &Query, body: Option<&Value>) -> Result<Self> {
+    /// Parses and checks the options of a deletion. Those in the body take precedence.
+    pub(crate) fn parse(query: &Query, body: Option<Value>) -> Result<Self> {
+        let refuse = |error: serde_json::Error| ApiError::bad_request(format!("DeleteOptions: {error}"));
+        let body: v1::DeleteOptions = body.map(serde_json::from_value).transpose().map_err(refuse)?.unwrap_or_default();
         let mut causes = Causes::default();
-        let empty = Value::Null;
-        let body = body.unwrap_or(&empty);
-        let from = |key: &str| match body.get(key).and_then(Value::as_str) {
-            Some(text) => text.to_string(),
-            None => query.text(key).to_string(),
-        };
-        let mut propagation = match from("propagationPolicy").as_str() {
+        let policy = body.propagation_policy.as_deref().unwrap_or(query.text("propagationPolicy"));
+        let propagation = match policy {
+            "" if body.orphan_dependents.unwrap_or(query.flag("orphanDependents")) => Some(PropagationPolicy::Orphan),
             "" => None,
             "Background" => Some(PropagationPolicy::Background),
             "Foreground" => Some(PropagationPolicy::Foreground),
@@ -148,26 +145,13 @@ impl DeleteOptions {
                 None
             }
         };
-        let orphan = body.get("orphanDependents").and_then(Value::as_bool).unwrap_or(query.flag("orphanDependents"));
-        if orphan {
-            propagation = propagation.or(Some(PropagationPolicy::Orphan));
-        }
-        let given = body.pointer("/dryRun/0").and_then(Value::as_str).unwrap_or(query.text("dryRun"));
-        let dry_run = is_dry_run(given, &mut causes);
-        if !causes.is_empty() {
-            return Err(ApiError::invalid_kind("meta.k8s.io", "DeleteOptions", "", causes));
-        }
-        let grace = match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
-            Some(grace) => Some(grace),
-            None => query.number("gracePeriodSeconds")?,
-        };
-        let precondition = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_string);
-        Ok(DeleteOptions {
-            grace,
-            propagation,
-            uid: precondition("/preconditions/uid"),
-            version: precondition("/preconditions/resourceVersion"),
-            dry_run,
-        })
+        let directives = body.dry_run.unwrap_or_default();
+        let directive = directives.first().map_or(query.text("dryRun"), String::as_str);
+        let dry_run = is_dry_run(directive, &mut causes);
+        causes.into_result("meta.k8s.io", "DeleteOptions", "")?;
+        let grace =
+            body.grace_period_seconds.map_or_else(|| query.number("gracePeriodSeconds"), |grace| Ok(Some(grace)))?;
+        let v1::Preconditions { uid, resource_version: version } = body.preconditions.unwrap_or_default();
+        Ok(DeleteOptions { grace, propagation, uid, version, dry_run })
     }
 }

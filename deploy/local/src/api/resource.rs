@@ -8,13 +8,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::field::FieldErrors;
 use kube::core::Version;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::columns::Column;
-use super::schema::Patterns;
 use super::status::ApiError;
 use super::store::Object;
 use super::types::{Describe, TypeSchemas};
@@ -41,19 +39,27 @@ pub(crate) enum Generation {
     Spec,
     /// Like [`Generation::Spec`], and annotations.
     SpecAndAnnotations,
-    /// All except fields owned by the server, so labels count too.
-    Any,
+    /// Like [`Generation::Spec`], and labels.
+    SpecAndLabels,
 }
 
-/// JSON pointers of a scale subresource into the object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Paths of a scale subresource in the object, as in a definition.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct ScalePaths {
     /// Desired number of replicas.
-    pub(crate) spec: String,
+    pub(crate) spec_replicas_path: String,
     /// Actual number of replicas.
-    pub(crate) status: String,
+    pub(crate) status_replicas_path: String,
     /// Label selector, as an object or as text.
-    pub(crate) selector: Option<String>,
+    pub(crate) label_selector_path: Option<String>,
+}
+
+impl Default for ScalePaths {
+    fn default() -> Self {
+        let (spec, status) = (".spec.replicas".into(), ".status.replicas".into());
+        Self { spec_replicas_path: spec, status_replicas_path: status, label_selector_path: None }
+    }
 }
 
 /// Special rules of a resource.
@@ -64,8 +70,8 @@ pub(crate) struct Rules {
     pub(crate) generation: Generation,
     /// True if status is a subresource.
     pub(crate) status: bool,
-    /// True if there is a scale subresource at the usual paths.
-    pub(crate) scale: bool,
+    /// The scale subresource, if there is one.
+    pub(crate) scale: Option<ScalePaths>,
     /// True if a PUT must have a version.
     pub(crate) versioned_update: bool,
     /// True if a PUT creates a missing object.
@@ -84,9 +90,6 @@ pub(crate) struct Rules {
     pub(crate) columns: Vec<Column>,
 }
 
-/// Function that validates an object by the CEL rules of its definition.
-pub(crate) type CelRules = fn(&Value) -> Result<(), FieldErrors>;
-
 /// Model by which bodies of a resource are parsed.
 #[derive(Debug, Default)]
 pub(crate) enum Model {
@@ -95,8 +98,8 @@ pub(crate) enum Model {
     /// Stored unchanged: nothing here acts on it.
     #[default]
     Kept,
-    /// A custom resource with its schema, and the code for its CEL rules if there is any.
-    Custom(Option<CelRules>),
+    /// A custom resource with its schema.
+    Custom,
     /// Usage of pods; read-only.
     Measured,
     /// A query that is answered and not stored, such as a TokenReview.
@@ -134,10 +137,8 @@ pub(crate) struct Resource {
     pub(crate) model: Model,
     /// Schema of a definition, or, for a built-in kind, defaults and rules in addition to its type.
     pub(crate) schema: Value,
-    pub(crate) patterns: Patterns,
     /// Special rules.
     pub(crate) rules: Rules,
-    pub(crate) scale: Option<ScalePaths>,
 }
 
 impl Resource {
@@ -152,7 +153,7 @@ impl Resource {
     }
 
     pub(crate) fn is_custom(&self) -> bool {
-        matches!(self.model, Model::Custom(_))
+        matches!(self.model, Model::Custom)
     }
 
     /// Returns the key of an object in its table.
@@ -187,7 +188,7 @@ impl Resource {
     pub(crate) fn subresources(&self) -> Vec<(&str, &str, &str, &str, Vec<&str>)> {
         let write = || vec!["get", "patch", "update"];
         let mut all = Vec::new();
-        if self.scale.is_some() {
+        if self.rules.scale.is_some() {
             all.push(("scale", "autoscaling", "v1", "Scale", write()));
         }
         if self.rules.status {

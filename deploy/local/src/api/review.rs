@@ -14,7 +14,7 @@ use super::status::{ApiError, Result};
 pub(super) fn answer(kind: &str, api: &Api, caller: &Caller, body: &Value) -> Result<Value> {
     let status = match kind {
         "TokenReview" => token(api, body)?,
-        "SelfSubjectReview" => json!({"userInfo": caller.user()}),
+        "SelfSubjectReview" => json!({"userInfo": caller}),
         "SelfSubjectAccessReview" => json!({"allowed": rbac::allows(&api.store, caller, &attributes(body, kind)?)}),
         _ => subject_access(api, body, kind)?,
     };
@@ -29,13 +29,8 @@ fn token(api: &Api, body: &Value) -> Result<Value> {
         return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
     }
     Ok(match api.tokens.review(&api.store, token, &texts(body, "/spec/audiences")) {
-        Some((caller, audiences)) => {
-            let mut status = json!({"authenticated": true, "user": caller.user()});
-            if !audiences.is_empty() {
-                status["audiences"] = json!(audiences);
-            }
-            status
-        }
+        Some((caller, audiences)) if audiences.is_empty() => json!({"authenticated": true, "user": caller}),
+        Some((caller, audiences)) => json!({"authenticated": true, "user": caller, "audiences": audiences}),
         None => json!({"user": {}, "error": "the token was not issued by this server"}),
     })
 }

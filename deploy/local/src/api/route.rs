@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::Method;
 
 use super::access::Access;
+use super::query::Query;
 use super::resource::{Registry, Resource};
 use super::status::{ApiError, Result};
 
@@ -19,8 +20,10 @@ pub(crate) struct RequestInfo {
 }
 
 impl RequestInfo {
-    /// Returns the access that `verb` needs here. `one` is the name to which a list or watch is restricted.
-    pub(crate) fn access(&self, verb: &str, one: Option<&str>) -> Access {
+    /// Returns the access that `verb` needs here.
+    pub(crate) fn access(&self, verb: &str, query: &Query) -> Access {
+        // A list or watch may be restricted to one name.
+        let one = query.text("fieldSelector").strip_prefix("metadata.name=");
         let resource = match &self.subresource {
             Some(part) => format!("{}/{part}", self.resource.plural),
             None => self.resource.plural.clone(),
@@ -50,8 +53,8 @@ impl RequestInfo {
             _ => return Ok(None),
         };
         let (namespace, rest) = match rest {
-            // The Namespace itself and its subresources.
-            ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest),
+            // The Namespace itself and its status.
+            ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status"] => ("", rest),
             ["namespaces", namespace, rest @ ..] => (*namespace, rest),
             rest => ("", rest),
         };
@@ -69,19 +72,19 @@ impl RequestInfo {
         }
         Ok(Some(RequestInfo { resource, namespace: namespace.into(), name, subresource }))
     }
-}
 
-/// Returns the verb of a request, in the terms of roles.
-pub(crate) fn verb(method: &Method, named: bool, watch: bool) -> &'static str {
-    match (method.as_str(), named) {
-        ("GET", true) => "get",
-        ("GET", false) if watch => "watch",
-        ("GET", false) => "list",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", true) => "delete",
-        ("DELETE", false) => "deletecollection",
-        _ => "use",
+    /// Returns the verb of a request, in the terms of roles.
+    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+        match (method.as_str(), &self.name) {
+            ("GET", Some(_)) => "get",
+            ("GET", None) if query.flag("watch") => "watch",
+            ("GET", None) => "list",
+            ("POST", _) => "create",
+            ("PUT", _) => "update",
+            ("PATCH", _) => "patch",
+            ("DELETE", Some(_)) => "delete",
+            ("DELETE", None) => "deletecollection",
+            _ => "use",
+        }
     }
 }

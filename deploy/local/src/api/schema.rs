@@ -8,7 +8,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use regex::Regex;
 use serde_json::{Map, Value};
 
@@ -20,42 +22,25 @@ pub(crate) fn property<'a>(node: &'a Value, name: &str) -> Option<&'a Value> {
     named.or_else(|| node.get("additionalProperties").filter(|node| node.is_object()))
 }
 
-/// Patterns of a schema, compiled once. Definitions with an invalid pattern are rejected, so all compile.
-#[derive(Debug, Default)]
-pub(crate) struct Patterns(HashMap<String, Regex>);
-
-impl Patterns {
-    /// Compiles the patterns of a schema, at any depth.
-    pub(crate) fn from_schema(schema: &Value) -> Self {
-        let mut patterns = Patterns::default();
-        patterns.collect(schema);
-        patterns
+/// Compiles a pattern, once for all schemas that have it.
+fn pattern(text: &str) -> Result<Arc<Regex>, regex::Error> {
+    static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Regex>>>> = LazyLock::new(Mutex::default);
+    let mut compiled = COMPILED.lock();
+    if let Some(known) = compiled.get(text) {
+        return Ok(known.clone());
     }
-
-    fn collect(&mut self, node: &Value) {
-        if let Some(text) = node.get("pattern").and_then(Value::as_str)
-            && let Ok(pattern) = Regex::new(text)
-        {
-            self.0.insert(text.into(), pattern);
-        }
-        match node {
-            Value::Object(fields) => fields.values().for_each(|node| self.collect(node)),
-            Value::Array(items) => items.iter().for_each(|node| self.collect(node)),
-            _ => {}
-        }
-    }
+    let pattern = Arc::new(Regex::new(text)?);
+    compiled.insert(text.to_owned(), pattern.clone());
+    Ok(pattern)
 }
 
 fn on(node: &Value, key: &str) -> bool {
     node.get(key) == Some(&Value::Bool(true))
 }
 
-/// Drops fields that are not in the schema, and adds their paths to `unknown`. The root keeps `metadata`.
-pub(crate) fn prune(value: &mut Value, node: &Value, unknown: &mut Vec<String>) {
-    prune_at(value, node, "", unknown);
-}
-
-fn prune_at(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<String>) {
+/// Drops fields that are not in the schema, and adds their paths to `unknown`. The root, whose path is empty, keeps
+/// `metadata`.
+pub(crate) fn prune(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             let resource = path.is_empty() || on(node, "x-kubernetes-embedded-resource");
@@ -67,7 +52,7 @@ fn prune_at(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<Strin
                 }
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                 match property(node, key) {
-                    Some(node) => prune_at(value, node, &path, unknown),
+                    Some(node) => prune(value, node, &path, unknown),
                     None if open => {}
                     None => {
                         unknown.push(path);
@@ -80,7 +65,7 @@ fn prune_at(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<Strin
         Value::Array(items) => {
             if let Some(node) = node.get("items") {
                 for (index, item) in items.iter_mut().enumerate() {
-                    prune_at(item, node, &format!("{path}[{index}]"), unknown);
+                    prune(item, node, &format!("{path}[{index}]"), unknown);
                 }
             }
         }
@@ -96,7 +81,7 @@ pub(crate) fn default(value: &mut Value, node: &Value) {
                 let nullable = |node: &Value| on(node, "nullable") || on(node, "x-kubernetes-preserve-unknown-fields");
                 !value.is_null() || property(node, name).is_none_or(nullable)
             });
-            for (name, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            for (name, node) in node["properties"].as_object().into_iter().flatten() {
                 let is_absent = |value: &Value| on(node, "x-zero-is-absent") && is_empty(value);
                 if let Some(default) = node.get("default")
                     && fields.get(name).is_none_or(is_absent)
@@ -131,12 +116,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Validates a value by its schema. The root's `metadata` is ignored.
-pub(crate) fn validate(value: &Value, node: &Value, patterns: &Patterns, causes: &mut Causes) {
-    validate_at(value, node, "", patterns, causes);
-}
-
-fn validate_at(value: &Value, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
+/// Validates a value by its schema. `old` is its stored state. The `metadata` of the root, whose path is empty, is ignored.
+pub(crate) fn validate(value: &Value, old: Option<&Value>, node: &Value, path: &str, causes: &mut Causes) {
     if (value.is_null() && on(node, "nullable")) || (on(node, "x-nonempty") && is_empty(value)) {
         return; // The enclosing map reports empty fields.
     }
@@ -145,23 +126,26 @@ fn validate_at(value: &Value, node: &Value, path: &str, patterns: &Patterns, cau
         causes.wrong_type(path, value, &format!("must be of type {wanted}"));
         return;
     }
-    if let Some(allowed) = node.get("enum").and_then(Value::as_array)
+    if on(node, "x-immutable") && old.is_some_and(|old| old != value) {
+        causes.invalid(path, value, "field is immutable");
+    }
+    if let Some(allowed) = node["enum"].as_array()
         && !allowed.contains(value)
     {
         let allowed: Vec<&str> = allowed.iter().filter_map(Value::as_str).collect();
         causes.not_supported(path, value, &allowed);
     }
     match value {
-        Value::Object(fields) => validate_map(fields, node, path, patterns, causes),
-        Value::Array(items) => validate_list(items, node, path, patterns, causes),
-        Value::String(text) => validate_text(text, value, node, path, patterns, causes),
+        Value::Object(fields) => validate_map(fields, old, node, path, causes),
+        Value::Array(items) => validate_list(items, node, path, causes),
+        Value::String(text) => validate_text(text, value, node, path, causes),
         Value::Number(_) => validate_number(value, node, path, causes),
         _ => {}
     }
 }
 
 fn list<'a>(node: &'a Value, key: &str) -> &'a [Value] {
-    node.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+    node[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn has_type(value: &Value, node: &Value) -> bool {
@@ -169,7 +153,7 @@ fn has_type(value: &Value, node: &Value) -> bool {
     if on(node, "x-kubernetes-int-or-string") {
         return value.is_string() || whole(value);
     }
-    match node.get("type").and_then(Value::as_str) {
+    match node["type"].as_str() {
         Some("object") => value.is_object(),
         Some("array") => value.is_array(),
         Some("string") => value.is_string(),
@@ -184,14 +168,14 @@ fn limit(node: &Value, key: &str) -> Option<u64> {
     node.get(key).and_then(Value::as_u64)
 }
 
-fn validate_map(fields: &Map<String, Value>, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
+fn validate_map(fields: &Map<String, Value>, old: Option<&Value>, node: &Value, path: &str, causes: &mut Causes) {
     let at = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
     for key in list(node, "required").iter().filter_map(Value::as_str) {
         if !fields.contains_key(key) {
             causes.required(at(key), "");
         }
     }
-    for (key, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (key, node) in node["properties"].as_object().into_iter().flatten() {
         if on(node, "x-nonempty") && fields.get(key).is_none_or(is_empty) {
             causes.required(at(key), "");
         }
@@ -201,12 +185,12 @@ fn validate_map(fields: &Map<String, Value>, node: &Value, path: &str, patterns:
             continue;
         }
         if let Some(node) = property(node, key) {
-            validate_at(value, node, &at(key), patterns, causes);
+            validate(value, old.and_then(|old| old.get(key)), node, &at(key), causes);
         }
     }
 }
 
-fn validate_list(items: &[Value], node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
+fn validate_list(items: &[Value], node: &Value, path: &str, causes: &mut Causes) {
     if let Some(most) = limit(node, "maxItems").filter(|most| items.len() as u64 > *most) {
         causes.too_many(path, items.len(), most);
     }
@@ -235,12 +219,12 @@ fn validate_list(items: &[Value], node: &Value, path: &str, patterns: &Patterns,
             causes.duplicate(&path, item);
         }
         if let Some(node) = node.get("items") {
-            validate_at(item, node, &path, patterns, causes);
+            validate(item, None, node, &path, causes);
         }
     }
 }
 
-fn validate_text(text: &str, value: &Value, node: &Value, path: &str, patterns: &Patterns, causes: &mut Causes) {
+fn validate_text(text: &str, value: &Value, node: &Value, path: &str, causes: &mut Causes) {
     let length = text.chars().count() as u64;
     if let Some(most) = limit(node, "maxLength").filter(|most| length > *most) {
         causes.too_long(path, most);
@@ -248,10 +232,10 @@ fn validate_text(text: &str, value: &Value, node: &Value, path: &str, patterns: 
     if limit(node, "minLength").is_some_and(|least| length < least) {
         causes.invalid(path, value, "is too short");
     }
-    if let Some(pattern) = node.get("pattern").and_then(Value::as_str)
-        && patterns.0.get(pattern).is_some_and(|pattern| !pattern.is_match(text))
+    if let Some(rule) = node["pattern"].as_str()
+        && pattern(rule).is_ok_and(|pattern| !pattern.is_match(text))
     {
-        causes.invalid(path, value, &format!("should match '{pattern}'"));
+        causes.invalid(path, value, &format!("should match '{rule}'"));
     }
     if node["format"] == "ip" && text.parse::<IpAddr>().is_err() {
         causes.invalid(path, value, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)");
@@ -277,16 +261,16 @@ fn validate_number(value: &Value, node: &Value, path: &str, causes: &mut Causes)
 
 /// Reports why a schema is not structural: every node needs a type, and patterns must compile.
 pub(crate) fn check(node: &Value, path: &str, causes: &mut Causes) {
-    let typed = node.get("type").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+    let typed = node["type"].as_str().is_some_and(|name| !name.is_empty());
     if !typed && !on(node, "x-kubernetes-int-or-string") && !on(node, "x-kubernetes-preserve-unknown-fields") {
         causes.required(format!("{path}.type"), "must not be empty for specified object fields");
     }
-    if let Some(pattern) = node.get("pattern").and_then(Value::as_str)
-        && let Err(error) = Regex::new(pattern)
+    if let Some(rule) = node["pattern"].as_str()
+        && let Err(error) = pattern(rule)
     {
-        causes.invalid(format!("{path}.pattern"), &pattern.into(), &error.to_string());
+        causes.invalid(format!("{path}.pattern"), &rule.into(), &error.to_string());
     }
-    for (name, node) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
+    for (name, node) in node["properties"].as_object().into_iter().flatten() {
         check(node, &format!("{path}.properties[{name}]"), causes);
     }
     for key in ["items", "additionalProperties"] {

@@ -1,7 +1,7 @@
 //! Server: options, a handle, and the loop that accepts connections.
 
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,15 +14,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::access::Audit;
-use super::core::Api;
+use super::core::{Api, ApiOptions};
 use super::tls::Tls;
-use super::{builtin, collector, handler, identity};
+use super::{collector, handler, identity};
+use crate::private_file;
 use crate::usage::UsageTable;
-use crate::{Range, private_file};
 
 /// Maximum wait for connections to end after [`ApiServer::shutdown`].
 const DRAIN: Duration = Duration::from_secs(2);
@@ -34,32 +32,6 @@ pub(super) const IDLE: Duration = Duration::from_secs(180);
 /// Extension of a kubeconfig's cluster with the address of its dashboard.
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
 
-/// Options of a server.
-#[derive(Debug, Clone)]
-pub struct ApiOptions {
-    /// Address to listen on: a loopback address; port 0 takes a free one.
-    pub listen: SocketAddr,
-    /// Bearer token of the administrator; `None` generates one.
-    pub token: Option<String>,
-    /// Range of ClusterIPs.
-    pub service_range: Range,
-    /// Number of changes in the history of each resource, for watches.
-    pub history: usize,
-    /// Callback for every request.
-    pub audit: Option<Audit>,
-    /// Address of the cluster's dashboard, for the kubeconfig.
-    pub dashboard: Option<SocketAddr>,
-}
-
-impl ApiOptions {
-    /// Returns the defaults: a free port of 127.0.0.1, a generated token, and a history of 8192 changes for each
-    /// resource.
-    pub fn new(service_range: Range) -> Self {
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        ApiOptions { listen, token: None, service_range, history: 8192, audit: None, dashboard: None }
-    }
-}
-
 /// A running API server. Dropping the handle shuts it down without waiting.
 #[derive(Debug)]
 pub struct ApiServer {
@@ -69,7 +41,6 @@ pub struct ApiServer {
     dashboard: Option<SocketAddr>,
     api: Arc<Api>,
     tasks: TaskTracker,
-    shutdown: CancellationToken,
 }
 
 impl ApiServer {
@@ -86,23 +57,14 @@ impl ApiServer {
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("the API server cannot listen on {listen}"))?;
         let address = listener.local_addr().context("the API server's listener has no local address")?;
-        let token = options.token.unwrap_or_else(identity::make);
+        let token = options.token.clone().unwrap_or_else(identity::make);
         let tls = Tls::self_signed(address.ip())?;
         let certificate = tls.certificate.clone();
-        let shutdown = CancellationToken::new();
-        let api = Api::new(
-            builtin::registry(),
-            &token,
-            options.service_range,
-            options.history,
-            options.audit,
-            shutdown.clone(),
-        );
+        let api = Api::new(&options, &token);
         let tasks = TaskTracker::new();
         tasks.spawn(collector::run(api.clone()));
         tasks.spawn(accept(listener, tls, api.clone(), tasks.clone()));
-        let dashboard = options.dashboard;
-        Ok(ApiServer { address, token, certificate, dashboard, api, tasks, shutdown })
+        Ok(ApiServer { address, token, certificate, dashboard: options.dashboard, api, tasks })
     }
 
     /// Returns the URL, such as `http://127.0.0.1:40001`. The same port serves `https`.
@@ -139,10 +101,10 @@ impl ApiServer {
     /// there is one.
     pub fn kubeconfig(&self) -> String {
         let (address, token) = (self.address, &self.token);
-        let dashboard = self.dashboard.map(|dashboard| {
+        let extension = |dashboard| {
             format!("    extensions:\n    - name: {DASHBOARD}\n      extension:\n        address: http://{dashboard}\n")
-        });
-        let dashboard = dashboard.unwrap_or_default();
+        };
+        let dashboard = self.dashboard.map(extension).unwrap_or_default();
         let authority = STANDARD.encode(self.certificate.as_bytes());
         format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: zeroscale\n\
@@ -164,7 +126,7 @@ impl ApiServer {
 
     /// Ends all watches and connections, and waits for them.
     pub async fn shutdown(self) {
-        self.shutdown.cancel();
+        self.api.shutdown.cancel();
         self.tasks.close();
         let _ = tokio::time::timeout(DRAIN, self.tasks.wait()).await;
     }
@@ -172,16 +134,12 @@ impl ApiServer {
 
 impl Drop for ApiServer {
     fn drop(&mut self) {
-        self.shutdown.cancel();
+        self.api.shutdown.cancel();
     }
 }
 
 async fn accept(listener: TcpListener, tls: Tls, api: Arc<Api>, tasks: TaskTracker) {
-    loop {
-        let accepted = tokio::select! {
-            () = api.shutdown.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
+    while let Some(accepted) = api.shutdown.run_until_cancelled(listener.accept()).await {
         match accepted {
             Ok((stream, _)) => drop(tasks.spawn(connection(stream, tls.clone(), api.clone()))),
             Err(error) => {
@@ -197,10 +155,7 @@ async fn connection(stream: TcpStream, tls: Tls, api: Arc<Api>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "the API server cannot set TCP_NODELAY");
     }
-    let spoken = tokio::select! {
-        spoken = Tls::is_spoken(&stream) => spoken,
-        () = api.shutdown.cancelled() => return,
-    };
+    let Some(spoken) = api.shutdown.run_until_cancelled(Tls::is_spoken(&stream)).await else { return };
     match spoken {
         Ok(false) => serve(stream, api).await,
         Ok(true) => match tls.accept(stream).await {

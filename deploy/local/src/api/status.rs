@@ -36,9 +36,7 @@ impl ApiError {
     }
 
     fn details(mut self, details: Value) -> Self {
-        if let Some(body) = self.body.as_object_mut() {
-            body.insert("details".into(), details);
-        }
+        self.body["details"] = details;
         self
     }
 
@@ -58,8 +56,14 @@ impl ApiError {
 
     /// 403: the user has no right to the resource.
     pub(crate) fn denied(user: &str, resource: &Resource, access: &Access) -> Self {
-        let message = format!("{} is forbidden: {}", resource.qualified(), access.refusal(user));
-        ApiError::new(403, "Forbidden", message).details(Self::about(resource, &access.name))
+        let Access { verb, group, resource: part, namespace, name, .. } = access;
+        let scope = match namespace.as_str() {
+            "" => "at the cluster scope".into(),
+            namespace => format!("in the namespace \"{namespace}\""),
+        };
+        let rule = format!("User \"{user}\" cannot {verb} resource \"{part}\" in API group \"{group}\" {scope}");
+        let message = format!("{} is forbidden: {rule}", resource.qualified());
+        ApiError::new(403, "Forbidden", message).details(Self::about(resource, name))
     }
 
     /// 403 with a custom message.
@@ -98,12 +102,12 @@ impl ApiError {
 
     /// 405: the path does not support the method.
     pub(crate) fn method_not_allowed(resource: Option<&Resource>) -> Self {
-        let error =
-            ApiError::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
-        match resource {
-            Some(resource) => error.details(Self::about(resource, "")),
-            None => error,
+        let rule = "the server does not allow this method on the requested resource";
+        let mut error = ApiError::new(405, "MethodNotAllowed", rule);
+        if let Some(resource) = resource {
+            error.body["details"] = Self::about(resource, "");
         }
+        error
     }
 
     /// 406: the server supports none of the accepted media types.
@@ -125,14 +129,12 @@ impl ApiError {
 
     /// 409 of server-side apply: other managers own these fields, as `(manager, path)`.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Self {
-        let causes: Vec<Value> = conflicts
-            .iter()
-            .map(|(manager, field)| {
-                json!({"reason": "FieldManagerConflict", "field": field, "message": format!("conflict with \"{manager}\"")})
-            })
-            .collect();
-        let list: Vec<String> =
-            conflicts.iter().map(|(manager, field)| format!("conflict with \"{manager}\": {field}")).collect();
+        let (mut causes, mut list) = (Vec::new(), Vec::new());
+        for (manager, field) in conflicts {
+            let message = format!("conflict with \"{manager}\"");
+            list.push(format!("{message}: {field}"));
+            causes.push(json!({"reason": "FieldManagerConflict", "field": field, "message": message}));
+        }
         let noun = if conflicts.len() == 1 { "conflict" } else { "conflicts" };
         let message = format!("Apply failed with {} {noun}: {}", conflicts.len(), list.join(", "));
         ApiError::new(409, "Conflict", message).details(json!({"causes": causes}))
@@ -150,30 +152,17 @@ impl ApiError {
 
     /// 415: the path does not support the format of the body.
     pub(crate) fn unsupported_media(accepted: &str) -> Self {
-        ApiError::new(
-            415,
-            "UnsupportedMediaType",
-            format!("the body of the request was in an unknown format - accepted media types include: {accepted}"),
-        )
+        let rule = "the body of the request was in an unknown format - accepted media types include";
+        ApiError::new(415, "UnsupportedMediaType", format!("{rule}: {accepted}"))
     }
 
-    /// 422 with causes, for an object of a resource.
-    pub(crate) fn invalid(resource: &Resource, name: &str, causes: Causes) -> Self {
-        Self::invalid_kind(&resource.group, &resource.kind, name, causes)
-    }
-
-    /// 422 with causes, for any group and kind.
+    /// 422 with causes, for an object of this kind.
     pub(crate) fn invalid_kind(group: &str, kind: &str, name: &str, causes: Causes) -> Self {
         let qualified = if group.is_empty() { kind.to_string() } else { format!("{kind}.{group}") };
         let lines = causes.messages();
         let list = if lines.len() == 1 { lines[0].clone() } else { format!("[{}]", lines.join(", ")) };
-        let causes: Vec<Value> = causes
-            .as_slice()
-            .iter()
-            .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
-            .collect();
         let mut details = details(group, kind, name);
-        details["causes"] = causes.into();
+        details["causes"] = json!(causes.0);
         ApiError::new(422, "Invalid", format!("{qualified} \"{name}\" is invalid: {list}")).details(details)
     }
 
@@ -189,6 +178,13 @@ impl ApiError {
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,
         }))
+    }
+}
+
+impl Causes {
+    /// Returns a 422 for an object of this kind if there are errors.
+    pub(crate) fn into_result(self, group: &str, kind: &str, name: &str) -> Result<()> {
+        if self.is_empty() { Ok(()) } else { Err(ApiError::invalid_kind(group, kind, name, self)) }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::fields::{items, text};
 
@@ -56,13 +56,11 @@ impl Object {
 /// Entry in the history of a table.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// Version after this change.
-    pub(crate) version: u64,
     /// Key of the object in its table.
     pub(crate) key: String,
     /// State before the change; `None` for a new object.
     pub(crate) previous: Option<Arc<Object>>,
-    /// State after the change, or the last state of a deleted object.
+    /// State after the change, or the last state of a deleted object. Its version is that of the change.
     pub(crate) object: Arc<Object>,
     /// True if the object was deleted.
     pub(crate) deleted: bool,
@@ -74,12 +72,12 @@ struct Table {
     log: VecDeque<Arc<Change>>,
     /// Last version that is no longer in the history.
     floor: u64,
-    changed: Arc<Notify>,
+    changed: watch::Sender<()>,
 }
 
 impl Table {
     fn new(floor: u64) -> Self {
-        Table { objects: BTreeMap::new(), log: VecDeque::new(), floor, changed: Arc::new(Notify::new()) }
+        Table { objects: BTreeMap::new(), log: VecDeque::new(), floor, changed: watch::Sender::default() }
     }
 }
 
@@ -87,15 +85,6 @@ impl Table {
 struct Inner {
     version: u64,
     tables: HashMap<Arc<str>, Table>,
-}
-
-/// A write.
-#[derive(Debug)]
-pub(crate) enum Write {
-    /// Stores this state.
-    Put(Value),
-    /// Deletes the object. The value is its last state.
-    Delete(Value),
 }
 
 /// Reason of a failed write.
@@ -119,6 +108,8 @@ pub(crate) struct Store {
 
 /// Table of namespaces.
 pub(crate) const NAMESPACES: &str = "/namespaces";
+/// Table of pods.
+pub(crate) const PODS: &str = "/pods";
 
 impl Store {
     /// Creates an empty store with a history of `history` changes per table.
@@ -139,14 +130,11 @@ impl Store {
     /// Returns the objects of a table whose keys begin with `prefix`, in order, and their version.
     pub(crate) fn list(&self, table: &str, prefix: &str) -> (Vec<Arc<Object>>, u64) {
         let inner = self.inner.lock();
-        let objects = match inner.tables.get(table) {
-            Some(table) => {
-                let range = table.objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
-                range.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, object)| object.clone()).collect()
-            }
-            None => Vec::new(),
-        };
-        (objects, inner.version)
+        let objects = inner.tables.get(table).map(|table| {
+            let range = table.objects.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
+            range.take_while(|(key, _)| key.starts_with(prefix)).map(|(_, object)| object.clone()).collect()
+        });
+        (objects.unwrap_or_default(), inner.version)
     }
 
     /// Returns at most `limit` changes of a table after `cursor`, and the version that the reader has then reached.
@@ -154,34 +142,33 @@ impl Store {
     pub(crate) fn since(&self, table: &str, cursor: u64, limit: usize) -> Option<(Vec<Arc<Change>>, u64)> {
         let inner = self.inner.lock();
         let table = inner.tables.get(table).filter(|table| cursor >= table.floor)?;
-        let start = table.log.partition_point(|change| change.version <= cursor);
+        let start = table.log.partition_point(|change| change.object.version <= cursor);
         let changes: Vec<_> = table.log.range(start..).take(limit).cloned().collect();
         let informed = match changes.last() {
-            Some(last) if changes.len() == limit => last.version,
+            Some(last) if changes.len() == limit => last.object.version,
             _ => inner.version,
         };
         Some((changes, informed))
     }
 
-    /// Returns the notifier for changes of a table.
-    pub(crate) fn changed(&self, table: &Arc<str>) -> Arc<Notify> {
-        let mut inner = self.inner.lock();
-        inner.table(table).changed.clone()
+    /// Returns a receiver that is notified of changes of a table, and of its end.
+    pub(crate) fn changed(&self, table: &Arc<str>) -> watch::Receiver<()> {
+        self.inner.lock().table(table).changed.subscribe()
     }
 
-    /// Writes one object. `expect` is its version, or `None` if it must not exist; then `namespace` must exist.
+    /// Stores a state of an object, or deletes the object if `value` is `None`. `expect` is its current version, or
+    /// `None` if it must not exist; then `namespace` must exist.
     pub(crate) fn commit(
         &self,
         table: &Arc<str>,
         key: &str,
         expect: Option<u64>,
-        write: Write,
+        value: Option<Value>,
         namespace: Option<&str>,
     ) -> Result<Arc<Object>, Clash> {
         let mut inner = self.inner.lock();
         if let (None, Some(namespace)) = (expect, namespace) {
-            let found = inner.tables.get(NAMESPACES).and_then(|table| table.objects.get(namespace));
-            match found {
+            match inner.tables.get(NAMESPACES).and_then(|table| table.objects.get(namespace)) {
                 None => return Err(Clash::NamespaceMissing),
                 Some(found) if found.is_terminating() => return Err(Clash::NamespaceTerminating),
                 Some(_) => {}
@@ -193,10 +180,9 @@ impl Store {
         }
         inner.version += 1;
         let version = inner.version;
-        let (mut value, deleted) = match write {
-            Write::Put(value) => (value, false),
-            Write::Delete(value) => (value, true),
-        };
+        let deleted = value.is_none();
+        let last = || previous.as_ref().map(|previous| previous.value.clone()).unwrap_or_default();
+        let mut value = value.unwrap_or_else(last);
         value["metadata"]["resourceVersion"] = version.to_string().into();
         let object = Object::new(value, version);
         let has_new_owners = object.owners() != previous.as_ref().map(|previous| previous.owners()).unwrap_or_default();
@@ -205,20 +191,25 @@ impl Store {
             true => drop(table.objects.remove(key)),
             false => drop(table.objects.insert(key.to_string(), object.clone())),
         }
-        let change = Change { version, key: key.to_string(), previous, object: object.clone(), deleted };
+        let change = Change { key: key.to_string(), previous, object: object.clone(), deleted };
         table.log.push_back(Arc::new(change));
         while table.log.len() > self.history {
-            table.floor = table.log.pop_front().map_or(table.floor, |forgotten| forgotten.version);
+            table.floor = table.log.pop_front().map_or(table.floor, |forgotten| forgotten.object.version);
         }
-        table.changed.notify_waiters();
+        table.changed.send_replace(());
         drop(inner);
         if deleted || has_new_owners || object.is_terminating() {
-            self.garbage.notify_one();
+            self.request_collection();
         }
         Ok(object)
     }
 
-    /// Waits for a change after which there may be garbage.
+    /// Requests a pass of the collector.
+    pub(crate) fn request_collection(&self) {
+        self.garbage.notify_one();
+    }
+
+    /// Waits for a change after which there may be garbage, or a request.
     pub(crate) async fn garbage(&self) {
         self.garbage.notified().await;
     }
@@ -240,7 +231,7 @@ impl Store {
         let floor = inner.version;
         for table in inner.tables.values_mut() {
             (table.floor, table.log) = (floor, VecDeque::new());
-            table.changed.notify_waiters();
+            table.changed.send_replace(());
         }
     }
 
@@ -253,10 +244,7 @@ impl Store {
 
     /// Removes a table and its history, since its resource is gone.
     pub(crate) fn drop_table(&self, table: &str) {
-        let dropped = self.inner.lock().tables.remove(table);
-        if let Some(dropped) = dropped {
-            dropped.changed.notify_waiters();
-        }
+        self.inner.lock().tables.remove(table);
     }
 }
 

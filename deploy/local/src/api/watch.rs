@@ -16,7 +16,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use rand::RngExt;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use super::core::Api;
@@ -44,12 +44,12 @@ struct Watcher {
     prefix: String,
     selector: Selector,
     form: Form,
-    bookmarks: bool,
     cursor: u64,
-    changed: Arc<Notify>,
+    changed: Receiver<()>,
     columns: bool,
     ready: VecDeque<Bytes>,
-    next_bookmark: Instant,
+    /// Time of the next bookmark, if the watcher requested bookmarks.
+    next_bookmark: Option<Instant>,
     deadline: Instant,
     ended: bool,
 }
@@ -76,12 +76,11 @@ impl Api {
             prefix: resource.prefix(namespace),
             selector,
             form,
-            bookmarks,
             cursor: version,
             changed: self.store.changed(&resource.table),
             columns: true,
             ready: VecDeque::new(),
-            next_bookmark: now + BOOKMARK_EVERY,
+            next_bookmark: bookmarks.then_some(now + BOOKMARK_EVERY),
             deadline: now + Duration::from_secs(seconds),
             ended: false,
         };
@@ -106,11 +105,9 @@ impl Watcher {
     fn begin(&mut self, bookmark: bool) {
         let (objects, version) = self.api.store.list(&self.resource.table, &self.prefix);
         self.cursor = version;
-        for object in objects {
-            if self.selector.matches(&object.value) {
-                let line = self.line("ADDED", &object);
-                self.ready.push_back(line);
-            }
+        for object in objects.iter().filter(|object| self.selector.matches(&object.value)) {
+            let line = event("ADDED", &represent(&self.resource, object, self.form, std::mem::take(&mut self.columns)));
+            self.ready.push_back(line);
         }
         if bookmark {
             let line = self.bookmark(json!({"k8s.io/initial-events-end": "true"}));
@@ -127,23 +124,19 @@ impl Watcher {
             if self.ended {
                 return None;
             }
-            // Register before reading the history, so that a later change wakes this watcher.
-            let changed = self.changed.clone();
-            let changed = changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
+            self.changed.mark_unchanged();
             if self.take() {
                 continue;
             }
-            let wake = self.deadline.min(if self.bookmarks { self.next_bookmark } else { self.deadline });
+            let wake = self.next_bookmark.map_or(self.deadline, |at| at.min(self.deadline));
             tokio::select! {
-                () = changed => {}
+                _ = self.changed.changed() => {}
                 () = self.api.shutdown.cancelled() => self.ended = true,
                 () = tokio::time::sleep_until(wake) => {
-                    if self.bookmarks {
+                    if self.next_bookmark.is_some() {
                         let line = self.bookmark(Value::Null);
                         self.ready.push_back(line);
-                        self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
+                        self.next_bookmark = Some(Instant::now() + BOOKMARK_EVERY);
                     }
                     self.ended = Instant::now() >= self.deadline;
                 }

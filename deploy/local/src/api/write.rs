@@ -15,7 +15,7 @@ use super::meta::{self, metadata};
 use super::query::WriteOptions;
 use super::resource::{Resource, Target};
 use super::status::{ApiError, Result};
-use super::store::{Clash, NAMESPACES, Object, Write};
+use super::store::{Clash, NAMESPACES, Object};
 use crate::pool::Leased;
 
 /// Part of an object that a write changes.
@@ -51,13 +51,20 @@ impl Api {
         body: Value,
         options: &WriteOptions,
     ) -> Result<Written> {
-        let mut body = self.typed(resource, body)?;
-        self.check_namespace(resource, namespace, &mut body)?;
+        let mut body = typed(resource, body)?;
+        let found = text(&body, "/metadata/namespace");
+        if !found.is_empty() && found != namespace {
+            let rule = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(rule));
+        }
+        if resource.namespaced {
+            metadata(&mut body).insert("namespace".into(), namespace.into());
+        }
         if !text(&body, "/metadata/resourceVersion").is_empty() {
             return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
         }
         if resource.namespaced && self.store.get(NAMESPACES, namespace).is_none() {
-            return Err(self.no_namespace(namespace));
+            return Err(ApiError::not_found_named("namespaces", namespace));
         }
         let prefix = text(&body, "/metadata/generateName").to_string();
         let generated = text(&body, "/metadata/name").is_empty() && !prefix.is_empty();
@@ -67,7 +74,7 @@ impl Api {
             if generated {
                 metadata(&mut candidate).insert("name".into(), meta::generate_name(&prefix).into());
             }
-            let (value, warnings, lease) = self.prepare_new(resource, namespace, candidate, options)?;
+            let (value, warnings, lease) = self.prepare_new(resource, candidate, options)?;
             let name = text(&value, "/metadata/name").to_string();
             let target = Target { resource, namespace, name: &name };
             if options.dry_run {
@@ -77,17 +84,31 @@ impl Api {
                 return Ok(Written { code: 201, object: Object::new(value, 0), warnings });
             }
             attempts -= 1;
-            match self.commit(target, None, Write::Put(value)) {
+            match self.commit(target, None, Some(value)) {
                 Ok(object) => {
                     lease.into_iter().for_each(Leased::keep);
                     return Ok(Written { code: 201, object, warnings });
                 }
                 Err(Clash::Changed) if attempts > 0 => {}
                 Err(Clash::Changed) => return Err(ApiError::already_exists(resource, &name)),
-                Err(Clash::NamespaceMissing) => return Err(self.no_namespace(namespace)),
+                Err(Clash::NamespaceMissing) => return Err(ApiError::not_found_named("namespaces", namespace)),
                 Err(Clash::NamespaceTerminating) => return Err(ApiError::terminating(resource, &name, namespace)),
             }
         }
+    }
+
+    /// Changes an object in place. `change` may be called again, with another state, after a lost race.
+    pub(crate) fn modify(
+        &self,
+        target: Target<'_>,
+        part: Part,
+        options: &WriteOptions,
+        mut change: impl FnMut(&mut Value) -> Result<()>,
+    ) -> Result<Written> {
+        self.update(target, part, options, false, |current| {
+            let mut value = current.ok_or_else(|| target.not_found())?;
+            change(&mut value).map(|()| value)
+        })
     }
 
     /// Updates an object. `change` computes the new state from the current one, and may be called again after a lost
@@ -98,7 +119,7 @@ impl Api {
         part: Part,
         options: &WriteOptions,
         create: bool,
-        mut change: impl FnMut(Option<&Object>) -> Result<Value>,
+        mut change: impl FnMut(Option<Value>) -> Result<Value>,
     ) -> Result<Written> {
         let Target { resource, namespace, .. } = target;
         let key = target.key();
@@ -107,15 +128,15 @@ impl Api {
                 if !create {
                     return Err(target.not_found());
                 }
-                let mut body = self.typed(resource, change(None)?)?;
-                self.check_name(target, &body)?;
+                let mut body = typed(resource, change(None)?)?;
+                check_name(target, &body)?;
                 metadata(&mut body).remove("resourceVersion");
                 match self.create(resource, namespace, body, options) {
                     Err(error) if error.body["reason"] == "AlreadyExists" => continue,
                     written => return written,
                 }
             };
-            let candidate = self.typed(resource, change(Some(&current))?)?;
+            let candidate = typed(resource, change(Some(resource.full(&current.value)))?)?;
             let (value, warnings, lease) = self.prepare_update(target, part, &current, candidate, options)?;
             if value == current.value {
                 return Ok(Written { code: 200, object: current, warnings });
@@ -126,10 +147,9 @@ impl Api {
             let expect = Some(current.version);
             let committed = if is_finished(resource, &value) {
                 // Watchers get the stored state as the last one; the caller gets the state that ended the object.
-                let gone = self.commit(target, expect, Write::Delete(current.value.clone()));
-                gone.map(|gone| Object::new(value, gone.version))
+                self.commit(target, expect, None).map(|gone| Object::new(value, gone.version))
             } else {
-                self.commit(target, expect, Write::Put(value))
+                self.commit(target, expect, Some(value))
             };
             if let Ok(object) = committed {
                 lease.into_iter().for_each(Leased::keep);
@@ -138,66 +158,44 @@ impl Api {
         }
         Err(target.conflict(super::status::MODIFIED))
     }
+}
 
-    /// Checks and removes `apiVersion` and `kind` of a body. Normalizes its numbers as Kubernetes does.
-    pub(crate) fn typed(&self, resource: &Resource, mut body: Value) -> Result<Value> {
-        let Some(map) = body.as_object_mut() else {
-            return Err(ApiError::bad_request(format!("{}: the body is not an object", resource.kind)));
-        };
-        let wanted = [("kind", resource.kind.clone()), ("apiVersion", resource.api_version())];
-        for (field, wanted) in wanted {
-            match map.remove(field) {
-                None | Some(Value::Null) => {}
-                Some(found) if found == wanted => {}
-                Some(found) => {
-                    let rule = format!("the {field} in the data ({found}) does not match the expected one ({wanted})");
-                    return Err(ApiError::bad_request(rule));
-                }
-            }
-        }
-        match map.get("metadata") {
-            None | Some(Value::Null) => drop(metadata(&mut body)),
-            Some(Value::Object(_)) => {}
-            Some(_) => return Err(ApiError::bad_request(format!("{}: metadata is not an object", resource.kind))),
-        }
-        numbers::as_stored(&mut body);
-        Ok(body)
-    }
-
-    /// Checks that the body's namespace is that of the path or empty.
-    fn check_namespace(&self, resource: &Resource, namespace: &str, body: &mut Value) -> Result<()> {
-        let found = text(body, "/metadata/namespace");
-        if !found.is_empty() && found != namespace {
-            let rule = "the namespace of the provided object does not match the namespace sent on the request";
+/// Checks and removes `apiVersion` and `kind` of a body. Normalizes its numbers as Kubernetes does.
+pub(crate) fn typed(resource: &Resource, mut body: Value) -> Result<Value> {
+    let Some(map) = body.as_object_mut() else {
+        return Err(ApiError::bad_request(format!("{}: the body is not an object", resource.kind)));
+    };
+    for (field, wanted) in [("kind", resource.kind.clone()), ("apiVersion", resource.api_version())] {
+        let found = map.remove(field).unwrap_or_default();
+        if !found.is_null() && found != wanted {
+            let rule = format!("the {field} in the data ({found}) does not match the expected one ({wanted})");
             return Err(ApiError::bad_request(rule));
         }
-        if resource.namespaced {
-            metadata(body).insert("namespace".into(), namespace.into());
-        }
-        Ok(())
     }
+    if map.get("metadata").is_some_and(|metadata| !metadata.is_object() && !metadata.is_null()) {
+        return Err(ApiError::bad_request(format!("{}: metadata is not an object", resource.kind)));
+    }
+    metadata(&mut body);
+    numbers::as_stored(&mut body);
+    Ok(body)
+}
 
-    /// Checks that the body's name is that of the path.
-    pub(crate) fn check_name(&self, target: Target<'_>, body: &Value) -> Result<()> {
-        let name = text(body, "/metadata/name");
-        if name.is_empty() {
-            return Err(ApiError::bad_request("name must be provided in the object"));
-        }
-        if name != target.name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({name}) does not match the name on the URL ({})",
-                target.name
-            )));
-        }
-        Ok(())
+/// Checks that the body has the name in the path.
+pub(crate) fn check_name(target: Target<'_>, body: &Value) -> Result<()> {
+    if text(body, "/metadata/name").is_empty() {
+        return Err(ApiError::bad_request("name must be provided in the object"));
     }
+    check_given_name(target, body)
+}
 
-    fn no_namespace(&self, namespace: &str) -> ApiError {
-        match self.registry.load().get("", "v1", "namespaces") {
-            Some(resource) => ApiError::not_found(&resource, namespace),
-            None => ApiError::unknown_resource(),
-        }
+/// Checks that the body has the name in the path, or none.
+pub(crate) fn check_given_name(target: Target<'_>, body: &Value) -> Result<()> {
+    let name = text(body, "/metadata/name");
+    if name.is_empty() || name == target.name {
+        return Ok(());
     }
+    let rule = format!("the name of the object ({name}) does not match the name on the URL ({})", target.name);
+    Err(ApiError::bad_request(rule))
 }
 
 /// Reports whether nothing prevents the removal of an object that is being deleted.

@@ -7,7 +7,7 @@
 use super::system::create_if_missing;
 use crate::api::causes::Causes;
 use crate::api::clear_server_owned;
-use crate::api::schema::{self, Patterns};
+use crate::api::schema;
 use crate::retry;
 use anyhow::Context;
 use common::config::AutoscalerConfig;
@@ -147,8 +147,8 @@ fn check_scaler(value: &Value) -> anyhow::Result<()> {
     let (mut unknown, mut causes) = (Vec::new(), Causes::default());
     for version in crd().spec.versions {
         let schema = serde_json::to_value(version.schema.and_then(|schema| schema.open_api_v3_schema))?;
-        schema::prune(&mut value.clone(), &schema, &mut unknown);
-        schema::validate(value, &schema, &Patterns::from_schema(&schema), &mut causes);
+        schema::prune(&mut value.clone(), &schema, "", &mut unknown);
+        schema::validate(value, None, &schema, "", &mut causes);
     }
     anyhow::ensure!(causes.is_empty(), "ZeroScaler {name}: {}", causes.messages().join(", "));
     anyhow::ensure!(unknown.is_empty(), "ZeroScaler {name}: unknown field: {}", unknown.join(", "));

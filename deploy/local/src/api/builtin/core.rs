@@ -5,11 +5,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::api::causes::Causes;
-use crate::api::fields::{child, default, entries, object, text};
+use crate::api::fields::{child, entries, object, text};
 use crate::api::meta::metadata;
 
 /// Validates the keys of `data`, and changes of immutable objects.
-fn validate_data(value: &Value, old: Option<&Value>, causes: &mut Causes) {
+pub(super) fn validate_data(value: &Value, old: Option<&Value>, causes: &mut Causes) {
     let good = |key: &str| {
         let plain = key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
         plain && !key.is_empty() && key.len() <= 253 && key != "." && !key.starts_with("..")
@@ -47,14 +47,6 @@ pub(super) fn prepare_secret(value: &mut Value) {
         for (key, text) in texts {
             data.insert(key, STANDARD.encode(text.as_str().unwrap_or_default()).into());
         }
-    }
-    default(fields, "type", "Opaque");
-}
-
-pub(super) fn validate_secret(value: &Value, old: Option<&Value>, causes: &mut Causes) {
-    validate_data(value, old, causes);
-    if old.is_some_and(|old| old["type"] != value["type"]) {
-        causes.invalid("type", &value["type"], "field is immutable");
     }
 }
 

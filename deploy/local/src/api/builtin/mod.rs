@@ -12,19 +12,19 @@ mod pod;
 mod service;
 mod workload;
 
+use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::{apps, autoscaling, coordination, core as k8s_core, discovery, networking, rbac};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::schemars::SchemaGenerator;
+use k8s_openapi::schemars::{JsonSchema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::causes::Causes;
 use super::crd;
-use super::resource::{Model, Registry, Resource, Rules, ScalePaths, TypedModel};
-use super::schema::Patterns;
+use super::resource::{Model, Registry, Resource, Rules, TypedModel};
 use super::types::{Describe, TypeSchemas, describe};
 
 /// Entry in `kinds.yaml`.
@@ -49,33 +49,36 @@ struct Kind {
     rules: Rules,
 }
 
-/// Returns the type of a kind, or `None` if it is stored unchanged.
-fn describe_kind(version: &str, kind: &str) -> Option<Describe> {
+/// Returns the types of kinds, by version and kind. Other kinds are stored unchanged.
+fn types() -> HashMap<(&'static str, &'static str), Describe> {
     use k8s_core::v1 as c;
-    Some(match (version, kind) {
-        ("v1", "ConfigMap") => describe::<c::ConfigMap>,
-        ("v1", "Endpoints") => describe::<c::Endpoints>,
-        ("v1", "Event") => describe::<c::Event>,
-        ("v1", "Namespace") => describe::<c::Namespace>,
-        ("v1", "Node") => describe::<c::Node>,
-        ("v1", "Pod") => describe::<c::Pod>,
-        ("v1", "Secret") => describe::<c::Secret>,
-        ("v1", "Service") => describe::<c::Service>,
-        ("v1", "ServiceAccount") => describe::<c::ServiceAccount>,
-        ("apps/v1", "Deployment") => describe::<apps::v1::Deployment>,
-        ("apps/v1", "ReplicaSet") => describe::<apps::v1::ReplicaSet>,
-        ("apps/v1", "StatefulSet") => describe::<apps::v1::StatefulSet>,
-        ("autoscaling/v2", _) => describe::<autoscaling::v2::HorizontalPodAutoscaler>,
-        ("discovery.k8s.io/v1", _) => describe::<discovery::v1::EndpointSlice>,
-        ("coordination.k8s.io/v1", _) => describe::<coordination::v1::Lease>,
-        ("networking.k8s.io/v1", "NetworkPolicy") => describe::<networking::v1::NetworkPolicy>,
-        ("rbac.authorization.k8s.io/v1", "Role") => describe::<rbac::v1::Role>,
-        ("rbac.authorization.k8s.io/v1", "RoleBinding") => describe::<rbac::v1::RoleBinding>,
-        ("rbac.authorization.k8s.io/v1", "ClusterRole") => describe::<rbac::v1::ClusterRole>,
-        ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding") => describe::<rbac::v1::ClusterRoleBinding>,
-        ("apiextensions.k8s.io/v1", _) => describe::<CustomResourceDefinition>,
-        _ => return None,
-    })
+    HashMap::from([
+        typed::<c::ConfigMap>(),
+        typed::<c::Endpoints>(),
+        typed::<c::Event>(),
+        typed::<c::Namespace>(),
+        typed::<c::Node>(),
+        typed::<c::Pod>(),
+        typed::<c::Secret>(),
+        typed::<c::Service>(),
+        typed::<c::ServiceAccount>(),
+        typed::<apps::v1::Deployment>(),
+        typed::<apps::v1::ReplicaSet>(),
+        typed::<apps::v1::StatefulSet>(),
+        typed::<autoscaling::v2::HorizontalPodAutoscaler>(),
+        typed::<discovery::v1::EndpointSlice>(),
+        typed::<coordination::v1::Lease>(),
+        typed::<networking::v1::NetworkPolicy>(),
+        typed::<rbac::v1::Role>(),
+        typed::<rbac::v1::RoleBinding>(),
+        typed::<rbac::v1::ClusterRole>(),
+        typed::<rbac::v1::ClusterRoleBinding>(),
+        typed::<CustomResourceDefinition>(),
+    ])
+}
+
+fn typed<T: k8s_openapi::Resource + JsonSchema>() -> ((&'static str, &'static str), Describe) {
+    ((T::API_VERSION, T::KIND), describe::<T>)
 }
 
 /// Sets the defaults of a kind that depend on several fields. `old` is the stored object.
@@ -96,11 +99,11 @@ pub(super) fn set_defaults(kind: &str, value: &mut Value, old: Option<&Value>) {
 pub(super) fn validate(kind: &str, value: &Value, old: Option<&Value>, causes: &mut Causes) {
     match kind {
         "ConfigMap" => core::validate_config_map(value, old, causes),
-        "Secret" => core::validate_secret(value, old, causes),
+        "Secret" => core::validate_data(value, old, causes),
         "Pod" => pod::validate_pod(value, old, causes),
         "Service" => service::validate_service(value, causes),
-        "EndpointSlice" => service::validate_slice(value, old, causes),
-        "Deployment" | "ReplicaSet" | "StatefulSet" => workload::validate(value, old, causes),
+        "EndpointSlice" => service::validate_slice(value, causes),
+        "Deployment" | "ReplicaSet" | "StatefulSet" => workload::validate(value, causes),
         "HorizontalPodAutoscaler" => workload::validate_autoscaler(value, causes),
         "CustomResourceDefinition" => crd::validate(value, causes),
         _ => {}
@@ -126,17 +129,16 @@ fn make() -> Registry {
     let mut registry = Registry::default();
     let kinds: Vec<Kind> = read(include_str!("kinds.yaml"), "kinds");
     let schemas: Value = read(include_str!("rules.yaml"), "kinds");
-    let types =
-        Arc::new(TypeSchemas::from_types(kinds.iter().filter_map(|kind| describe_kind(&kind.version, &kind.kind))));
+    let types = types();
+    let described = Arc::new(TypeSchemas::from_types(types.values().copied()));
     for Kind { version, kind, plural, short, categories, cluster, review, rules } in kinds {
-        let model = match (review, describe_kind(&version, &kind)) {
-            (true, _) => Model::Review,
-            (false, None) => Model::Kept,
-            (false, Some(describe)) => Model::Typed(TypedModel {
-                name: describe(&mut SchemaGenerator::default()).into_owned(),
-                describe,
-                schemas: types.clone(),
-            }),
+        let model = match types.get(&(version.as_str(), kind.as_str())) {
+            _ if review => Model::Review,
+            None => Model::Kept,
+            Some(&describe) => {
+                let name = describe(&mut SchemaGenerator::default()).into_owned();
+                Model::Typed(TypedModel { name, describe, schemas: described.clone() })
+            }
         };
         let (group, version) = version.split_once('/').unwrap_or(("", &version));
         let schema = schemas[&kind].clone();
@@ -149,15 +151,9 @@ fn make() -> Registry {
             categories,
             namespaced: !cluster,
             table: format!("{group}/{plural}").into(),
-            scale: rules.scale.then(|| ScalePaths {
-                spec: "/spec/replicas".into(),
-                status: "/status/replicas".into(),
-                selector: Some("/spec/selector".into()),
-            }),
             kind,
             plural,
             model,
-            patterns: Patterns::from_schema(&schema),
             schema,
             rules,
         }));

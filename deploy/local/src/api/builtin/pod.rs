@@ -35,22 +35,14 @@ fn prepare_container(container: &mut Map<String, Value>) {
 
 /// Returns the QoS class of a pod: all limits set and equal to requests, some set, or none.
 fn qos(spec: &Value) -> &'static str {
-    let containers = items(spec, "/containers");
-    let amount = |container: &Value, kind: &str, name: &str| container["resources"][kind].get(name).cloned();
-    let some = |container: &Value| {
-        ["cpu", "memory"]
-            .iter()
-            .any(|name| amount(container, "limits", name).is_some() || amount(container, "requests", name).is_some())
-    };
-    let all = |container: &Value| {
-        ["cpu", "memory"].iter().all(|name| {
-            let limit = amount(container, "limits", name);
-            limit.is_some() && limit == amount(container, "requests", name)
-        })
-    };
+    let amounts: Vec<_> = items(spec, "/containers")
+        .iter()
+        .map(|container| &container["resources"])
+        .flat_map(|of| ["cpu", "memory"].map(|name| (of["limits"].get(name), of["requests"].get(name))))
+        .collect();
     match () {
-        () if !containers.iter().any(some) => "BestEffort",
-        () if containers.iter().all(all) => "Guaranteed",
+        () if amounts.iter().all(|amounts| *amounts == (None, None)) => "BestEffort",
+        () if amounts.iter().all(|(limit, request)| limit.is_some() && limit == request) => "Guaranteed",
         () => "Burstable",
     }
 }

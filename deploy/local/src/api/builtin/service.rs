@@ -52,10 +52,7 @@ pub(super) fn validate_service(value: &Value, causes: &mut Causes) {
     }
 }
 
-pub(super) fn validate_slice(value: &Value, old: Option<&Value>, causes: &mut Causes) {
-    if old.is_some_and(|old| old["addressType"] != value["addressType"]) {
-        causes.invalid("addressType", &value["addressType"], "field is immutable");
-    }
+pub(super) fn validate_slice(value: &Value, causes: &mut Causes) {
     let kind = text(value, "/addressType");
     for (at, endpoint) in items(value, "/endpoints").iter().enumerate() {
         for (index, address) in items(endpoint, "/addresses").iter().enumerate() {

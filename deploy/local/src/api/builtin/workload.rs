@@ -24,8 +24,8 @@ pub(super) fn prepare_deployment(value: &mut Value) {
     }
 }
 
-/// Checks that the selector matches the template's labels and does not change.
-pub(super) fn validate(value: &Value, old: Option<&Value>, causes: &mut Causes) {
+/// Checks that the selector matches the template's labels.
+pub(super) fn validate(value: &Value, causes: &mut Causes) {
     let spec = &value["spec"];
     let selector = &spec["selector"];
     let terms = |key: &str| selector.get(key).is_some_and(|terms| *terms != json!({}) && *terms != json!([]));
@@ -38,9 +38,6 @@ pub(super) fn validate(value: &Value, old: Option<&Value>, causes: &mut Causes) 
         if !matched.into_iter().all(|(key, value)| labels.get(key) == Some(value)) {
             causes.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`");
         }
-    }
-    if old.is_some_and(|old| old["spec"]["selector"] != *selector) {
-        causes.invalid("spec.selector", selector, "field is immutable");
     }
 }
 
