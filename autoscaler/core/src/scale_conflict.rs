@@ -22,15 +22,6 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(300);
 /// Time without a change after which a scale is no longer in conflict.
 pub const CALM_AFTER: Duration = Duration::from_secs(600);
 
-/// Time at which to write a scale.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attempt {
-    /// Write at once.
-    Now,
-    /// Write after this time.
-    After(Duration),
-}
-
 /// Last writes of one target's replicas.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScaleConflict {
@@ -41,22 +32,14 @@ pub struct ScaleConflict {
 }
 
 impl ScaleConflict {
-    /// Returns the time at which to write `replicas`, which the target does not have. `is_awaited` is true if requests
-    /// wait for them.
-    pub fn attempt(&self, replicas: i32, is_awaited: bool, now: Instant) -> Attempt {
-        let Some((_, at)) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER) else {
-            return Attempt::Now;
-        };
-        // Including the current revert.
-        match self.undone + 1 {
-            undone if undone <= FREE_ATTEMPTS => Attempt::Now,
-            undone => {
-                let doubled = PAUSE.saturating_mul(1 << (undone - FREE_ATTEMPTS - 1).min(16)).min(PAUSE_MAX);
-                let pause = if is_awaited { REASSERT_EVERY } else { doubled };
-                let left = (at + pause).saturating_duration_since(now);
-                if left.is_zero() { Attempt::Now } else { Attempt::After(left) }
-            }
-        }
+    /// Returns the time after which to write `replicas`, which the target does not have; `None` means at once.
+    /// `is_awaited` is true if requests wait for them.
+    pub fn pause(&self, replicas: i32, is_awaited: bool, now: Instant) -> Option<Duration> {
+        let (_, at) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER)?;
+        let paused = self.undone.checked_sub(FREE_ATTEMPTS)?;
+        let doubled = PAUSE.saturating_mul(1 << paused.min(16)).min(PAUSE_MAX);
+        let pause = if is_awaited { REASSERT_EVERY } else { doubled };
+        Some((at + pause).saturating_duration_since(now)).filter(|left| !left.is_zero())
     }
 
     /// Returns the scale that was written last.
@@ -95,19 +78,19 @@ mod tests {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
         let (mut verdicts, mut reported) = (Vec::new(), Vec::new());
         for _ in 0..13 {
-            let verdict = conflict.attempt(3, false, now);
-            if let Attempt::After(left) = verdict {
-                assert_ne!(conflict.attempt(3, false, now + left - Duration::from_millis(1)), Attempt::Now);
+            let verdict = conflict.pause(3, false, now);
+            if let Some(left) = verdict {
+                assert_ne!(conflict.pause(3, false, now + left - Duration::from_millis(1)), None);
                 now += left;
-                assert_eq!(conflict.attempt(3, false, now), Attempt::Now);
+                assert_eq!(conflict.pause(3, false, now), None);
             }
             reported.push(conflict.written(3, now));
             verdicts.push(verdict);
         }
-        assert_eq!(verdicts[..4], [Attempt::Now; 4]);
+        assert_eq!(verdicts[..4], [None; 4]);
         assert_eq!(reported.iter().position(|reported| *reported), Some(3), "with the last one without a pause");
         assert_eq!(reported.iter().filter(|reported| **reported).count(), 1);
-        let pauses = [5, 10, 20, 40, 80, 160, 300, 300, 300].map(|secs| Attempt::After(Duration::from_secs(secs)));
+        let pauses = [5, 10, 20, 40, 80, 160, 300, 300, 300].map(|secs| Some(Duration::from_secs(secs)));
         assert_eq!(verdicts[4..], pauses);
     }
 
@@ -118,14 +101,14 @@ mod tests {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
         for turn in 0..100 {
             assert_eq!(conflict.is_contested(now), turn > FREE_ATTEMPTS, "turn {turn}");
-            if let Attempt::After(left) = conflict.attempt(1, true, now) {
+            if let Some(left) = conflict.pause(1, true, now) {
                 assert!(left <= REASSERT_EVERY);
                 now += left;
             }
             conflict.written(1, now);
             now += Duration::from_millis(200);
         }
-        assert!(matches!(conflict.attempt(1, false, now), Attempt::After(left) if left > REASSERT_EVERY));
+        assert!(conflict.pause(1, false, now).is_some_and(|left| left > REASSERT_EVERY));
         assert!(!conflict.is_contested(now + CALM_AFTER));
         conflict.written(0, now);
         assert!(!conflict.is_contested(now), "another scale is wanted");
@@ -138,18 +121,14 @@ mod tests {
         for _ in 0..6 {
             conflict.written(3, now);
         }
-        assert!(matches!(conflict.attempt(3, false, now), Attempt::After(_)));
-        assert_eq!(conflict.attempt(4, false, now), Attempt::Now);
-        assert_eq!(conflict.attempt(3, false, now + CALM_AFTER), Attempt::Now);
+        assert!(conflict.pause(3, false, now).is_some());
+        assert_eq!(conflict.pause(4, false, now), None);
+        assert_eq!(conflict.pause(3, false, now + CALM_AFTER), None);
         conflict.written(3, now + CALM_AFTER);
-        assert_eq!(conflict.attempt(3, false, now + CALM_AFTER), Attempt::Now, "it was forgotten");
+        assert_eq!(conflict.pause(3, false, now + CALM_AFTER), None, "it was forgotten");
         conflict.written(4, now);
         conflict.written(3, now);
-        assert_eq!(
-            conflict.attempt(3, false, now),
-            Attempt::Now,
-            "so it was when something else was asked for between"
-        );
+        assert_eq!(conflict.pause(3, false, now), None, "so it was when something else was asked for between");
     }
 
     /// Goal: exactly [`CALM_AFTER`] ends the conflict, and a nanosecond less does not.

@@ -1,7 +1,7 @@
 //! Targets whose replicas another writer keeps changing back.
 
 use super::workload::Workload;
-use autoscaler_core::scale_conflict::{Attempt, REASSERT_EVERY, ScaleConflict};
+use autoscaler_core::scale_conflict::{REASSERT_EVERY, ScaleConflict};
 use common::RevisionKey as Key;
 use dashmap::DashMap;
 use std::time::Duration;
@@ -28,10 +28,7 @@ impl Conflicts {
     /// [`REASSERT_EVERY`], because a request may arrive meanwhile.
     pub(super) fn pause(&self, key: &Key, to: i32, is_awaited: bool) -> Option<Duration> {
         let conflict = self.revisions.get(key).map(|conflict| conflict.scale).unwrap_or_default();
-        match conflict.attempt(to, is_awaited, Instant::now().into_std()) {
-            Attempt::Now => None,
-            Attempt::After(left) => Some(left.min(REASSERT_EVERY)),
-        }
+        conflict.pause(to, is_awaited, Instant::now().into_std()).map(|left| left.min(REASSERT_EVERY))
     }
 
     /// Describes the writer that keeps changing the target's replicas, and the remedy; none: there is no conflict.

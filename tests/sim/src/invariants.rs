@@ -7,7 +7,6 @@ use crate::plan::Revision;
 use crate::simulation::{Change, SimulatedPod, Simulation};
 use autoscaler_core::decider::{Recommendation, Rule};
 use autoscaler_core::path_mode::PathMode;
-use autoscaler_core::scale_conflict::Attempt;
 use std::time::Duration;
 
 /// Age from which an attestation shows that an activator cannot report: the limit of the autoscaler plus network delay.
@@ -195,7 +194,7 @@ impl Simulation {
         let now = self.time.instant();
         let waits = |autoscaler: &Autoscaler| {
             let conflict = autoscaler.conflicts.get(&revision).copied().unwrap_or_default();
-            (0..=i32::from(u8::MAX)).any(|to| matches!(conflict.attempt(to, false, now), Attempt::After(_)))
+            (0..=i32::from(u8::MAX)).any(|to| conflict.pause(to, false, now).is_some())
         };
         self.links.rival(revision).is_some() || self.autoscalers.iter().any(waits)
     }

@@ -10,7 +10,6 @@ use autoscaler_core::active;
 use autoscaler_core::bounds;
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
-use autoscaler_core::scale_conflict;
 use autoscaler_core::scale_to_zero::{self, ProbeNeed, ProbeResult, Reason};
 use common::ownership;
 use std::collections::VecDeque;
@@ -116,8 +115,8 @@ impl Simulation {
     fn is_contested(&mut self, index: usize, revision: usize, current: i32, to: i32) -> bool {
         let is_awaited = current == 0 && to > 0;
         let conflict = self.autoscalers[index].conflicts.get(&revision).copied().unwrap_or_default();
-        match conflict.attempt(to, is_awaited, self.time.instant()) {
-            scale_conflict::Attempt::After(left) if self.without != Some(Without::Contest) => {
+        match conflict.pause(to, is_awaited, self.time.instant()) {
+            Some(left) if self.without != Some(Without::Contest) => {
                 self.summary.contested += 1;
                 self.ask_after(index, (Controller::Autoscaler, revision), left);
                 true
