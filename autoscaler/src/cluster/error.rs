@@ -4,6 +4,9 @@ use super::target_key::TargetError;
 use autoscaler_core::history::Obstacle;
 use common_controller::{Failure, WriteError, code};
 
+/// Result of a step of a reconcile.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
 /// Error that ended a reconcile.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {

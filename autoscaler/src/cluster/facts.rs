@@ -15,7 +15,6 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Scale target: a Deployment, or any other object with `/scale` and a pod template.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Target {
-    /// Uid of the object.
     pub(crate) uid: String,
     /// `spec.replicas`; absent means 1.
     pub(crate) replicas: Option<i32>,

@@ -39,12 +39,10 @@ impl Links {
         left
     }
 
-    /// Returns whether a workload exists.
     pub(crate) fn knows(&self, workload: &Key) -> bool {
         self.inner.read().targets.contains_key(workload)
     }
 
-    /// Returns all workloads.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.inner.read().targets.keys().cloned().collect()
     }
@@ -56,24 +54,15 @@ impl Links {
 
     /// Returns the workloads that scale a target of this resource.
     pub(crate) fn of_resource(&self, resource: &TargetResource) -> Vec<Key> {
+        let names = |targets: &Named| targets.iter().any(|target| target.resource == *resource);
         let inner = self.inner.read();
-        let naming = inner.targets.iter().filter(|(_, targets)| names(targets, resource));
-        naming.map(|(workload, _)| workload.clone()).collect()
+        inner.targets.iter().filter(|(_, targets)| names(targets)).map(|(workload, _)| workload.clone()).collect()
     }
 
     /// Returns all resources of which a target is scaled.
     pub(crate) fn resources(&self) -> HashSet<TargetResource> {
         self.inner.read().targets.values().flatten().map(|target| target.resource.clone()).collect()
     }
-
-    /// Returns whether a target of this resource is scaled.
-    pub(crate) fn is_named(&self, resource: &TargetResource) -> bool {
-        self.inner.read().targets.values().any(|targets| names(targets, resource))
-    }
-}
-
-fn names(targets: &Named, resource: &TargetResource) -> bool {
-    targets.iter().any(|target| target.resource == *resource)
 }
 
 #[cfg(test)]
@@ -117,10 +106,10 @@ mod tests {
         naming.sort();
         assert_eq!(naming, [a.clone(), b.clone()]);
         links.apply(&a, Some(smallvec![elsewhere.clone()]));
-        assert!(links.is_named(&one.resource) && links.is_named(&elsewhere.resource));
+        assert_eq!(links.resources(), [one.resource.clone(), elsewhere.resource.clone()].into());
         links.apply(&b, None);
-        assert!(!links.is_named(&one.resource) && links.of_resource(&one.resource).is_empty());
+        assert!(!links.resources().contains(&one.resource) && links.of_resource(&one.resource).is_empty());
         links.apply(&a, None);
-        assert!(!links.is_named(&elsewhere.resource));
+        assert!(links.resources().is_empty());
     }
 }

@@ -22,24 +22,22 @@ use common_runtime::namespaces::Namespaces;
 use kube::Client;
 use links::{Links, Named};
 use std::sync::Arc;
-use target_key::{TargetKey, TargetResource};
+use target_key::TargetResource;
 use targets::{TargetEvent, TargetListener, Targets};
 use tokio_util::sync::CancellationToken;
 use watches::Beside;
 
 /// State that both front ends watch.
 pub(crate) struct Stores {
-    /// Scale targets of workloads.
     pub(crate) targets: Arc<Targets>,
     pub(crate) index: Arc<Index>,
 }
 
 /// All workloads, and their targets.
 pub(crate) struct Index {
-    /// Workloads to reconcile.
     queue: WorkQueue<Key>,
     beside: Arc<dyn Beside>,
-    links: Links,
+    pub(crate) links: Links,
 }
 
 impl Stores {
@@ -67,27 +65,13 @@ impl Stores {
 }
 
 impl Index {
-    /// Records a new or changed workload and its targets.
-    pub(crate) fn put(&self, key: &Key, targets: Named, priority: Priority) {
-        self.apply(key, Some(targets), priority);
-    }
-
-    /// Removes a workload that is gone.
-    pub(crate) fn remove(&self, key: &Key) {
-        self.apply(key, None, Priority::Normal);
-    }
-
-    fn apply(&self, key: &Key, targets: Option<Named>, priority: Priority) {
+    /// Records a workload and its targets; none: it is gone.
+    pub(crate) fn apply(&self, key: &Key, targets: Option<Named>, priority: Priority) {
         // Another workload may have waited for a target that this one has released.
         for left in self.links.apply(key, targets) {
             self.links.of_target(&left).into_iter().for_each(|waiting| self.queue.add(waiting, Priority::Normal));
         }
         self.queue.add(key.clone(), priority);
-    }
-
-    /// Returns whether a workload of this name exists.
-    pub(crate) fn knows(&self, key: &Key) -> bool {
-        self.links.knows(key)
     }
 
     /// Requests a reconcile of a workload.
@@ -112,16 +96,11 @@ impl Index {
         // Last, because the runtime first runs the task that was woken last.
         self.queue.add(key.clone(), Priority::Urgent);
     }
-
-    /// Returns the workloads that name a target.
-    pub(crate) fn naming(&self, target: &TargetKey) -> Vec<Key> {
-        self.links.of_target(target)
-    }
 }
 
 impl TargetListener for Index {
     fn is_named(&self, resource: &TargetResource) -> bool {
-        self.links.is_named(resource)
+        self.links.resources().contains(resource)
     }
 
     fn on_event(&self, news: TargetEvent<'_>) {
@@ -139,6 +118,7 @@ impl TargetListener for Index {
 
 #[cfg(test)]
 mod tests {
+    use super::target_key::TargetKey;
     use super::*;
     use http::{Request, Response};
     use kube::client::Body;
@@ -165,7 +145,8 @@ mod tests {
             std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
         });
         let stores = stores(Client::new(service, "default"));
-        let put = |name, priority| stores.index.put(&Key::new("ns", name), smallvec![deployment(name)], priority);
+        let put =
+            |name, priority| stores.index.apply(&Key::new("ns", name), Some(smallvec![deployment(name)]), priority);
         ["a", "b", "c"].into_iter().for_each(|name| put(name, Priority::New));
         stores.index.on_event(TargetEvent::Came(&deployment("c")));
         let queue = stores.queue();
@@ -186,7 +167,7 @@ mod tests {
             std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
         });
         let stores = stores(Client::new(service, "default"));
-        stores.index.put(&Key::new("ns", "hello"), smallvec![deployment("hello")], Priority::New);
+        stores.index.apply(&Key::new("ns", "hello"), Some(smallvec![deployment("hello")]), Priority::New);
         stores.prepare_targets();
         assert_eq!(asked.recv().await.as_deref(), Some("/apis/apps/v1/deployments"));
     }

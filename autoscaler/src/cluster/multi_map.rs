@@ -16,7 +16,6 @@ impl<K, V> Default for MultiMap<K, V> {
 }
 
 impl<K: Eq + Hash, V: Ord + Clone> MultiMap<K, V> {
-    /// Returns the values of a key.
     pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> &[V]
     where
         K: Borrow<Q>,

@@ -8,8 +8,7 @@ use crate::scale::{Chain, PodOwner};
 use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_api::validation::{is_api_version, is_kind, is_object_name};
-use common_api::zeroscaler;
-use kube::core::ApiResource;
+use kube::core::{ApiResource, GroupVersionKind};
 use std::collections::HashSet;
 use std::fmt;
 
@@ -21,7 +20,8 @@ pub(crate) const SCALER_ROOT: &str = "spec.target";
 /// Group, version and plural of a kind. Spellings of the same resource are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TargetResource {
-    api_version: String,
+    /// Group and version, or the version alone for the core group.
+    pub(super) api_version: String,
     plural: String,
 }
 
@@ -32,9 +32,7 @@ pub(crate) type Served = HashSet<String>;
 /// Resource, namespace and name of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct TargetKey {
-    /// Resource of the target.
     pub(crate) resource: TargetResource,
-    /// Namespace and name.
     pub(crate) object: Key,
 }
 
@@ -46,11 +44,8 @@ pub(crate) enum TargetError {
     Reference {
         /// Path of the reference in the user's object.
         root: &'static str,
-        /// Name of the field.
         field: &'static str,
-        /// Value of the field.
         value: String,
-        /// Rule that the value breaks.
         rule: &'static str,
     },
     /// The object does not exist.
@@ -59,12 +54,7 @@ pub(crate) enum TargetError {
     Missing(TargetKey),
     /// The kind cannot be watched, so nothing is known of the object.
     #[error("{resource} of {version} cannot be watched: {error}", version = .resource.api_version)]
-    Unwatchable {
-        /// Resource that should be watched.
-        resource: TargetResource,
-        /// Error of the API server.
-        error: String,
-    },
+    Unwatchable { resource: TargetResource, error: String },
     /// The first list of the kind is not complete yet. Its completion triggers another reconcile.
     #[error("{resource} of {version} are still being listed", resource = .0, version = .0.api_version)]
     NotListed(TargetResource),
@@ -91,11 +81,6 @@ impl TargetResource {
     /// Returns whether every API server serves it, with a scale subresource.
     pub(crate) fn is_everywhere(&self) -> bool {
         self.api_version == "apps/v1" && self.has_default_replicas()
-    }
-
-    /// Returns group and version, or the version alone for the core group.
-    pub(crate) fn api_version(&self) -> &str {
-        &self.api_version
     }
 
     /// Returns why it cannot be scaled, given the resources of its version; none: it can.
@@ -125,13 +110,7 @@ impl TargetResource {
     /// Returns the API resource. The kind is unknown, and no request needs it.
     pub(crate) fn resource(&self) -> ApiResource {
         let (group, version) = self.group_and_version();
-        ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: self.api_version.clone(),
-            kind: String::new(),
-            plural: self.plural.clone(),
-        }
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, ""), &self.plural)
     }
 }
 
@@ -181,7 +160,6 @@ impl TargetKey {
         Ok(Self { resource: TargetResource::for_kind(api_version, kind), object: Key::new(namespace, name) })
     }
 
-    /// Returns it as the owner of pods.
     pub(crate) fn owner(&self, target: &Target) -> PodOwner {
         PodOwner { chain: self.resource.chain(), name: self.object.name().to_owned(), uid: target.uid.clone() }
     }

@@ -71,7 +71,6 @@ pub(crate) trait TargetListener: Send + Sync + 'static {
     /// Returns whether some workload names a target of this resource.
     fn is_named(&self, resource: &TargetResource) -> bool;
 
-    /// Receives an event.
     fn on_event(&self, news: TargetEvent<'_>);
 }
 
@@ -188,7 +187,7 @@ impl Targets {
         let mut pause = PAUSE_MIN;
         loop {
             let began = Instant::now();
-            let longest = match timeout(ANSWERED_WITHIN, served(&self.client, resource.api_version())).await {
+            let longest = match timeout(ANSWERED_WITHIN, served(&self.client, &resource.api_version)).await {
                 Ok(Ok(served)) => match resource.refusal(&served) {
                     Some(refusal) => {
                         store.failed(refusal);

@@ -1,6 +1,6 @@
 //! Writes of objects, statuses and events, on behalf of revisions that this process owns.
 
-use super::error::Error;
+use super::error::Result;
 use common::RevisionKey as Key;
 use common::write_rate::WriteClass;
 use common_controller::{Kind, Leadership, Pacing, Recorder, Store, WorkQueue, WriteLimiter, Writer};
@@ -21,46 +21,28 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Creates an object on behalf of `revision`.
+    /// Creates an object on behalf of the revision `led`.
     ///
     /// # Errors
     /// The lease may end too soon, or the API server's error, prefixed with `doing`.
-    pub(crate) async fn create<K: Kind>(
-        &self,
-        revision: &Key,
-        store: &Store<K>,
-        object: &K,
-        doing: &str,
-    ) -> Result<K, Error> {
-        Ok(self.writer_of(class_of::<K>()).create(revision, store, object, doing, || true).await?)
+    pub(crate) async fn create<K: Kind>(&self, led: &Key, store: &Store<K>, object: &K, doing: &str) -> Result<K> {
+        Ok(self.writer_of(class_of::<K>()).create(led, store, object, doing, || true).await?)
     }
 
-    /// Replaces an object on behalf of `revision`.
+    /// Replaces an object on behalf of the revision `led`.
     ///
     /// # Errors
     /// The lease may end too soon, or the API server's error, prefixed with `doing`.
-    pub(crate) async fn replace<K: Kind>(
-        &self,
-        revision: &Key,
-        store: &Store<K>,
-        object: &K,
-        doing: &str,
-    ) -> Result<K, Error> {
-        Ok(self.writer_of(class_of::<K>()).replace(revision, store, object, doing, || true).await?)
+    pub(crate) async fn replace<K: Kind>(&self, led: &Key, store: &Store<K>, object: &K, doing: &str) -> Result<K> {
+        Ok(self.writer_of(class_of::<K>()).replace(led, store, object, doing, || true).await?)
     }
 
-    /// Deletes an object on behalf of `revision`.
+    /// Deletes an object on behalf of the revision `led`.
     ///
     /// # Errors
     /// The lease may end too soon, or the API server's error, prefixed with `doing`.
-    pub(crate) async fn delete<K: Kind>(
-        &self,
-        revision: &Key,
-        store: &Store<K>,
-        key: &Key,
-        doing: &str,
-    ) -> Result<(), Error> {
-        Ok(self.writer().delete(revision, store, key, doing).await?)
+    pub(crate) async fn delete<K: Kind>(&self, led: &Key, store: &Store<K>, key: &Key, doing: &str) -> Result<()> {
+        Ok(self.writer().delete(led, store, key, doing).await?)
     }
 
     /// Returns a writer for objects and statuses.

@@ -5,7 +5,7 @@
 
 use super::scaler::Scaled;
 use super::workload::{NotReady, Path, Previous, Reading, Workload};
-use crate::cluster::error::Error;
+use crate::cluster::error::Result;
 use autoscaler_core::active::ActiveCondition;
 use autoscaler_core::manual_requests::Step;
 use autoscaler_core::scale_to_zero::ProbeResult;
@@ -45,7 +45,6 @@ pub(crate) struct Notices {
 pub(crate) struct ReconcileOutcome {
     /// Desired pods; none: unknown.
     pub(crate) want: Option<i32>,
-    /// Ready pods.
     pub(crate) ready: i32,
     /// Set if the initial scale has been reached.
     pub(crate) initialized: bool,
@@ -64,27 +63,22 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     /// reports a workload without traffic.
     const REPORTS_GIVEN_UP_FOR: Duration;
 
-    /// Returns the object of a key.
     fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<Self::Subject>;
 
     /// Reads everything that a decision depends on. Writes nothing.
     ///
     /// # Errors
     /// Required information is not known yet.
-    fn read(&self, key: &Key, subject: &mut Self::Subject, now: Timestamp) -> Result<Reading, Error>;
+    fn read(&self, key: &Key, subject: &mut Self::Subject, now: Timestamp) -> Result<Reading>;
 
     /// Requests the Services that [`Reading::AwaitServices`] lacks, for the initial path. Returns whether the public
     /// Service is known.
-    ///
-    /// # Errors
-    /// Errors of the API server.
     fn ask_for_services(
         &self,
         _key: &Key,
         _subject: &mut Self::Subject,
         _path: Path,
-        _now: Timestamp,
-    ) -> impl Future<Output = Result<bool, Error>> + Send {
+    ) -> impl Future<Output = Result<bool>> + Send {
         ready(Ok(false))
     }
 
@@ -105,7 +99,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
         _key: &Key,
         _subject: &mut Self::Subject,
         _workload: &Workload,
-    ) -> impl Future<Output = Result<(), Error>> + Send {
+    ) -> impl Future<Output = Result<()>> + Send {
         ready(Ok(()))
     }
 
@@ -121,24 +115,19 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     /// Reports a change of replicas.
     fn scaled(&self, key: &Key, subject: &Self::Subject, scaled: Scaled);
 
-    /// Emits a warning event.
     fn warn(&self, subject: &Self::Subject, reason: &'static str, message: String);
 
     /// Takes in observations, even if the reconcile fails afterwards.
     fn notice(&self, subject: &mut Self::Subject, workload: &Workload, notices: Notices);
 
     /// Sets up measurement, and routes the traffic by the path. Returns whether the public Service is known.
-    ///
-    /// # Errors
-    /// Errors of the API server.
     fn route(
         &self,
         key: &Key,
         subject: &mut Self::Subject,
         workload: &Workload,
         path: Path,
-        now: Timestamp,
-    ) -> impl Future<Output = Result<bool, Error>> + Send;
+    ) -> impl Future<Output = Result<bool>> + Send;
 
     /// Takes in the result.
     fn conclude(&self, subject: &mut Self::Subject, outcome: &ReconcileOutcome, now: Timestamp);
@@ -147,26 +136,16 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// The reconcile's own error, or the one that kept the status from being written.
-    fn finish(
-        &self,
-        key: &Key,
-        subject: Self::Subject,
-        outcome: Result<(), Error>,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn finish(&self, key: &Key, subject: Self::Subject, outcome: Result<()>)
+    -> impl Future<Output = Result<()>> + Send;
 
     /// Restores target and Service. Every change that this waits for triggers another reconcile.
-    ///
-    /// # Errors
-    /// Errors of the API server.
-    fn give_back(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<(), Error>> + Send {
+    fn give_back(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<()>> + Send {
         ready(Ok(()))
     }
 
     /// Deletes everything that was made for the object, and leaves the replicas unchanged.
-    ///
-    /// # Errors
-    /// Errors of the API server.
-    fn let_go(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<(), Error>> + Send {
+    fn let_go(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<()>> + Send {
         ready(Ok(()))
     }
 

@@ -39,7 +39,6 @@ impl LastPodRemovals {
         self.until.get(key).is_some_and(|until| Instant::now() < *until)
     }
 
-    /// Forgets a target.
     pub(crate) fn forget(&self, key: &Key) {
         self.until.remove(key);
     }

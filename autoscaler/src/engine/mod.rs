@@ -47,15 +47,14 @@ pub(crate) mod workload;
 pub(crate) use parts::Wiring;
 
 use crate::cluster::error::Error;
-use crate::scale::{PodSet, Ports};
+use crate::scale::PodSet;
 use autoscaler_core::active::{self, Active, ActiveCondition};
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::num_activators::num_activators;
 use autoscaler_core::path_mode::{self, PathMode};
 use common::RevisionKey as Key;
 use common::time::Timestamp;
-use common_controller::{Priority, WorkQueue};
-use common_runtime::clock::Clock;
+use common_controller::Priority;
 use conflicts::Conflicts;
 use front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
 use parameters::Parameters;
@@ -71,37 +70,23 @@ const ACTIVATORS_AT_FIRST: i32 = 2;
 /// Reconciler for the workloads of a front end.
 pub(crate) struct Controller<F> {
     front_end: Arc<F>,
-    ports: Ports,
-    clock: Clock,
-    queue: WorkQueue<Key>,
+    parts: Parts,
     scaling: Scaling,
 }
 
 impl<F: FrontEnd> Controller<F> {
     /// Creates a controller for the workloads of `front_end`.
     pub(crate) fn new(parts: &Parts, front_end: Arc<F>) -> Self {
-        let Parts { ports, writes, .. } = parts;
-        let queue = writes.decisions.clone();
-        let scaling = Scaling {
-            deciders: ports.deciders.clone(),
-            pods: ports.pods.clone(),
-            engine: parts.engine.clone(),
-            conflicts: Conflicts::default(),
-            scaler: parts.scaler.clone(),
-            queue: queue.clone(),
-        };
-        Self { front_end, ports: ports.clone(), clock: writes.clock.clone(), queue, scaling }
+        let scaling = Scaling { parts: parts.clone(), conflicts: Conflicts::default() };
+        Self { front_end, parts: parts.clone(), scaling }
     }
 
     /// Handles one key. An urgent key is decided and patched at once, and the rest is left to a separate reconcile.
-    ///
-    /// # Errors
-    /// The error that kept the reconcile from finishing.
     pub(crate) async fn work(&self, key: Key, priority: Priority) -> Result<(), Error> {
         match priority {
             Priority::Urgent => {
                 self.scale_only(&key).await?;
-                self.queue.add(key, Priority::Normal);
+                self.parts.writes.decisions.add(key, Priority::Normal);
                 Ok(())
             }
             Priority::Normal | Priority::New | Priority::Slow => self.reconcile(&key).await,
@@ -113,13 +98,13 @@ impl<F: FrontEnd> Controller<F> {
     /// # Errors
     /// The error that kept the reconcile from finishing; the status has been written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let now = self.clock.now();
+        let now = self.parts.writes.clock.now();
         match self.find(key, now) {
             ObjectLookup::Gone => {
                 self.stop(key);
                 self.scaling.forget(key);
                 self.front_end.forget(key);
-                self.ports.deciders.forget(key);
+                self.parts.ports.deciders.forget(key);
                 Ok(())
             }
             ObjectLookup::Over => Ok(()),
@@ -140,7 +125,7 @@ impl<F: FrontEnd> Controller<F> {
     /// # Errors
     /// The error that kept the replicas from being changed.
     pub(crate) async fn scale_only(&self, key: &Key) -> Result<(), Error> {
-        let now = self.clock.now();
+        let now = self.parts.writes.clock.now();
         let ObjectLookup::Present(mut subject) = self.find(key, now) else { return Ok(()) };
         match self.front_end.read(key, &mut subject, now)? {
             Reading::Go(workload) if self.front_end.is_taken_up(&subject) => {
@@ -153,7 +138,7 @@ impl<F: FrontEnd> Controller<F> {
 
     /// Finds the object of a key that this process owns.
     fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<F::Subject> {
-        if self.ports.leadership.owns(key) { self.front_end.find(key, now) } else { ObjectLookup::Gone }
+        if self.parts.ports.leadership.owns(key) { self.front_end.find(key, now) } else { ObjectLookup::Gone }
     }
 
     async fn pass(&self, key: &Key, subject: &mut F::Subject, now: Timestamp) -> Result<(), Error> {
@@ -165,13 +150,13 @@ impl<F: FrontEnd> Controller<F> {
         };
         front_end.take_up(key, subject, &workload).await?;
         let previous = front_end.previous(subject, now);
-        let unmeasured = workload.metrics.as_ref().and_then(|_| self.scaling.engine.failure(key));
+        let unmeasured = workload.metrics.as_ref().and_then(|_| self.parts.engine.failure(key));
         let decided = self.scaling.decide(front_end, key, subject, (&*workload, previous), now).await;
         front_end.notice(subject, &workload, Notices { unmeasured, ..self.scaling.notices(key, &workload) });
         let decided = decided?;
-        let ready = self.ports.pods.counts(key).ready;
+        let ready = self.parts.ports.pods.counts(key).ready;
         let path = path(&workload, &decided, ready);
-        let has_service = front_end.route(key, subject, &workload, path, now).await?;
+        let has_service = front_end.route(key, subject, &workload, path).await?;
         let decided = ScaleDecision { want: want(&workload, &decided, previous, ready), ..decided };
         let outcome = self.outcome(key, previous, &workload.parameters, &decided, (ready, has_service));
         front_end.conclude(subject, &outcome, now);
@@ -203,7 +188,7 @@ impl<F: FrontEnd> Controller<F> {
             activity => activity,
         };
         if !left.is_zero() && (activity == Some(ActiveCondition::TimedOut) || activity.is_none() && is_given_up) {
-            self.queue.add_after(key.clone(), left);
+            self.parts.writes.decisions.add_after(key.clone(), left);
         }
         let ScaleDecision { want, step, .. } = *decided;
         ReconcileOutcome { want, ready, initialized: found.initialized, activity, step }
@@ -218,11 +203,11 @@ impl<F: FrontEnd> Controller<F> {
         now: Timestamp,
     ) -> Result<(), Error> {
         let path = Path { mode: PathMode::Proxy, activators: ACTIVATORS_AT_FIRST };
-        let has_service = self.front_end.ask_for_services(key, subject, path, now).await?;
+        let has_service = self.front_end.ask_for_services(key, subject, path).await?;
         let previous = self.front_end.previous(subject, now);
         let outcome = self.outcome(key, previous, parameters, &ScaleDecision::UNKNOWN, (0, has_service));
         self.front_end.conclude(subject, &outcome, now);
-        self.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
+        self.parts.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
         Ok(())
     }
 
@@ -234,24 +219,21 @@ impl<F: FrontEnd> Controller<F> {
         afterwards: RefusalAction,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.ports.deciders.acted(key, Action::refused(why.obstacle));
-        self.scaling.scaler.is_over(key);
+        self.parts.ports.deciders.acted(key, Action::refused(why.obstacle));
+        self.parts.scaler.is_over(key);
         tracing::debug!(reason = why.reason, message = %why.message, "the workload is not scaled");
         self.front_end.refuse(subject, why, now);
+        if afterwards != RefusalAction::Stay {
+            self.stop(key);
+        }
         let done = match afterwards {
             RefusalAction::Stay => Ok(()),
-            RefusalAction::GiveBack => {
-                self.stop(key);
-                self.front_end.give_back(key, subject).await
-            }
-            RefusalAction::LetGo => {
-                self.stop(key);
-                self.front_end.let_go(key, subject).await
-            }
+            RefusalAction::GiveBack => self.front_end.give_back(key, subject).await,
+            RefusalAction::LetGo => self.front_end.let_go(key, subject).await,
         };
-        if !self.ports.pods.is_tracked(key) {
+        if !self.parts.ports.pods.is_tracked(key) {
             // Refused: it has no pods to count.
-            self.ports.pods.track(key, PodSet::default(), None);
+            self.parts.ports.pods.track(key, PodSet::default(), None);
         }
         done
     }
@@ -259,7 +241,7 @@ impl<F: FrontEnd> Controller<F> {
     /// Stops deciding and measuring for a workload, and discards its measurements.
     fn stop(&self, key: &Key) {
         self.scaling.stop(key);
-        self.ports.collection.remove(key);
+        self.parts.ports.collection.remove(key);
     }
 }
 

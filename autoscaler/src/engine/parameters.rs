@@ -6,7 +6,6 @@ use std::time::Duration;
 /// All inputs of the rules for a workload, apart from its state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Parameters {
-    /// Parameters of the decider.
     pub(crate) decider: DeciderSpec,
     /// Minimum and maximum scale, including a pending initial scale.
     pub(crate) bounds: Bounds,

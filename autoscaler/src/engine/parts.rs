@@ -24,25 +24,18 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Wiring {
     /// Namespace of the activators.
     pub(crate) system_namespace: String,
-    /// The cluster's DNS domain.
     pub(crate) cluster_domain: String,
     /// Limit of writes to the API server.
     pub(crate) limiter: WriteLimiter,
-    /// Writer of events.
     pub(crate) recorder: Recorder,
     /// Callback for every replicas patch that was accepted.
     pub(crate) on_scale: Option<OnScale>,
-    /// The API server.
     pub(crate) client: Client,
-    /// Resolver of host names.
     pub(crate) resolver: Arc<dyn Resolve>,
     /// Decisions, measurements, pods, leadership, and the request queue.
     pub(crate) ports: Ports,
-    /// Evaluator of requested metrics.
     pub(crate) engine: Engine,
-    /// Wall-clock time.
     pub(crate) clock: Clock,
-    /// Live configuration of workloads.
     pub(crate) configs: ReconcilerConfigs,
     /// `config-ports`, live; the default in a Knative install, where workloads have no ports of their own.
     pub(crate) ports_config: watch::Receiver<Arc<PortsConfig>>,
@@ -62,8 +55,6 @@ pub(crate) struct Parts {
     pub(crate) ports: Ports,
     pub(crate) writes: Writes,
     pub(crate) configs: ReconcilerConfigs,
-    pub(crate) leaving: Arc<LastPodRemovals>,
-    pub(crate) refusals: Arc<Refusals>,
     pub(crate) scaler: Arc<Scaler>,
     pub(crate) resolver: Arc<dyn Resolve>,
     pub(crate) engine: Arc<Engine>,
@@ -85,18 +76,17 @@ impl Parts {
             (ports.leadership.clone(), (beside.clone(), namespaces), shutdown.clone());
         let stores = Arc::new(Stores::new(client.clone(), queue.clone(), watched, shutdown.clone()));
         let index = stores.index.clone();
-        ports.deciders.set_existing(Arc::new(move |key: &RevisionKey| index.knows(key)));
+        ports.deciders.set_existing(Arc::new(move |key: &RevisionKey| index.links.knows(key)));
         let writes = Writes { client, leadership, limiter, decisions: queue, recorder, clock: wiring.clock };
-        let (leaving, refusals) = (Arc::new(LastPodRemovals::default()), Arc::new(Refusals::default()));
         let scaler = Arc::new(Scaler {
             writes: writes.clone(),
             stores: stores.clone(),
             beside,
-            leaving: leaving.clone(),
-            refusals: refusals.clone(),
+            leaving: LastPodRemovals::default(),
+            refusals: Refusals::default(),
             on_scale,
         });
         let (engine, configs) = (Arc::new(engine), wiring.configs);
-        Self { stores, ports, writes, configs, leaving, refusals, scaler, engine, resolver, cluster_domain, shutdown }
+        Self { stores, ports, writes, configs, scaler, engine, resolver, cluster_domain, shutdown }
     }
 }

@@ -18,6 +18,7 @@
 use autoscaler_core::scale_to_zero::ProbeResult;
 use bytes::Bytes;
 use common::RevisionKey as Key;
+use common_controller::{Priority, WorkQueue};
 use common_runtime::exchange::exchange;
 use common_runtime::resolve::Resolve;
 use http::{Request, StatusCode, header};
@@ -46,7 +47,6 @@ const AT_ONCE_MAX: usize = 64;
 /// Maximum length of a response body. An activator's is nine bytes.
 const BODY_LENGTH_MAX: usize = 1024;
 
-/// User agent of each probe.
 pub(crate) const USER_AGENT: &str = "Knative-Autoscaling-Probe";
 /// Header that activators look for.
 pub(crate) const PROBE_HEADER: &str = "K-Network-Probe";
@@ -56,20 +56,17 @@ pub(crate) const ACTIVATOR: &str = "activator";
 /// Destination of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeTarget {
-    /// Host name of the public Service.
     pub(crate) host: String,
-    /// Port of the public Service.
     pub(crate) port: u16,
 }
 
-/// Probes of all revisions.
 pub(crate) struct Prober {
     resolver: Arc<dyn Resolve>,
     rounds: Mutex<HashMap<Key, Round>>,
     in_flight: Semaphore,
     shutdown: CancellationToken,
-    /// Called when a round is over.
-    done: Box<dyn Fn(&Key) + Send + Sync>,
+    /// Receives each revision whose round is over.
+    queue: WorkQueue<Key>,
 }
 
 struct Round {
@@ -86,14 +83,10 @@ enum RoundState {
 }
 
 impl Prober {
-    /// Creates a prober that calls `done` for each revision whose round is over.
-    pub(crate) fn new(
-        resolver: Arc<dyn Resolve>,
-        shutdown: CancellationToken,
-        done: impl Fn(&Key) + Send + Sync + 'static,
-    ) -> Self {
+    /// Creates a prober that adds each revision whose round is over to `queue`.
+    pub(crate) fn new(resolver: Arc<dyn Resolve>, shutdown: CancellationToken, queue: WorkQueue<Key>) -> Self {
         let in_flight = Semaphore::new(AT_ONCE_MAX);
-        Self { resolver, rounds: Mutex::default(), in_flight, shutdown, done: Box::new(done) }
+        Self { resolver, rounds: Mutex::default(), in_flight, shutdown, queue }
     }
 
     /// Returns the current knowledge about the path to `target`.
@@ -126,10 +119,7 @@ impl Prober {
         let end = Instant::now() + ROUND;
         loop {
             let started = Instant::now();
-            let proven = tokio::select! {
-                proven = self.probe(&target) => proven,
-                () = self.shutdown.cancelled() => return,
-            };
+            let Some(proven) = self.shutdown.run_until_cancelled(self.probe(&target)).await else { return };
             let is_over = proven || Instant::now() >= end;
             match self.rounds.lock().entry(key.clone()) {
                 Entry::Occupied(mut entry) if proven => entry.get_mut().state = RoundState::Proven(Instant::now()),
@@ -138,7 +128,7 @@ impl Prober {
                 Entry::Vacant(_) => return, // Forgotten.
             }
             if is_over {
-                return (self.done)(&key);
+                return self.queue.add(key, Priority::Normal);
             }
             tokio::time::sleep_until(started + PROBE_PERIOD).await;
         }
@@ -146,17 +136,12 @@ impl Prober {
 
     async fn probe(&self, target: &ProbeTarget) -> bool {
         let Ok(_permit) = self.in_flight.acquire().await else { return false };
-        match tokio::time::timeout(PROBE_TIMEOUT, send(&*self.resolver, target)).await {
-            Ok(Ok(proven)) => proven,
-            Ok(Err(error)) => {
-                tracing::debug!(host = %target.host, %error, "the public Service could not be probed");
-                false
-            }
-            Err(_) => {
-                tracing::debug!(host = %target.host, "the public Service did not respond to a probe in time");
-                false
-            }
-        }
+        let sent = tokio::time::timeout(PROBE_TIMEOUT, send(&*self.resolver, target)).await;
+        let sent = sent.unwrap_or_else(|_| Err(anyhow::anyhow!("it did not respond in time")));
+        sent.unwrap_or_else(|error| {
+            tracing::debug!(host = %target.host, %error, "the public Service could not be probed");
+            false
+        })
     }
 }
 

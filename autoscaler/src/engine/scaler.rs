@@ -27,8 +27,8 @@ pub(crate) struct Scaler {
     pub(crate) writes: Writes,
     pub(crate) stores: Arc<Stores>,
     pub(crate) beside: Arc<dyn Beside>,
-    pub(crate) leaving: Arc<LastPodRemovals>,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) leaving: LastPodRemovals,
+    pub(crate) refusals: Refusals,
     /// Callback for every patch that was accepted.
     pub(crate) on_scale: Option<OnScale>,
 }
@@ -46,9 +46,7 @@ pub(crate) struct Change<'a> {
 /// Completed change of replicas, or several merged into one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scaled {
-    /// Kind of the target.
     pub(crate) kind: String,
-    /// Name of the target.
     pub(crate) name: String,
     /// Replicas before the first change.
     pub(crate) from: i32,
@@ -127,9 +125,7 @@ impl Scaler {
         }
         Ok(Scaled { kind: kind.to_owned(), name: name.to_owned(), from, to, why: why.to_owned() })
     }
-}
 
-impl Scaler {
     /// Clears a reported refusal, because no pods need to be added any more.
     pub(crate) fn is_over(&self, key: &Key) {
         self.look_if(key, self.refusals.over(key));

@@ -2,12 +2,13 @@
 
 use super::conflicts::Conflicts;
 use super::front_end::{FrontEnd, Notices};
+use super::parts::Parts;
 use super::refusals::RETRY_WITHIN;
-use super::scaler::{Change, Scaler};
+use super::scaler::Change;
 use super::workload::{PathState, Previous, Workload};
 use crate::cluster::error::Error;
-use crate::metric_engine::{self, Engine};
-use crate::scale::{DeciderStatus, Deciders, Failing, Initial, Pods, Subject, Surroundings};
+use crate::metric_engine;
+use crate::scale::{DeciderStatus, Deciders, Failing, Initial, Subject, Surroundings};
 use autoscaler_core::active::Active;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::engine::blend::Input as Blend;
@@ -19,8 +20,8 @@ use common::RevisionKey as Key;
 use common::annotations::{METRIC_CONCURRENCY, METRIC_RPS};
 use common::scaling::ScalingMetric;
 use common::time::Timestamp;
-use common_controller::{WorkQueue, WriteError};
-use std::sync::Arc;
+use common_controller::WriteError;
+use std::fmt::Display;
 use std::time::Duration;
 
 /// Requeue delay of an operator's request that waits for the load to be known.
@@ -81,17 +82,15 @@ struct DueChange<'a> {
 
 /// Decides the scale of workloads, and patches their replicas.
 pub(super) struct Scaling {
-    pub(super) deciders: Arc<dyn Deciders>,
-    pub(super) pods: Arc<dyn Pods>,
-    /// Evaluator of requested metrics.
-    pub(super) engine: Arc<Engine>,
+    pub(super) parts: Parts,
     pub(super) conflicts: Conflicts,
-    pub(super) scaler: Arc<Scaler>,
-    /// Queue to which a workload returns after a delay.
-    pub(super) queue: WorkQueue<Key>,
 }
 
 impl Scaling {
+    fn deciders(&self) -> &dyn Deciders {
+        &*self.parts.ports.deciders
+    }
+
     /// Combines decider, metrics and rules into an outcome, and patches the replicas if needed.
     pub(super) async fn decide<F: FrontEnd>(
         &self,
@@ -136,21 +135,21 @@ impl Scaling {
         let kept = |obstacle| Action { because: Cause::Obstacle(obstacle), ..planned };
         match outcome.patch {
             None => {
-                self.scaler.is_over(key);
-                self.deciders.acted(key, planned);
+                self.parts.scaler.is_over(key);
+                self.deciders().acted(key, planned);
             }
-            Some(_) if !workload.may_scale => self.deciders.acted(key, kept(Obstacle::ServicePending)),
-            Some(to) if self.is_contested(key, current, to) => self.deciders.acted(key, kept(Obstacle::Contested)),
+            Some(_) if !workload.may_scale => self.deciders().acted(key, kept(Obstacle::ServicePending)),
+            Some(to) if self.is_contested(key, current, to) => self.deciders().acted(key, kept(Obstacle::Contested)),
             Some(to) => {
                 let due = DueChange { to, reason, desired: rest.desired, step, load: demand.load, planned: &planned };
                 self.patch(front_end, key, subject, workload, &due).await?;
             }
         }
         if let Some(after) = outcome.requeue {
-            self.queue.add_after(key.clone(), after);
+            self.parts.writes.decisions.add_after(key.clone(), after);
         }
         if let Some(want) = outcome.want {
-            self.deciders.requested(key, want);
+            self.deciders().requested(key, want);
         }
         let Demand { decision, failing, .. } = demand;
         Ok(ScaleDecision {
@@ -165,18 +164,18 @@ impl Scaling {
 
     /// Updates decider and pod index with the workload, and returns the current demand.
     fn demand(&self, key: &Key, workload: &Workload, has_scale: bool, now: Timestamp) -> Demand {
-        self.pods.track(key, workload.pods.clone(), workload.owner());
+        self.parts.ports.pods.track(key, workload.pods.clone(), workload.owner());
         let subject = Subject { spec: workload.parameters.decider.clone(), labels: workload.labels.clone() };
         // A status with a reported scale comes from another process, or from an earlier run of this one.
-        self.deciders.ensure(key, subject, if has_scale { Initial::TakenOver } else { workload.initial });
-        self.deciders.observe(key, surroundings(workload, workload.target.current()));
+        self.deciders().ensure(key, subject, if has_scale { Initial::TakenOver } else { workload.initial });
+        self.deciders().observe(key, surroundings(workload, workload.target.current()));
         // Read once, before a patch: the patch may remove those pods.
-        let failing = self.pods.failing(key);
-        let decision = self.deciders.status(key);
+        let failing = self.parts.ports.pods.failing(key);
+        let decision = self.deciders().status(key);
         let load = decision.and_then(|decision| decision.desired);
         let answer = self.blend(key, workload, now, load);
         if let Some(answer) = &answer {
-            self.deciders.blended(key, answer);
+            self.deciders().blended(key, answer);
         }
         Demand { decision, load, answer, failing }
     }
@@ -185,17 +184,17 @@ impl Scaling {
     fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
         let asked = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
         let Some((plan, selector)) = asked else {
-            self.engine.forget(key);
+            self.parts.engine.forget(key);
             return None;
         };
         let (current, parameters) = (workload.target.current(), &workload.parameters);
-        self.engine.follow(key, metric_engine::Subject { plan: plan.clone(), selector }, current);
+        self.parts.engine.follow(key, metric_engine::Subject { plan: plan.clone(), selector }, current);
         let load_name = match parameters.decider.metric {
             ScalingMetric::Concurrency => METRIC_CONCURRENCY,
             ScalingMetric::Rps => METRIC_RPS,
         };
         let (bounds, behavior) = (parameters.bounds, plan.behavior.as_ref());
-        self.engine.answer(key, &Blend { now, current, bounds, load, load_name, measured: None, behavior })
+        self.parts.engine.answer(key, &Blend { now, current, bounds, load, load_name, measured: None, behavior })
     }
 
     /// Patches the replicas, and reports the result.
@@ -211,30 +210,28 @@ impl Scaling {
         let (current, DueChange { to, step, planned, .. }) = (target.current(), *due);
         // Requests wait for more pods. However this reconcile ends, another attempt must follow soon.
         if to > current {
-            self.queue.add_after(key.clone(), RETRY_WITHIN);
+            self.parts.writes.decisions.add_after(key.clone(), RETRY_WITHIN);
         }
-        let waking = self.deciders.waking(key);
+        let waking = self.deciders().waking(key);
         let patching = waking.map(|waking| waking.patching(target_key.object.name(), current, to));
         // While the patch waits for its turn, new requests may arrive that need the pods which it would remove. A
         // forced sleep has discarded the load, so it is not compared.
         let still = || match step {
             _ if to > current => true,
-            Some(Step::Sleep { .. }) => self.deciders.is_serving(key) == Some(false),
+            Some(Step::Sleep { .. }) => self.deciders().is_serving(key) == Some(false),
             _ => !self.wants_more(key, workload, due.load, to),
         };
         let change = Change { to, why: due.reason.explain_change(due.desired, to), still: &still };
-        let patched = self.scaler.patch(key, kind, target_key, target, change).await;
+        let patched = self.parts.scaler.patch(key, kind, target_key, target, change).await;
         if let Some(patching) = patching {
-            match &patched {
-                Ok(_) => patching.answered(Some(200), None),
-                Err(error) => patching.answered(error.status(), Some(error)),
-            }
+            let error = patched.as_ref().err();
+            patching.answered(error.map_or(Some(200), Error::status), error.map(|error| error as &dyn Display));
         }
         match &patched {
-            Ok(_) => self.deciders.acted(key, Action { patched: true, ..*planned }),
+            Ok(_) => self.deciders().acted(key, Action { patched: true, ..*planned }),
             Err(Error::Write(WriteError::Outdated { .. })) => {} // The next reconcile follows at once.
             Err(error) => {
-                self.deciders.acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned });
+                self.deciders().acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned });
             }
         }
         front_end.scaled(key, subject, patched.map_err(Error::during("error scaling target"))?);
@@ -242,9 +239,9 @@ impl Scaling {
             tracing::warn!(revision = %key, to, message, "another writer keeps changing the replicas");
             front_end.warn(subject, "ReplicasContested", message);
         }
-        self.deciders.observe(key, surroundings(workload, to));
+        self.deciders().observe(key, surroundings(workload, to));
         if let Some(plan) = &workload.metrics {
-            self.engine.scaled(key, plan.behavior.as_ref(), current, to);
+            self.parts.engine.scaled(key, plan.behavior.as_ref(), current, to);
         }
         Ok(())
     }
@@ -253,15 +250,15 @@ impl Scaling {
     pub(super) fn notices(&self, key: &Key, workload: &Workload) -> Notices {
         Notices {
             unmeasured: None,
-            refused: self.scaler.refusals.reported(key),
+            refused: self.parts.scaler.refusals.reported(key),
             contest: self.conflicts.explain(key, workload),
-            strangers: self.pods.strangers(key).map(|strangers| strangers.controllers),
+            strangers: self.parts.ports.pods.strangers(key).map(|strangers| strangers.controllers),
         }
     }
 
     /// Returns whether the load now needs more pods than `load`, and more than `to`.
     fn wants_more(&self, key: &Key, workload: &Workload, load: Option<i32>, to: i32) -> bool {
-        let desired = self.deciders.status(key).and_then(|decision| decision.desired);
+        let desired = self.deciders().status(key).and_then(|decision| decision.desired);
         desired > load && desired.is_some_and(|desired| workload.parameters.bounds.clamp(desired) > to)
     }
 
@@ -279,12 +276,12 @@ impl Scaling {
             min: rest.bounds.min.max(i32::from(!rest.scale_to_zero)),
             load,
             desired: rest.desired,
-            serving: self.deciders.is_serving(key),
+            serving: self.deciders().is_serving(key),
         });
         match step {
-            Step::Sleep { forget: true } => self.deciders.forget_load(key),
+            Step::Sleep { forget: true } => self.deciders().forget_load(key),
             // Whether requests are being served is known with the next tick, which may cause no reconcile by itself.
-            Step::Wait => self.queue.add_after(key.clone(), WAITS_FOR),
+            Step::Wait => self.parts.writes.decisions.add_after(key.clone(), WAITS_FOR),
             _ => {}
         }
         Some(step)
@@ -293,27 +290,27 @@ impl Scaling {
     /// Returns whether the scale must wait because another writer keeps changing it back; the key is then requeued.
     /// Requests are assumed to wait for the first pods unless the load is known to be zero.
     fn is_contested(&self, key: &Key, current: i32, to: i32) -> bool {
-        let is_awaited = current == 0 && to > 0 && self.deciders.is_serving(key) != Some(false);
+        let is_awaited = current == 0 && to > 0 && self.deciders().is_serving(key) != Some(false);
         let pause = self.conflicts.pause(key, to, is_awaited);
         if let Some(left) = pause {
-            self.queue.add_after(key.clone(), left);
+            self.parts.writes.decisions.add_after(key.clone(), left);
         }
         pause.is_some()
     }
 
     /// Stops deciding for a workload. Its pods and conflicts stay known.
     pub(super) fn stop(&self, key: &Key) {
-        self.deciders.remove(key);
-        self.engine.forget(key);
+        self.deciders().remove(key);
+        self.parts.engine.forget(key);
     }
 
     /// Forgets a workload, except for its history of actions.
     pub(super) fn forget(&self, key: &Key) {
         self.stop(key);
-        self.pods.untrack(key);
+        self.parts.ports.pods.untrack(key);
         self.conflicts.forget(key);
-        self.scaler.leaving.forget(key);
-        self.scaler.is_over(key);
+        self.parts.scaler.leaving.forget(key);
+        self.parts.scaler.is_over(key);
     }
 }
 

@@ -25,12 +25,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// Time between attempts.
 const RETRY: Duration = Duration::from_secs(1);
-/// Longest duration of an attempt.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Message about a failed attempt.
-const FAILED: &str = "the Service and EndpointSlice of a lease could not be written; trying again";
 
 /// Announces every bucket that this process acquires, until `shutdown`.
 pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, shutdown: CancellationToken) {
@@ -51,10 +47,14 @@ pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, 
             if answer.is_ok() {
                 guard.answered();
             }
-            match answer {
-                Ok(Ok(())) => drop(announced.insert((*name).to_owned())),
-                Ok(Err(error)) => tracing::warn!(bucket = name, %error, "{FAILED}"),
-                Err(_) => tracing::warn!(bucket = name, error = "the API server did not respond in time", "{FAILED}"),
+            let answer = answer.map_err(|_| "the API server did not respond in time".to_owned());
+            match answer.and_then(|written| written.map_err(|error| error.to_string())) {
+                Ok(()) => drop(announced.insert((*name).to_owned())),
+                Err(error) => tracing::warn!(
+                    bucket = name,
+                    error,
+                    "the Service and EndpointSlice of a lease could not be written; trying again"
+                ),
             }
         }
         let complete = announced.len() == ours.len();

@@ -8,7 +8,6 @@ use autoscaler_core::path_mode::PathMode;
 use common::RevisionKey as Key;
 use common::annotations;
 use common::config::AutoscalerConfig;
-use common::time::Timestamp;
 use common_api::{Metric, MetricSpec, Mode, PodAutoscaler, ServerlessService, ServerlessServiceSpec};
 use common_controller::WriteError;
 use common_controller::objects::{controller, controller_reference, corrected};
@@ -17,22 +16,17 @@ use kube::ResourceExt;
 use std::sync::Arc;
 
 impl Revisions {
-    /// Ensures the Metric of a PodAutoscaler. It scrapes `scrape_target`, or nothing if that is empty.
-    pub(super) async fn ensure_metric(
-        &self,
-        key: &Key,
-        Subject { object, status, .. }: &mut Subject,
-        scrape_target: &str,
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        let want = wanted_metric(object, &self.parts.configs.autoscaler.borrow().clone(), scrape_target);
+    /// Ensures the Metric of a PodAutoscaler. It scrapes the Service `target`, or nothing if that is empty.
+    pub(super) async fn ensure_metric(&self, key: &Key, subject: &mut Subject, target: &str) -> Result<(), Error> {
+        let Subject { now, object, status, .. } = subject;
+        let want = wanted_metric(object, &self.parts.configs.autoscaler.borrow().clone(), target);
         let (store, writes) = (&self.objects.metrics, &self.parts.writes);
         let Some(have) = store.get(key) else {
             writes.create(key, store, &want, "error creating metric").await?;
             return Ok(());
         };
         if !owns(object, &have.metadata) {
-            status.mark_not_owned("Metric", key.name(), now);
+            status.mark_not_owned("Metric", key.name(), *now);
             return Err(not_owned(key, "Metric"));
         }
         if let Some(next) = corrected(&*have, &want) {
@@ -45,9 +39,8 @@ impl Revisions {
     pub(super) async fn ensure_serverless(
         &self,
         key: &Key,
-        Subject { object, status, serverless, .. }: &mut Subject,
+        Subject { now, object, status, serverless, .. }: &mut Subject,
         path: Path,
-        now: Timestamp,
     ) -> Result<Arc<ServerlessService>, Error> {
         let during = Error::during("error reconciling SKS");
         let (want, store, writes) = (wanted_serverless(object, path), &self.objects.serverless, &self.parts.writes);
@@ -55,7 +48,7 @@ impl Revisions {
             return writes.create(key, store, &want, "error creating SKS").await.map(Arc::new).map_err(during);
         };
         if !owns(object, &have.metadata) {
-            status.mark_not_owned("ServerlessService", key.name(), now);
+            status.mark_not_owned("ServerlessService", key.name(), *now);
             return Err(during(not_owned(key, "SKS")));
         }
         let Some(next) = corrected(&*have, &want) else { return Ok(have) };

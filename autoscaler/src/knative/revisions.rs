@@ -43,6 +43,8 @@ pub(crate) struct Revisions {
 
 /// PodAutoscaler during a reconcile.
 pub(crate) struct Subject {
+    /// Time of the reconcile.
+    pub(super) now: Timestamp,
     read: Arc<PodAutoscaler>,
     /// Copy with defaults filled in.
     pub(super) object: PodAutoscaler,
@@ -55,10 +57,10 @@ pub(crate) struct Subject {
 impl Revisions {
     /// Creates the front end for all revisions of the cluster. New statuses are merged within this time.
     pub(crate) fn new(parts: &Parts, objects: Arc<Objects>, merged_within: Duration) -> Self {
-        let (passes, probed) = (parts.writes.decisions.clone(), parts.writes.decisions.clone());
-        let done = move |key: &Key| probed.add(key.clone(), Priority::Normal);
-        let prober = Arc::new(Prober::new(parts.resolver.clone(), parts.shutdown.clone(), done));
-        Self { parts: parts.clone(), objects, delays: StatusDelays::new(passes, merged_within), prober }
+        let queue = &parts.writes.decisions;
+        let prober = Arc::new(Prober::new(parts.resolver.clone(), parts.shutdown.clone(), queue.clone()));
+        let delays = StatusDelays::new(queue.clone(), merged_within);
+        Self { parts: parts.clone(), objects, delays, prober }
     }
 
     /// Returns the target of the path probe; none: the public Service has no name yet. HTTP/2 has its own port on it.
@@ -86,7 +88,7 @@ impl FrontEnd for Revisions {
         let mut object = PodAutoscaler::clone(&read);
         object.set_defaults(&self.parts.configs.autoscaler.borrow().pod_autoscaler_class);
         let status = Passes::begin(&*read, now);
-        ObjectLookup::Present(Subject { read, object, status, serverless: self.objects.serverless.get(key) })
+        ObjectLookup::Present(Subject { now, read, object, status, serverless: self.objects.serverless.get(key) })
     }
 
     fn read(&self, key: &Key, subject: &mut Subject, now: Timestamp) -> Result<Reading, Error> {
@@ -127,15 +129,9 @@ impl FrontEnd for Revisions {
         })))
     }
 
-    async fn ask_for_services(
-        &self,
-        key: &Key,
-        subject: &mut Subject,
-        path: Path,
-        now: Timestamp,
-    ) -> Result<bool, Error> {
-        self.ensure_serverless(key, subject, path, now).await?;
-        subject.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
+    async fn ask_for_services(&self, key: &Key, subject: &mut Subject, path: Path) -> Result<bool, Error> {
+        self.ensure_serverless(key, subject, path).await?;
+        subject.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, subject.now);
         Ok(!subject.status.service_name.is_empty())
     }
 
@@ -179,25 +175,18 @@ impl FrontEnd for Revisions {
         subject.status.metrics_service_name.clone_from(&workload.private_service);
     }
 
-    async fn route(
-        &self,
-        key: &Key,
-        subject: &mut Subject,
-        workload: &Workload,
-        path: Path,
-        now: Timestamp,
-    ) -> Result<bool, Error> {
+    async fn route(&self, key: &Key, subject: &mut Subject, workload: &Workload, path: Path) -> Result<bool, Error> {
         let scrape_target = if workload.parameters.scraped { workload.private_service.as_str() } else { "" };
-        let metric = self.ensure_metric(key, subject, scrape_target, now).await;
+        let metric = self.ensure_metric(key, subject, scrape_target).await;
         metric.map_err(Error::during("error reconciling Metric"))?;
         if self.parts.ports.collection.health(key).is_none() {
             // The collection was stopped and the Metric has not changed, so nothing else would restart it.
             self.objects.measurements.0.add(key.clone(), Priority::Normal);
         }
         let before = subject.serverless.as_ref().map(|serverless| serverless.spec.clone());
-        let serverless = self.ensure_serverless(key, subject, path, now).await?;
+        let serverless = self.ensure_serverless(key, subject, path).await?;
         let just_written = before.is_some_and(|before| before != serverless.spec);
-        read_serverless(&mut subject.status, &serverless, just_written, now);
+        read_serverless(subject, &serverless, just_written);
         Ok(!subject.status.service_name.is_empty())
     }
 
@@ -232,23 +221,18 @@ impl FrontEnd for Revisions {
 }
 
 /// Copies the state of the ServerlessService. `just_written`: we have just changed its spec.
-fn read_serverless(
-    status: &mut PodAutoscalerStatus,
-    serverless: &ServerlessService,
-    just_written: bool,
-    now: Timestamp,
-) {
+fn read_serverless(Subject { now, status, .. }: &mut Subject, serverless: &ServerlessService, just_written: bool) {
     let theirs = serverless.status.clone().unwrap_or_default();
     status.service_name.clone_from(&theirs.service_name);
     let ready = theirs.condition(READY);
     if theirs.is_ready(serverless.metadata.generation.unwrap_or(0))
         || (just_written && ready.is_some_and(Condition::is_true))
     {
-        status.mark_sks_ready(now);
+        status.mark_sks_ready(*now);
     } else if theirs.private_service_name.is_empty() {
-        status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, now);
+        status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, *now);
     } else {
-        status.mark_sks_not_ready(ready.map_or("", |ready| ready.message.as_str()), now);
+        status.mark_sks_not_ready(ready.map_or("", |ready| ready.message.as_str()), *now);
     }
 }
 

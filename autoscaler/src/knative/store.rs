@@ -7,7 +7,6 @@
 //! | Metric | its owner | itself |
 
 use crate::cluster::Index;
-use crate::cluster::links::Named;
 use crate::cluster::target_key::TargetKey;
 use crate::cluster::watches::Beside;
 use crate::engine::parts::Parts;
@@ -21,13 +20,11 @@ use futures::future::BoxFuture;
 use kube::{Api, Resource};
 use std::sync::Arc;
 
-/// Stores of Knative's objects.
 pub(crate) struct Objects {
     /// PodAutoscalers of all classes.
     pub(crate) autoscalers: Arc<Store<PodAutoscaler>>,
     pub(crate) serverless: Arc<Store<ServerlessService>>,
     pub(crate) metrics: Arc<Store<Metric>>,
-    /// Metrics to reconcile.
     pub(crate) measurements: Measurements,
 }
 
@@ -59,13 +56,10 @@ impl Objects {
 }
 
 fn autoscaler(index: &Index, key: &Key, old: Option<&Arc<PodAutoscaler>>, new: Option<&Arc<PodAutoscaler>>) {
-    match new {
-        Some(object) => {
-            let target = TargetKey::from_reference(key.namespace(), &object.spec.scale_target_ref);
-            index.put(key, target.into_iter().collect::<Named>(), Priority::of_change(old, new));
-        }
-        None => index.remove(key),
-    }
+    let target = |object: &Arc<PodAutoscaler>| {
+        TargetKey::from_reference(key.namespace(), &object.spec.scale_target_ref).into_iter().collect()
+    };
+    index.apply(key, new.map(target), Priority::of_change(old, new));
 }
 
 fn owner<K: Resource>(index: &Index, key: &Key, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {

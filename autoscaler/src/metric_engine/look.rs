@@ -20,7 +20,7 @@ use hpa_core::request::{Request, request};
 use hpa_core::tolerance::Tolerances;
 use k8s_openapi::api::core::v1 as core;
 use kube::Api;
-use kube::api::{ListParams, VersionMatch};
+use kube::api::ListParams;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -85,7 +85,6 @@ impl Evaluation {
     async fn pods(&self) -> kube::Result<Vec<Pod>> {
         let api: Api<core::Pod> = Api::namespaced(self.sources.client.clone(), self.key.namespace());
         let cached = ListParams::default().labels(&self.subject.selector).match_any();
-        debug_assert_eq!(cached.version_match, Some(VersionMatch::NotOlderThan));
         Ok(api.list(&cached).await?.items.iter().map(trimmed).collect())
     }
 

@@ -52,7 +52,8 @@ struct Sources {
 #[derive(Default)]
 struct Revision {
     state: Arc<Mutex<MeasurementState>>,
-    looking: Option<EvaluationTask>,
+    /// Subject and task of the evaluation.
+    looking: Option<(Subject, AbortOnDropHandle<()>)>,
 }
 
 /// Results and memory of a revision.
@@ -64,18 +65,11 @@ struct MeasurementState {
     replicas: i32,
 }
 
-/// Evaluation task, and its subject.
-struct EvaluationTask {
-    subject: Subject,
-    _task: AbortOnDropHandle<()>,
-}
-
 /// Subject of an evaluation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Subject {
     /// Metrics and scaling behavior.
     pub(crate) plan: Arc<Plan>,
-    /// Selector of the target's pods.
     pub(crate) selector: String,
 }
 
@@ -91,7 +85,7 @@ impl Engine {
     pub(crate) fn follow(&self, key: &Key, subject: Subject, replicas: i32) {
         let mut revision = self.revisions.entry(key.clone()).or_default();
         let idle = replicas <= 0 || subject.plan.metrics.is_empty();
-        let same = revision.looking.as_ref().is_some_and(|looking| looking.subject == subject);
+        let same = revision.looking.as_ref().is_some_and(|(evaluated, _)| *evaluated == subject);
         {
             let mut state = revision.state.lock();
             state.replicas = replicas;
@@ -105,8 +99,7 @@ impl Engine {
             revision.looking = None;
         } else if !same {
             let look = Evaluation::new(key.clone(), subject.clone(), self.sources.clone(), revision.state.clone());
-            let _task = AbortOnDropHandle::new(tokio::spawn(look.run()));
-            revision.looking = Some(EvaluationTask { subject, _task });
+            revision.looking = Some((subject, AbortOnDropHandle::new(tokio::spawn(look.run()))));
         }
     }
 

@@ -20,7 +20,6 @@ pub(crate) trait Objects: Send + Sync + 'static {
 /// State of an object.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectView {
-    /// The object.
     pub(crate) object: Arc<ZeroScaler>,
     /// Its status: the next one to be written, if this process owns it; else the last written one.
     pub(crate) status: ZeroScalerStatus,

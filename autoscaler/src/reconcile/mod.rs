@@ -34,7 +34,6 @@ use common_controller::{Priority, WorkQueue, Workers};
 use display::Objects;
 use futures::future::BoxFuture;
 use std::sync::Arc;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +43,6 @@ const WORKERS: usize = 16;
 /// Workers that only scale: the number of services that can wake at the same time.
 const URGENT_WORKERS: usize = 32;
 
-/// Watches of a front end.
 pub(crate) trait Watches: Send + Sync + 'static {
     /// Starts to fill the stores of `parts` and the front end's own stores, until shutdown. Waits until each kind has
     /// been listed once, and prepares targets as soon as the named targets are known.
@@ -55,7 +53,6 @@ pub(crate) trait Watches: Send + Sync + 'static {
 pub(crate) struct Reconcilers {
     parts: Parts,
     watches: Arc<dyn Watches>,
-    /// Workers of all controllers.
     workers: Vec<BoxFuture<'static, ()>>,
     /// Objects for display, if there are any.
     pub(crate) shown: Option<Arc<dyn Objects>>,
@@ -116,10 +113,7 @@ impl Reconcilers {
     /// `listed` is cancelled as soon as all objects have been listed once.
     pub(crate) async fn run(self, listed: &CancellationToken) {
         let Self { parts, watches, workers, shown: _ } = self;
-        tokio::select! {
-            () = watches.follow(&parts) => {}
-            () = parts.shutdown.cancelled() => {}
-        }
+        parts.shutdown.run_until_cancelled(watches.follow(&parts)).await;
         listed.cancel();
         let mut tasks: JoinSet<()> = workers.into_iter().collect();
         tasks.spawn(follow_requests(parts.clone()));
@@ -130,11 +124,9 @@ impl Reconcilers {
 
 /// Forwards the requests of decisions and pods to the reconcilers.
 async fn follow_requests(parts: Parts) {
-    loop {
-        tokio::select! {
-            item = parts.ports.requests.next() => parts.stores.index.reconcile_now(item.key()),
-            () = parts.shutdown.cancelled() => return,
-        }
+    while let Some(item) = parts.shutdown.run_until_cancelled(parts.ports.requests.next()).await {
+        parts.stores.index.reconcile_now(item.key());
+        drop(item);
         tokio::task::yield_now().await; // Gives other tasks a turn, however many requests there are.
     }
 }
@@ -145,18 +137,11 @@ async fn reconcile_all(parts: Parts) {
     let mut leadership = parts.ports.leadership.changes();
     loop {
         tokio::select! {
-            () = changed(&mut autoscaler) => {}
-            () = changed(&mut deployment) => {}
-            () = changed(&mut leadership) => {}
+            Ok(()) = autoscaler.changed() => {}
+            Ok(()) = deployment.changed() => {}
+            Ok(()) = leadership.changed() => {}
             () = parts.shutdown.cancelled() => return,
         }
         parts.stores.index.reconcile_all();
-    }
-}
-
-/// Waits for a change; for ever, if the sender is gone.
-async fn changed<T>(value: &mut watch::Receiver<T>) {
-    if value.changed().await.is_err() {
-        std::future::pending::<()>().await;
     }
 }

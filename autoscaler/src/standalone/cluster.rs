@@ -412,12 +412,9 @@ fn in_force_before(original: &ZeroScaler) -> Option<ZeroScaler> {
 impl Cluster {
     /// Updates the indices and queues after a ZeroScaler was added, changed or deleted.
     fn changed(&self, index: &Index, key: &Key, old: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>) {
-        match new {
-            Some(object) => index.put(key, targets_of(object), Priority::of_change(old, new)),
-            None => {
-                index.remove(key);
-                self.selections.forget(key);
-            }
+        index.apply(key, new.map(|object| targets_of(object)), Priority::of_change(old, new));
+        if new.is_none() {
+            self.selections.forget(key);
         }
         if self.claims.apply(key, new.map(|object| named(object))) {
             self.hosts.look();

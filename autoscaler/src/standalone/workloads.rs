@@ -166,14 +166,7 @@ impl FrontEnd for Workloads {
         }
     }
 
-    async fn route(
-        &self,
-        key: &Key,
-        subject: &mut Subject,
-        workload: &Workload,
-        path: Path,
-        _: Timestamp,
-    ) -> Result<bool, Error> {
+    async fn route(&self, key: &Key, subject: &mut Subject, workload: &Workload, path: Path) -> Result<bool, Error> {
         let decider = &workload.parameters.decider;
         let spec = CollectSpec {
             stable_window: decider.stable_window,

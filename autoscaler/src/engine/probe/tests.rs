@@ -41,24 +41,20 @@ fn target() -> ProbeTarget {
     ProbeTarget { host: "hello.ns.svc.cluster.local".into(), port: 80 }
 }
 
-fn prober(address: SocketAddr) -> (Arc<Prober>, mpsc::UnboundedReceiver<Key>) {
-    let (done, over) = mpsc::unbounded_channel();
-    let shutdown = CancellationToken::new();
-    let prober = Prober::new(Arc::new(Fixed(address)), shutdown, move |key| {
-        let _ = done.send(key.clone());
-    });
-    (Arc::new(prober), over)
+fn prober(address: SocketAddr) -> (Arc<Prober>, WorkQueue<Key>) {
+    let queue = WorkQueue::new();
+    (Arc::new(Prober::new(Arc::new(Fixed(address)), CancellationToken::new(), queue.clone())), queue)
 }
 
 #[tokio::test]
 async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
     let (address, mut requests) = server(&[ACTIVATOR_ANSWER]).await;
-    let (prober, mut over) = prober(address);
+    let (prober, over) = prober(address);
     let key = Key::new("ns", "hello");
     assert_eq!(prober.proof(&key, &target()), ProbeResult::NotAsked);
     prober.ask(&key, target());
     prober.ask(&key, target()); // One round at a time: the server responds once.
-    assert_eq!(over.recv().await, Some(key.clone()));
+    assert_eq!(over.next().await.key(), &key);
     assert_eq!(prober.proof(&key, &target()), ProbeResult::InPath);
     let other = ProbeTarget { port: 81, ..target() };
     assert_eq!(prober.proof(&key, &other), ProbeResult::NotAsked, "a verdict is about one address");
@@ -94,13 +90,13 @@ async fn only_an_activators_whole_answer_counts() {
 #[tokio::test]
 async fn a_round_goes_on_until_an_activator_answers() {
     let (address, mut requests) = server(&[POD_ANSWER, ACTIVATOR_ANSWER]).await;
-    let (prober, mut over) = prober(address);
+    let (prober, over) = prober(address);
     let key = Key::new("ns", "hello");
     let started = Instant::now();
     prober.ask(&key, target());
     requests.recv().await.expect("the first probe");
     requests.recv().await.expect("the second probe");
     assert!(started.elapsed() >= PROBE_PERIOD);
-    assert_eq!(over.recv().await, Some(key.clone()));
+    assert_eq!(over.next().await.key(), &key);
     assert_eq!(prober.proof(&key, &target()), ProbeResult::InPath);
 }

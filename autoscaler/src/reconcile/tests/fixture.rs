@@ -6,9 +6,9 @@ use crate::cluster::facts::Target;
 use crate::cluster::target_key::{TargetKey, TargetResource};
 use crate::cluster::watches::Beside;
 use crate::engine::front_end::FrontEnd;
-use crate::engine::last_pod::LastPodRemovals;
 use crate::engine::parts::{Parts, ReconcilerConfigs};
 use crate::engine::probe::{ProbeTarget, Prober};
+use crate::engine::scaler::Scaler;
 use crate::engine::workload::Path;
 use crate::engine::{Controller, Wiring};
 use crate::knative::revisions::Revisions;
@@ -246,7 +246,7 @@ impl<F: FrontEnd> Passes for Controller<F> {
 pub(super) struct Controllers {
     pub(super) stores: Arc<Stores>,
     pub(super) ports: Ports,
-    pub(super) leaving: Arc<LastPodRemovals>,
+    pub(super) scaler: Arc<Scaler>,
     pub(super) kpa: Box<dyn Passes>,
     knative: Option<Knative>,
     standalone: Option<Standalone>,
@@ -464,7 +464,7 @@ impl Fixture {
         let cx = Controllers {
             stores: parts.stores.clone(),
             ports: parts.ports.clone(),
-            leaving: parts.leaving.clone(),
+            scaler: parts.scaler.clone(),
             kpa,
             knative,
             standalone,

@@ -218,12 +218,12 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     f.cx.cluster().slices.apply(&slice, "100", Some((*written).clone()));
     f.cx.cluster().slices.apply(&common::RevisionKey::new("system", "activators"), "101", None);
 
-    f.cx.leaving.begin(&f.key, std::time::Duration::from_secs(60));
+    f.cx.scaler.leaving.begin(&f.key, std::time::Duration::from_secs(60));
     let to_nobody = expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, json!({"kind": "Status"}));
     pass(&mut f, vec![to_nobody]).await.expect("a write is under way");
     f.cx.cluster().slices.apply(&slice, "102", None);
     f.put_target_at(0, 62);
-    f.cx.leaving.end(&f.key, true);
+    f.cx.scaler.leaving.end(&f.key, true);
     pass(&mut f, vec![]).await.expect("it was carried out");
     f.put_target_at(1, 63);
     let led =

@@ -387,7 +387,7 @@ impl Admission {
     /// Returns another ZeroScaler that has precedence for a target: the one that adopted it, or else the oldest that
     /// names it.
     fn owner_before(&self, key: &Key, target: &TargetKey) -> Option<Key> {
-        let naming = self.parts.stores.index.naming(target);
+        let naming = self.parts.stores.index.links.of_target(target);
         if naming.iter().all(|naming| naming == key) {
             return None;
         }

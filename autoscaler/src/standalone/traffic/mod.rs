@@ -291,7 +291,7 @@ impl Pass<'_> {
             client_affinity,
             // The newest version decides, whichever is in force.
             paused: self.object.spec.paused && target.current() == 0,
-            wake_refused: controller.parts.refusals.reported(self.key).map(|words| words.to_string().into()),
+            wake_refused: controller.parts.scaler.refusals.reported(self.key).map(|words| words.to_string().into()),
             ..backend::backend(&self.version, target, port)
         };
         controller.parts.ports.pods.prove(self.key, backend::unasked(target, &backend, port));

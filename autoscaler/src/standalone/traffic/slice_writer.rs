@@ -192,7 +192,7 @@ impl Pass<'_> {
             })
             .collect();
         let need = usize::try_from(self.path.request.path.activators).ok().and_then(NonZeroUsize::new);
-        let is_asleep = of.target.current() == 0 || controller.parts.leaving.is_leaving(key);
+        let is_asleep = of.target.current() == 0 || controller.parts.scaler.leaving.is_leaving(key);
         let priority = if is_asleep && !before.is_empty() { Priority::Slow } else { Priority::Normal };
         let found = numbers.endpoints(key, &asked, need, asks.then_some(priority));
         let private_key = Key::new(key.namespace(), names::private_service(key.name()));
