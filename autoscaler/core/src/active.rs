@@ -79,32 +79,13 @@ pub enum ActiveCondition {
 }
 
 impl ActiveCondition {
-    /// Returns the reason of the condition; empty when active.
-    pub fn reason(self) -> &'static str {
+    /// Returns status (`None` means Unknown), reason and message of the condition.
+    pub fn parts(self) -> (Option<bool>, &'static str, &'static str) {
         match self {
-            Self::Active => "",
-            Self::Queued => "Queued",
-            Self::NoTraffic => "NoTraffic",
-            Self::TimedOut => "TimedOut",
-        }
-    }
-
-    /// Returns the message of the condition; empty when active.
-    pub fn message(self) -> &'static str {
-        match self {
-            Self::Active => "",
-            Self::Queued => "Requests to the target are being buffered as resources are provisioned.",
-            Self::NoTraffic => "The target is not receiving traffic.",
-            Self::TimedOut => "The target could not be activated.",
-        }
-    }
-
-    /// Returns the status of the condition; `None` means Unknown.
-    pub fn status(self) -> Option<bool> {
-        match self {
-            Self::Active => Some(true),
-            Self::Queued => None,
-            Self::NoTraffic | Self::TimedOut => Some(false),
+            Self::Active => (Some(true), "", ""),
+            Self::Queued => (None, "Queued", "Requests to the target are being buffered as resources are provisioned."),
+            Self::NoTraffic => (Some(false), "NoTraffic", "The target is not receiving traffic."),
+            Self::TimedOut => (Some(false), "TimedOut", "The target could not be activated."),
         }
     }
 }

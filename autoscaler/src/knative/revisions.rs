@@ -12,7 +12,7 @@ use crate::engine::probe::{ProbeTarget, Prober};
 use crate::engine::scaler::Scaled;
 use crate::engine::workload::{NotReady, Path, PathState, Previous, Reading, Workload};
 use crate::scale::{Initial, PodSet, SubjectLabels};
-use autoscaler_core::active::{Active, ActiveCondition};
+use autoscaler_core::active::Active;
 use autoscaler_core::bounds;
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::path_mode::PathMode;
@@ -26,7 +26,7 @@ use common::scaling::BurstCapacity;
 use common::time::Timestamp;
 use common_api::condition::{Condition, FALSE, READY, TRUE, UNKNOWN};
 use common_api::condition_set::HasConditions;
-use common_api::podautoscaler_status::{ACTIVE, Inactive, NO_PRIVATE_SERVICE_NAME};
+use common_api::podautoscaler_status::{ACTIVE, NO_PRIVATE_SERVICE_NAME};
 use common_api::{Mode, PodAutoscaler, PodAutoscalerStatus, ServerlessService};
 use common_controller::{Passed, Passes, Priority, Severity, Written};
 use kube::ResourceExt;
@@ -196,12 +196,12 @@ impl FrontEnd for Revisions {
         if outcome.initialized {
             status.mark_scale_target_initialized(now);
         }
-        match outcome.activity {
-            Some(ActiveCondition::Active) => status.mark_active(now),
-            Some(ActiveCondition::Queued) => status.mark_activating(now),
-            Some(ActiveCondition::NoTraffic) => status.mark_inactive(Inactive::NoTraffic, now),
-            Some(ActiveCondition::TimedOut) => status.mark_inactive(Inactive::TimedOut, now),
-            None => {}
+        if let Some(activity) = outcome.activity {
+            match activity.parts() {
+                (Some(true), ..) => status.mark_active(now),
+                (Some(false), reason, message) => status.mark_failed(reason, message, now),
+                (None, reason, message) => status.manage(now).mark_unknown(ACTIVE, reason, message),
+            }
         }
     }
 

@@ -14,12 +14,6 @@ pub const SCALE_TARGET_INITIALIZED: &str = "ScaleTargetInitialized";
 /// Condition: the ServerlessService is ready.
 pub const SKS_READY: &str = "SKSReady";
 
-/// Reason: requests wait for pods.
-pub const QUEUED: &str = "Queued";
-/// Reason: no request waits or runs.
-pub const NO_TRAFFIC: &str = "NoTraffic";
-/// Reason: activation took too long.
-pub const TIMED_OUT: &str = "TimedOut";
 /// Reason: the ServerlessService is not ready.
 pub const NOT_READY: &str = "NotReady";
 /// Reason: a required object name is taken by an object with another owner.
@@ -28,15 +22,6 @@ pub const NOT_OWNED: &str = "NotOwned";
 pub const FAILED_CREATE: &str = "FailedCreate";
 /// Message while the ServerlessService has not named its private Service yet.
 pub const NO_PRIVATE_SERVICE_NAME: &str = "No Private Service Name";
-
-/// Reason why a revision is inactive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Inactive {
-    /// The revision has no traffic.
-    NoTraffic,
-    /// The revision could not be activated in time.
-    TimedOut,
-}
 
 has_conditions!(PodAutoscalerStatus: [ACTIVE, SCALE_TARGET_INITIALIZED, SKS_READY]);
 
@@ -73,22 +58,7 @@ impl PodAutoscalerStatus {
         self.manage(now).mark_true(ACTIVE);
     }
 
-    /// Records that requests wait for pods.
-    pub fn mark_activating(&mut self, now: Timestamp) {
-        let message = "Requests to the target are being buffered as resources are provisioned.";
-        self.manage(now).mark_unknown(ACTIVE, QUEUED, message);
-    }
-
-    /// Records that the revision takes no traffic.
-    pub fn mark_inactive(&mut self, why: Inactive, now: Timestamp) {
-        let (reason, message) = match why {
-            Inactive::NoTraffic => (NO_TRAFFIC, "The target is not receiving traffic."),
-            Inactive::TimedOut => (TIMED_OUT, "The target could not be activated."),
-        };
-        self.manage(now).mark_false(ACTIVE, reason, message);
-    }
-
-    /// Records that the revision cannot work.
+    /// Records that the revision takes no traffic, or cannot work.
     pub fn mark_failed(&mut self, reason: &str, message: &str, now: Timestamp) {
         self.manage(now).mark_false(ACTIVE, reason, message);
     }
@@ -145,19 +115,15 @@ mod tests {
         assert!(status.is_activating(), "absent is activating");
         assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(0)), None, "but never too long");
         status.begin(1, at(0));
-        status.mark_activating(at(1));
-        assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(11)), Some(Duration::from_secs(10)));
-        assert_eq!((status.status_for(ACTIVE, TRUE, at(11)), status.status_for(ACTIVE, FALSE, at(11))), (None, None));
+        status.manage(at(1)).mark_unknown(ACTIVE, "Queued", "");
+        assert_eq!(status.activating_for(at(11)), Some(Duration::from_secs(10)));
+        assert_eq!((status.active_for(at(11)), status.inactive_for(at(11))), (None, None));
         status.mark_active(at(20));
-        assert!(status.is_active() && status.status_for(ACTIVE, TRUE, at(25)) == Some(Duration::from_secs(5)));
-        status.mark_inactive(Inactive::TimedOut, at(30));
+        assert!(status.is_active() && status.active_for(at(25)) == Some(Duration::from_secs(5)));
+        status.mark_failed("TimedOut", "", at(30));
         assert!(status.is_inactive());
-        status.mark_inactive(Inactive::NoTraffic, at(40));
-        assert_eq!(
-            status.status_for(ACTIVE, FALSE, at(45)),
-            Some(Duration::from_secs(5)),
-            "another reason restarts the clock"
-        );
+        status.mark_failed("NoTraffic", "", at(40));
+        assert_eq!(status.inactive_for(at(45)), Some(Duration::from_secs(5)), "another reason restarts the clock");
     }
 
     /// Goal: an Active condition without a transition time counts as unchanged since the beginning of time.

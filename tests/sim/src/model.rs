@@ -58,7 +58,7 @@ impl Status {
     pub(crate) fn active(&self, now: Timestamp) -> Active {
         let Some((verdict, since)) = self.active else { return Active::Absent };
         let age = now.saturating_since(since);
-        match verdict.status() {
+        match verdict.parts().0 {
             None => Active::Unknown(age),
             Some(true) => Active::True(age),
             Some(false) => Active::False(age),

@@ -41,7 +41,10 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
         active: case.active.active(case.active_for_seconds),
     });
     let (active, reason, message) = match outcome.active {
-        Some(verdict) => (word(verdict.status()), verdict.reason(), verdict.message()),
+        Some(verdict) => {
+            let (status, reason, message) = verdict.parts();
+            (word(status), reason, message)
+        }
         None => (before(case.active), "", ""),
     };
     equal("want_active", case.want_active.as_str(), active)?;
