@@ -32,16 +32,18 @@ mod samples;
 mod tests;
 
 use super::{Collector, ScrapeParameters};
-use crate::pods::{PodIndex, ScrapeTarget};
+use crate::pods::PodIndex;
 use crate::scale::CollectionHealth;
 use autoscaler_core::sample;
 use client::{Http, ScrapeError, Service};
 use common::RevisionKey;
 use common::config::{MeshMode, NetworkConfig};
+use common::time::Timestamp;
 use common_runtime::resolve::Resolve;
 use prometheus_client::metrics::histogram::Histogram;
 use samples::Samples;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
@@ -72,6 +74,9 @@ pub struct Scraper {
     places: Arc<Semaphore>,
     durations: Durations,
 }
+
+/// Addresses and start times of pods.
+type ScrapeTargets = Vec<(IpAddr, Option<Timestamp>)>;
 
 /// Lookup of the histogram of a revision's scrape durations.
 pub type Durations = Arc<dyn Fn(&RevisionKey) -> Option<Histogram> + Send + Sync>;
@@ -145,7 +150,7 @@ impl Scraper {
         }
     }
 
-    async fn scrape(&self, key: &RevisionKey, targets: Vec<ScrapeTarget>, parameters: ScrapeParameters) {
+    async fn scrape(&self, key: &RevisionKey, targets: ScrapeTargets, parameters: ScrapeParameters) {
         let start = Instant::now();
         let population = targets.len();
         let samples = self.sample(key, targets, &parameters).await;
@@ -159,7 +164,7 @@ impl Scraper {
         self.collector.end_scrape(key, sample::combine(&samples.stats, population).as_ref(), health(&samples));
     }
 
-    async fn sample(&self, key: &RevisionKey, targets: Vec<ScrapeTarget>, parameters: &ScrapeParameters) -> Samples {
+    async fn sample(&self, key: &RevisionKey, targets: ScrapeTargets, parameters: &ScrapeParameters) -> Samples {
         let network = self.network.borrow().clone();
         let host = format!("{}.{}", parameters.target, key.namespace());
         let service = Service { name: format!("{host}.svc.{}", self.cluster_domain), host };
@@ -173,8 +178,7 @@ impl Scraper {
         if ask_service {
             return samples::from_service(&self.http, &service, population, window).await;
         }
-        let pods = targets.into_iter().map(|target| (target.address, target.started));
-        let candidates = sample::choose(pods, self.collector.clock.now(), window, &mut rand::rng());
+        let candidates = sample::choose(targets, self.collector.clock.now(), window, &mut rand::rng());
         let direct = samples::from_pods(&self.http, candidates, addressable.then_some(&service)).await;
         if !direct.hidden || addressable || network.mesh_mode != MeshMode::Auto {
             return direct;

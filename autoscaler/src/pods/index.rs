@@ -6,7 +6,7 @@ mod table;
 mod tests;
 
 use self::table::{Changed, Index, Listens, PodName, is_ready};
-use super::ownership::Controller;
+use super::ownership::{Controller, KnownOwner};
 use crate::scale::{Failing, ForeignPods, PodAddress, PodCounts, PodOwner, PodSet, Pods, Requests};
 use autoscaler_core::cause::Cause;
 use autoscaler_core::decider::Unknown;
@@ -36,15 +36,6 @@ pub struct PodState {
     pub cause: Option<Cause>,
     /// Controller of the pod.
     pub controller: Option<Arc<Controller>>,
-}
-
-/// Ready pod that can be scraped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ScrapeTarget {
-    /// IP address.
-    pub address: IpAddr,
-    /// Start time.
-    pub started: Option<Timestamp>,
 }
 
 /// Index of pods by revision. The watch feeds it; reconcilers, deciders and the scraper read it.
@@ -86,8 +77,8 @@ impl PodIndex {
         self.index.write().is_controller(uid)
     }
 
-    /// Records the owner of a controller: another controller, none, or unreadable.
-    pub(super) fn controlled_by(&self, uid: &str, leads: Result<Option<Controller>, ()>) {
+    /// Records the owner of a controller.
+    pub(super) fn controlled_by(&self, uid: &str, leads: KnownOwner) {
         self.change(|index, changed| index.controlled_by(uid, leads, changed));
     }
 
@@ -133,11 +124,11 @@ impl PodIndex {
         }
     }
 
-    /// Returns the ready pods of a revision that have an address.
-    pub fn scrape_targets(&self, key: &RevisionKey) -> Vec<ScrapeTarget> {
+    /// Returns address and start time of each ready pod of a revision that has an address.
+    pub fn scrape_targets(&self, key: &RevisionKey) -> Vec<(IpAddr, Option<Timestamp>)> {
         let index = self.index.read();
         let ready = index.members(key).map(|(_, entry)| &entry.pod).filter(|pod| is_ready(&pod.state));
-        ready.filter_map(|pod| Some(ScrapeTarget { address: pod.address?, started: pod.started })).collect()
+        ready.filter_map(|pod| Some((pod.address?, pod.started))).collect()
     }
 
     /// Begins a new full list. Pods that are not in it are removed at its end.

@@ -21,6 +21,6 @@ mod port_probe;
 pub(crate) mod warnings;
 mod watch;
 
-pub use index::{PodIndex, PodState, ScrapeTarget};
+pub use index::{PodIndex, PodState};
 pub use ownership::Controller;
 pub use watch::{PodScope, run};

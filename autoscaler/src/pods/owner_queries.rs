@@ -4,8 +4,8 @@
 //! adopt a ReplicaSet later.
 
 use super::index::PodIndex;
-use super::ownership::Controller;
-use kube::core::{ApiResource, DynamicObject};
+use super::ownership::{Controller, KnownOwner};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, Client};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,35 +27,30 @@ pub(super) async fn query(
     controller: Controller,
 ) {
     let Some(plural) = controller.resource() else { return };
-    let resource = ApiResource {
-        group: "apps".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "apps/v1".to_owned(),
-        kind: String::new(),
-        plural: plural.to_owned(),
-    };
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("apps", "v1", ""), plural);
     let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
-    while index.is_controller(controller.uid()) {
+    while index.is_controller(&controller.uid) {
         let answer = {
             let Ok(_place) = places.acquire().await else { return };
-            timeout(WITHIN, api.get_metadata_opt(controller.name())).await
+            timeout(WITHIN, api.get_metadata_opt(&controller.name)).await
         };
         let leads = match answer {
             Ok(Ok(found)) => {
-                let found = found.filter(|found| found.metadata.uid.as_deref() == Some(controller.uid()));
-                Ok(found.and_then(|found| Controller::from_metadata(&found.metadata)))
+                let found = found.filter(|found| found.metadata.uid.as_deref() == Some(controller.uid.as_str()));
+                let next = found.and_then(|found| Controller::from_metadata(&found.metadata));
+                next.map_or(KnownOwner::Nowhere, |next| KnownOwner::To(Arc::new(next)))
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
-                tracing::debug!(%namespace, plural, name = controller.name(), "its controller may not be read");
-                Err(())
+                tracing::debug!(%namespace, plural, name = controller.name, "its controller may not be read");
+                KnownOwner::Unreadable
             }
             failed => {
-                tracing::debug!(%namespace, plural, name = controller.name(), ?failed, "its controller is not known");
+                tracing::debug!(%namespace, plural, name = controller.name, ?failed, "its controller is not known");
                 sleep(SOON).await;
                 continue;
             }
         };
-        index.controlled_by(controller.uid(), leads);
+        index.controlled_by(&controller.uid, leads);
         sleep(AGAIN).await;
     }
 }

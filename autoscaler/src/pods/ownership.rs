@@ -39,8 +39,8 @@ const DEPTH: usize = 4;
 pub struct Controller {
     api_version: String,
     kind: String,
-    name: String,
-    uid: String,
+    pub(super) name: String,
+    pub(super) uid: String,
     /// Kind of its maker, and the length of the maker's name, which is the prefix of its own; none: its name does not
     /// reveal the maker.
     maker: Option<(&'static str, usize)>,
@@ -67,14 +67,6 @@ impl Controller {
             "StatefulSet" => Some("statefulsets"),
             _ => None,
         }
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub(super) fn uid(&self) -> &str {
-        &self.uid
     }
 
     /// Returns kind and name for people: those of its maker, if its name reveals it.
@@ -164,16 +156,8 @@ impl Controllers {
     }
 
     /// Records the owner of a controller. Returns whether it changed.
-    pub(super) fn answered(&mut self, uid: &str, leads: Result<Option<Controller>, ()>) -> bool {
-        let leads = match leads {
-            Ok(Some(next)) => KnownOwner::To(Arc::new(next)),
-            Ok(None) => KnownOwner::Nowhere,
-            Err(()) => KnownOwner::Unreadable,
-        };
-        let Some(known) = self.0.get_mut(uid) else { return false };
-        let is_news = *known != leads;
-        *known = leads;
-        is_news
+    pub(super) fn answered(&mut self, uid: &str, leads: KnownOwner) -> bool {
+        self.0.get_mut(uid).is_some_and(|known| std::mem::replace(known, leads.clone()) != leads)
     }
 
     /// Returns whether another controller leads to this one.

@@ -24,9 +24,10 @@ pub(super) struct ParsedPod {
     containers: Vec<Container>,
     status: PodStatus,
     /// Reason and message of its last warning; none: not looked up yet.
-    warning: Option<Option<(String, String)>>,
-    /// Set once the lookup of the warning has started.
-    is_asked: bool,
+    pub(super) warning: Option<Option<(String, String)>>,
+    /// Set once the lookup of the warning has started. Until its result, no cause is reported, so that the text does
+    /// not change.
+    pub(super) is_asked: bool,
 }
 
 impl From<Pod> for ParsedPod {
@@ -38,7 +39,6 @@ impl From<Pod> for ParsedPod {
 }
 
 impl ParsedPod {
-    /// Returns its namespace and name.
     pub(super) fn name(&self) -> PodName {
         let ObjectMeta { namespace, name, .. } = &self.metadata;
         PodName::new(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default())
@@ -74,17 +74,6 @@ impl ParsedPod {
     /// Returns whether it has been starting for so long that its last warning should be looked up.
     pub(super) fn is_stuck(&self, now: Timestamp) -> bool {
         !self.is_over() && self.own_cause(now).is_none() && self.starting_for(now) >= PATIENCE
-    }
-
-    /// Returns the pod with its last warning.
-    pub(super) fn with_warning(self, warning: Option<(String, String)>) -> Self {
-        Self { warning: Some(warning), ..self }
-    }
-
-    /// Returns the pod with a lookup in progress. Until its result, no cause is reported, so that the text does not
-    /// change.
-    pub(super) fn with_lookup(self) -> Self {
-        Self { is_asked: true, ..self }
     }
 
     /// Takes over a former warning if the container statuses have not changed since.
@@ -197,7 +186,6 @@ fn ended(run: &ContainerStateTerminated) -> Ended {
     Ended { exit_code: run.exit_code, reason, message, ran }
 }
 
-/// Describes a probe.
 fn describe_probe(probe: &Probe) -> String {
     let text = |port: &IntOrString| match port {
         IntOrString::Int(number) => number.to_string(),
@@ -275,7 +263,8 @@ mod tests {
         assert!(!stuck.is_stuck(at(9)) && stuck.is_stuck(at(10)));
         assert_eq!(stuck.state(true, at(4)).1, Some(Duration::from_secs(6)));
         assert_eq!(stuck.state(true, at(10)).0.cause, None, "a large image");
-        let warned = stuck.with_warning(Some(("FailedMount".into(), "volume \"d\"".into())));
+        let warning = Some(Some(("FailedMount".into(), "volume \"d\"".into())));
+        let warned = ParsedPod { warning, ..stuck };
         assert_eq!(warned.state(true, at(10)).0.cause.map(|cause| cause.reason).as_deref(), Some("VolumeFailed"));
 
         let run = json!({"name": "c", "started": true, "state": {"running": {"startedAt": "2026-08-01T00:00:10Z"}}});
@@ -285,9 +274,10 @@ mod tests {
         let message = |pod: &ParsedPod| pod.state(true, at(25)).0.cause.map(|cause| cause.message);
         let text = r#"the readiness probe of container "c" does not pass (GET /healthz on port http)"#;
         assert_eq!(message(&unready).as_deref(), Some(text));
-        let asked = unready.with_lookup();
+        let asked = ParsedPod { is_asked: true, ..unready };
         assert_eq!(message(&asked), None, "how it failed is known in a moment");
-        let failed = asked.with_warning(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
+        let warning = Some(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
+        let failed = ParsedPod { warning, ..asked };
         assert_eq!(message(&failed), Some(format!("{text}: status 503")));
     }
 }

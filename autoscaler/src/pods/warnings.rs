@@ -6,7 +6,6 @@
 
 use common::RevisionKey as PodName;
 use common::time::Timestamp;
-use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Event;
@@ -26,7 +25,7 @@ type Warning = Option<(String, String)>;
 /// Lookups of pods' warnings.
 pub(super) struct Warnings {
     client: Client,
-    asked: FuturesUnordered<BoxFuture<'static, (PodName, Warning)>>,
+    pub(super) asked: FuturesUnordered<BoxFuture<'static, (PodName, Warning)>>,
 }
 
 impl Warnings {
@@ -47,14 +46,6 @@ impl Warnings {
             }));
         }
         may
-    }
-
-    /// Returns the next result; waits for ever if no lookup is running.
-    pub(super) async fn next(&mut self) -> (PodName, Warning) {
-        match self.asked.next().await {
-            Some(answer) => answer,
-            None => std::future::pending().await,
-        }
     }
 }
 

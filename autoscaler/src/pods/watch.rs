@@ -21,6 +21,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 /// Maximum number of concurrent connects, and of queries about controllers.
@@ -53,18 +54,15 @@ pub async fn run(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown
 async fn inquire(client: Client, index: Arc<PodIndex>, mut inquiries: UnboundedReceiver<Inquiry>) {
     let (connects, queries) = (Arc::new(Semaphore::new(CONNECTS_MAX)), Arc::new(Semaphore::new(QUERIES_MAX)));
     let mut tasks = JoinSet::new();
-    loop {
-        tokio::select! {
-            inquiry = inquiries.recv() => match inquiry {
-                Some(Inquiry::Port(pod)) => drop(tasks.spawn(port_probe::probe(index.clone(), connects.clone(), pod))),
-                Some(Inquiry::Controller(namespace, controller)) => {
-                    let controller = Controller::clone(&controller);
-                    tasks.spawn(owner_queries::query(client.clone(), index.clone(), queries.clone(), namespace, controller));
-                }
-                None => return,
-            },
-            Some(_) = tasks.join_next() => {}
-        }
+    while let Some(inquiry) = inquiries.recv().await {
+        while tasks.try_join_next().is_some() {} // Those that have ended.
+        match inquiry {
+            Inquiry::Port(pod) => tasks.spawn(port_probe::probe(index.clone(), connects.clone(), pod)),
+            Inquiry::Controller(namespace, controller) => {
+                let controller = Controller::clone(&controller);
+                tasks.spawn(owner_queries::query(client.clone(), index.clone(), queries.clone(), namespace, controller))
+            }
+        };
     }
 }
 
@@ -73,13 +71,14 @@ async fn follow(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown:
     let mut watching =
         Watching { scope, index, clock: Clock::system(), undecided: HashMap::new(), warnings: Warnings::new(client) };
     loop {
+        let due = watching.due_in();
         let event = tokio::select! {
             () = shutdown.cancelled() => return,
-            () = due(watching.due_in()) => {
+            () = sleep(due.unwrap_or_default()), if due.is_some() => {
                 watching.look_again();
                 continue;
             }
-            (pod, warning) = watching.warnings.next() => {
+            Some((pod, warning)) = watching.warnings.asked.next() => {
                 watching.warned(&pod, warning);
                 continue;
             }
@@ -96,13 +95,6 @@ async fn follow(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown:
             }
             None => return,
         }
-    }
-}
-
-async fn due(after: Option<Duration>) {
-    match after {
-        Some(after) => tokio::time::sleep(after).await,
-        None => std::future::pending().await,
     }
 }
 
@@ -141,7 +133,7 @@ impl Watching {
         let due: Vec<_> = self.undecided.extract_if(|_, (_, due)| *due <= now).collect();
         for (name, (mut pod, _)) in due {
             if pod.is_stuck(now) && self.warnings.ask(&name) {
-                pod = pod.with_lookup();
+                pod.is_asked = true;
             }
             self.apply(pod);
         }
@@ -149,7 +141,7 @@ impl Watching {
 
     fn warned(&mut self, name: &PodName, warning: Option<(String, String)>) {
         if let Some((pod, _)) = self.undecided.get(name) {
-            let pod = pod.clone().with_warning(warning);
+            let pod = ParsedPod { warning: Some(warning), ..pod.clone() };
             self.apply(pod);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::{Inquiry, PodState};
 use crate::pods::labels::{LabelHash, hashes};
-use crate::pods::ownership::{Controller, Controllers, PodRelation};
+use crate::pods::ownership::{Controllers, KnownOwner, PodRelation};
 use crate::scale::{Chain, Failing, PodOwner, PodSet};
 use autoscaler_core::cause::{self, Cause};
 use autoscaler_core::pod_counts;
@@ -10,7 +10,7 @@ use common::RevisionKey;
 use common::labels::Labels;
 use common_controller::Relist;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -19,7 +19,6 @@ const REFUSES: Duration = Duration::from_secs(10);
 /// Maximum number of foreign controllers that are kept by name.
 const OTHERS_MAX: usize = 16;
 
-/// Namespace and name of a pod.
 pub(super) type PodName = RevisionKey;
 
 #[derive(Debug, Default)]
@@ -102,13 +101,8 @@ impl Index {
         let before = self.pods.insert(name.clone(), Entry { pod, listens, revisions: revisions.clone() });
         let moved = before.as_ref().map(|entry| entry.pod.address) != Some(address);
         let former = before.map(|entry| entry.revisions).unwrap_or_default();
-        for key in &former {
-            if !revisions.contains(key)
-                && let Some(tracked) = self.tracked.get_mut(key)
-            {
-                tracked.leave(&name);
-                self.recount(key, changed);
-            }
+        for key in former.iter().filter(|key| !revisions.contains(key)) {
+            self.leave(&name, key, changed);
         }
         for key in &revisions {
             self.place(&name, key, changed);
@@ -144,7 +138,7 @@ impl Index {
 
     /// Returns whether the controller still has pods, or controls a controller that has; otherwise forgets it.
     pub(super) fn is_controller(&mut self, uid: &str) -> bool {
-        let has = |entry: &Entry| entry.pod.controller.as_ref().is_some_and(|controller| controller.uid() == uid);
+        let has = |entry: &Entry| entry.pod.controller.as_ref().is_some_and(|controller| controller.uid == uid);
         let is_used = self.pods.values().any(has) || self.controllers.lead_to(uid);
         if !is_used {
             self.controllers.forget(uid);
@@ -153,31 +147,34 @@ impl Index {
     }
 
     /// Places all pods again whose controllers may now lead elsewhere.
-    pub(super) fn controlled_by(&mut self, uid: &str, leads: Result<Option<Controller>, ()>, changed: &mut Changed) {
+    pub(super) fn controlled_by(&mut self, uid: &str, leads: KnownOwner, changed: &mut Changed) {
         if !self.controllers.answered(uid, leads) {
             return;
         }
-        let mut concerned: BTreeMap<RevisionKey, Vec<PodName>> = BTreeMap::new();
-        for (name, entry) in self.pods.iter().filter(|(_, entry)| entry.pod.controller.is_some()) {
-            for key in &entry.revisions {
-                concerned.entry(key.clone()).or_default().push(name.clone());
-            }
-        }
-        for (key, names) in &concerned {
-            names.iter().for_each(|name| self.place(name, key, changed));
-            self.recount(key, changed);
-        }
+        let controlled = self.pods.iter().filter(|(_, entry)| entry.pod.controller.is_some());
+        let concerned: Vec<(PodName, RevisionKey)> = controlled
+            .flat_map(|(name, entry)| entry.revisions.iter().map(|key| (name.clone(), key.clone())))
+            .collect();
+        concerned.iter().for_each(|(name, key)| self.place(name, key, changed));
+        let keys: BTreeSet<&RevisionKey> = concerned.iter().map(|(_, key)| key).collect();
+        keys.into_iter().for_each(|key| self.recount(key, changed));
     }
 
     pub(super) fn remove(&mut self, name: &PodName, changed: &mut Changed) {
         let Some(entry) = self.pods.remove(name) else { return };
         unlabel(&mut self.labelled, name, &entry.pod.labels);
-        for key in &entry.revisions {
-            if let Some(tracked) = self.tracked.get_mut(key) {
-                tracked.leave(name);
-                self.recount(key, changed);
+        entry.revisions.iter().for_each(|key| self.leave(name, key, changed));
+    }
+
+    /// Removes a pod from a revision.
+    fn leave(&mut self, name: &PodName, key: &RevisionKey, changed: &mut Changed) {
+        let Some(Tracked { members, strangers, .. }) = self.tracked.get_mut(key) else { return };
+        for pods in [members, strangers] {
+            if let Ok(at) = pods.binary_search(name) {
+                pods.remove(at);
             }
         }
+        self.recount(key, changed);
     }
 
     /// Returns the own pods of a revision, ordered by name; none if it is not tracked.
@@ -200,26 +197,20 @@ impl Index {
         revisions
     }
 
-    pub(super) fn track(
-        &mut self,
-        key: &RevisionKey,
-        selector: PodSet,
-        owner: Option<PodOwner>,
-        changed: &mut Changed,
-    ) {
+    pub(super) fn track(&mut self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>, changed: &mut Changed) {
         let share = |hash: &LabelHash| self.selectors.get(hash).map_or(0, SmallVec::len);
-        let at = selector.hashes(key.namespace()).into_iter().min_by_key(share);
+        let at = pods.hashes(key.namespace()).into_iter().min_by_key(share);
         if let Some(hash) = at {
             self.selectors.entry(hash).or_default().push(key.clone());
         }
-        let candidates: Vec<PodName> = match (&selector, at) {
+        let candidates: Vec<PodName> = match (&pods, at) {
             (PodSet::Expressions(_), _) => self.pods.keys().cloned().collect(),
             (_, Some(hash)) => self.labelled.get(&hash).into_iter().flatten().cloned().collect(),
             (_, None) => Vec::new(),
         };
-        self.tracked.insert(key.clone(), Tracked { selector: selector.clone(), at, owner, ..Tracked::default() });
+        self.tracked.insert(key.clone(), Tracked { selector: pods.clone(), at, owner, ..Tracked::default() });
         for name in candidates.iter().filter(|name| name.namespace() == key.namespace()) {
-            if let Some(entry) = self.pods.get_mut(name).filter(|entry| selector.selects(&entry.pod.labels)) {
+            if let Some(entry) = self.pods.get_mut(name).filter(|entry| pods.selects(&entry.pod.labels)) {
                 entry.revisions.push(key.clone());
                 self.place(name, key, changed);
             }
@@ -290,14 +281,6 @@ impl Tracked {
         }
         if let Ok(at) = from.binary_search(name) {
             from.remove(at);
-        }
-    }
-
-    fn leave(&mut self, name: &PodName) {
-        for pods in [&mut self.members, &mut self.strangers] {
-            if let Ok(at) = pods.binary_search(name) {
-                pods.remove(at);
-            }
         }
     }
 

@@ -140,14 +140,14 @@ fn pods_of_others_do_not_count() {
     let expected = ["Deployment former", "Job batch", "Pod bare"].map(str::to_owned);
     assert_eq!(others().as_deref(), Some(&expected[..]));
     let Ok(Inquiry::Controller(namespace, controller)) = inquiries.try_recv() else { panic!("no inquiry") };
-    assert_eq!((namespace.as_str(), controller.name(), inquiries.try_recv().is_err()), ("ns", "former-2", true));
-    let asked = controller.uid().to_owned();
+    assert_eq!((namespace.as_str(), controller.name.as_str(), inquiries.try_recv().is_err()), ("ns", "former-2", true));
+    let asked = controller.uid.clone();
     drop(controller);
     drain(&requests);
-    let deployment = named_controller("Deployment", "u", None);
-    index.controlled_by(&asked, Ok(Some(deployment.clone())));
+    let deployment = KnownOwner::To(named_controller("Deployment", "u", None).into());
+    index.controlled_by(&asked, deployment.clone());
     assert_eq!((index.counts(&key).ready, drain(&requests)), (2, vec![key.clone()]), "the owner has adopted it");
-    index.controlled_by(&asked, Ok(Some(deployment)));
+    index.controlled_by(&asked, deployment);
     assert_eq!(drain(&requests), [], "no news");
 
     index.apply("ns", "failing", pod(&[("app", "a")], Phase::Other, false));
@@ -284,7 +284,7 @@ fn the_oldest_pod_is_scraped_first() {
     for (name, phase) in [("e", Phase::Pending), ("f", Phase::Other)] {
         index.apply("ns", name, pod(&[("app", "a")], phase, true));
     }
-    let targets = index.scrape_targets(&key).into_iter().map(|target| (target.address, target.started));
+    let targets = index.scrape_targets(&key).into_iter();
     let candidates = sample::choose(targets, t + 59 * second, 60 * second, &mut rand::rng());
     let hosts: Vec<IpAddr> = candidates.order;
     assert_eq!((hosts.len(), hosts[0]), (3, IpAddr::from([10, 0, 0, 3])));

@@ -34,8 +34,7 @@ fn describe_relation(controllers: &Controllers, chain: Chain, controller: Option
 #[test]
 fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
     let itself = |kind| Some(Controller { uid: "u".into(), ..named_controller(kind, "web", None) });
-    let [deployment, other] =
-        [Some(named_controller("Deployment", "u", None)), Some(named_controller("Deployment", "canary", None))];
+    let made_by = |kind, name| Some(KnownOwner::To(named_controller(kind, name, None).into()));
     let adopted = || Some(named_controller("ReplicaSet", "former-5d8f", Some("5d8f")));
     let rollout = |name| Some(hashed("ReplicaSet", name, "rollouts-pod-template-hash", Some("5d8f")));
     let hand_made = || Some(named_controller("ReplicaSet", "web-5d8f", None));
@@ -43,25 +42,31 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
     let rows = [
         (None, None, "stranger", "stranger", "own"),
         (itself("StatefulSet"), None, "own", "own", "own"),
-        (Some(named_controller("StatefulSet", "db", None)), Some(Ok(None)), "stranger", "stranger", "stranger"),
+        (
+            Some(named_controller("StatefulSet", "db", None)),
+            Some(KnownOwner::Nowhere),
+            "stranger",
+            "stranger",
+            "stranger",
+        ),
         (Some(named_controller("Job", "batch", None)), None, "stranger", "stranger", "own"),
         (Some(named_controller("ReplicaSet", "web-5d8f", Some("5d8f"))), None, "stranger", "own", "unknown"),
         (rollout("web-5d8f"), None, "stranger", "unknown", "own"),
         (rollout("web-b-5d8f"), None, "stranger", "unknown", "unknown"),
         (Some(named_controller("ReplicaSet", "web-b-5d8f", Some("5d8f"))), None, "stranger", "unknown", "unknown"),
         (Some(named_controller("ReplicaSet", "web-5d8f", Some("77cb"))), None, "stranger", "unknown", "unknown"),
-        (adopted(), Some(Ok(deployment)), "stranger", "own", "own"),
-        (adopted(), Some(Ok(other)), "stranger", "stranger", "unknown"),
-        (adopted(), Some(Ok(Some(named_controller("Job", "custom", None)))), "stranger", "stranger", "own"),
-        (hand_made(), Some(Ok(None)), "stranger", "stranger", "own"),
-        (hand_made(), Some(Err(())), "stranger", "own", "own"),
+        (adopted(), made_by("Deployment", "u"), "stranger", "own", "own"),
+        (adopted(), made_by("Deployment", "canary"), "stranger", "stranger", "unknown"),
+        (adopted(), made_by("Job", "custom"), "stranger", "stranger", "own"),
+        (hand_made(), Some(KnownOwner::Nowhere), "stranger", "stranger", "own"),
+        (hand_made(), Some(KnownOwner::Unreadable), "stranger", "own", "own"),
     ];
     for (n, (controller, leads, direct, replica_sets, unknown)) in rows.into_iter().enumerate() {
         let mut controllers = Controllers::default();
         let controller = controller.map(Arc::new);
         if let Some((controller, leads)) = controller.as_ref().zip(leads) {
             assert!(controllers.ask(controller) && !controllers.ask(controller), "asked once");
-            assert!(controllers.answered(controller.uid(), leads), "news");
+            assert!(controllers.answered(&controller.uid, leads), "news");
         }
         let chains = [Chain::Direct, Chain::ReplicaSets, Chain::Unknown];
         let found = chains.map(|chain| describe_relation(&controllers, chain, controller.as_ref()));
@@ -75,14 +80,14 @@ fn a_way_may_be_long() {
     let mut controllers = Controllers::default();
     let set = Arc::new(named_controller("ReplicaSet", "made-5d8f", Some("5d8f")));
     assert!(controllers.ask(&set));
-    controllers.answered(set.uid(), Ok(Some(named_controller("Deployment", "made", None))));
+    controllers.answered(&set.uid, KnownOwner::To(named_controller("Deployment", "made", None).into()));
     let PodRelation::Unknown(next) = controllers.relation(&owner(Chain::Unknown), Some(&set)) else {
         panic!("the Deployment has not been asked about")
     };
     assert!(controllers.ask(&next), "{next:?}");
     let custom = Controller { uid: "u".into(), ..named_controller("Job", "web", None) };
-    for (leads, expected) in [(Some(custom), "own"), (None, "stranger")] {
-        controllers.answered(next.uid(), Ok(leads));
+    for (leads, expected) in [(KnownOwner::To(custom.into()), "own"), (KnownOwner::Nowhere, "stranger")] {
+        controllers.answered(&next.uid, leads);
         assert_eq!(describe_relation(&controllers, Chain::Unknown, Some(&set)), expected);
     }
 }
@@ -94,11 +99,11 @@ fn controllers_are_named_and_forgotten() {
     let set = Arc::new(named_controller("ReplicaSet", "canary-5d8f", Some("5d8f")));
     assert_eq!(controllers.describe(&set), "Deployment canary", "as its name says");
     assert!(controllers.ask(&set) && !controllers.ask(&set));
-    controllers.answered(set.uid(), Ok(None));
+    controllers.answered(&set.uid, KnownOwner::Nowhere);
     assert_eq!(controllers.describe(&set), "ReplicaSet canary-5d8f");
-    controllers.answered(set.uid(), Ok(Some(named_controller("Deployment", "blue", None))));
+    controllers.answered(&set.uid, KnownOwner::To(named_controller("Deployment", "blue", None).into()));
     assert_eq!(controllers.describe(&set), "Deployment blue");
     assert!(controllers.lead_to("blue") && !controllers.lead_to("canary-5d8f"));
-    controllers.forget(set.uid());
+    controllers.forget(&set.uid);
     assert!(!controllers.lead_to("blue") && controllers.ask(&set));
 }
