@@ -18,6 +18,7 @@ pub mod words;
 pub use action::{Action, Cause, Obstacle};
 
 use std::collections::VecDeque;
+use std::mem::discriminant;
 
 use common::time::Timestamp;
 use serde::Serialize;
@@ -87,8 +88,8 @@ pub enum EntryOutcome {
 impl EntryOutcome {
     fn from_decision(decision: &Decision) -> Self {
         match decision {
-            Decision::Unknown(unknown) => Self::Unknown { unknown: *unknown },
-            Decision::Scale(r) => Self::Scale {
+            Err(unknown) => Self::Unknown { unknown: *unknown },
+            Ok(r) => Self::Scale {
                 desired: r.desired,
                 excess_burst_capacity: r.excess_burst_capacity,
                 ready: r.inputs.ready,
@@ -115,15 +116,10 @@ impl EntryOutcome {
         }
     }
 
-    /// Reports whether both outcomes come from the same source.
+    /// Returns true if both outcomes come from the same source.
     fn is_from_source_of(&self, other: &Self) -> bool {
-        use EntryOutcome::{Action, Blended, Scale, Unknown};
-        matches!(
-            (self, other),
-            (Scale { .. } | Unknown { .. }, Scale { .. } | Unknown { .. })
-                | (Blended(_), Blended(_))
-                | (Action(_), Action(_))
-        )
+        let is_decision = |outcome: &Self| matches!(outcome, Self::Scale { .. } | Self::Unknown { .. });
+        discriminant(self) == discriminant(other) || (is_decision(self) && is_decision(other))
     }
 }
 
@@ -134,11 +130,6 @@ pub struct History {
 }
 
 impl History {
-    /// Creates an empty history.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Adds a decision made at `now`. Returns true if it is a change.
     pub fn record(&mut self, now: Timestamp, decision: &Decision) -> bool {
         self.add(now, EntryOutcome::from_decision(decision))

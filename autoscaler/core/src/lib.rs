@@ -6,10 +6,10 @@
 //!
 //! ```text
 //! stat ─▶ metrics (two windows) ─▶ decider ─▶ scale_status ─▶ bounds ─▶ scale_to_zero ─▶ replicas patch
-//!  └─▶ ScaleStatus::wakes ─▶ multiscaler::Wheel (poke)         ├─▶ active (condition)
-//!                               │ tick every 2 s               ├─▶ path_mode (Proxy or Serve)
-//!                               ▼                              └─▶ num_activators
-//!                            decider
+//!  └─▶ ScaleStatus::wakes ─▶ poke ─┐                           ├─▶ active (condition)
+//!     multiscaler::Wheel ─▶ tick ─┤ every 2 s                 ├─▶ path_mode (Proxy or Serve)
+//!                                 ▼                           └─▶ num_activators
+//!                              decider
 //! ```
 //!
 //! There is one [`decider::Decider`] and one [`metrics::Metrics`] per revision, and one [`multiscaler::Wheel`] per

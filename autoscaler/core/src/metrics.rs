@@ -41,53 +41,34 @@ pub const FUTURE_MAX: Duration = Duration::from_secs(5);
 pub const VALUE_MAX: f64 = 1e9;
 
 /// Collection parameters of one revision's load, as in a Metric object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MetricsSpec {
-    /// Length of the stable window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectSpec {
+    /// Length of the stable window, whole seconds.
     pub stable_window: Duration,
-    /// Length of the panic window.
+    /// Length of the panic window, whole seconds.
     pub panic_window: Duration,
     /// Kind of average of the windows.
     pub aggregation: Aggregation,
-    /// True if pods are scraped (a scrape target is set). Then an empty window is missing data, not zero load.
-    pub scraped: bool,
+    /// Service whose pods report on port 9090 when scraped; an empty window is then missing data, not zero load. `None`
+    /// means that only activators report.
+    pub scrape_target: Option<String>,
 }
 
-/// Reason why a stat was not recorded.
+/// Reason why a stat was not recorded, with the name of the field on the wire and its value.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RejectedStat {
     /// The value is infinite or not a number.
-    #[error("{field} is {value}, not a finite number")]
-    NotFinite {
-        /// Name of the field on the wire.
-        field: &'static str,
-        /// Value of the field.
-        value: f64,
-    },
+    #[error("{0} is {1}, not a finite number")]
+    NotFinite(&'static str, f64),
     /// The value is below zero.
-    #[error("{field} is {value}, below 0")]
-    Negative {
-        /// Name of the field on the wire.
-        field: &'static str,
-        /// Value of the field.
-        value: f64,
-    },
+    #[error("{0} is {1}, below 0")]
+    Negative(&'static str, f64),
     /// The value is above [`VALUE_MAX`].
-    #[error("{field} is {value}, above {VALUE_MAX}")]
-    TooLarge {
-        /// Name of the field on the wire.
-        field: &'static str,
-        /// Value of the field.
-        value: f64,
-    },
-    /// The time stamp is more than [`FUTURE_MAX`] ahead of the local clock.
-    #[error("timestamp {timestamp} is {ahead_secs} s ahead of our clock, more than {} s", FUTURE_MAX.as_secs())]
-    Future {
-        /// Time stamp in Unix seconds.
-        timestamp: i64,
-        /// Seconds ahead of the local clock.
-        ahead_secs: i64,
-    },
+    #[error("{0} is {1}, above {VALUE_MAX}")]
+    TooLarge(&'static str, f64),
+    /// The time stamp, in Unix seconds, is more than [`FUTURE_MAX`] ahead of the local clock: by this many seconds.
+    #[error("timestamp {0} is {1} s ahead of our clock, more than {max} s", max = FUTURE_MAX.as_secs())]
+    Future(i64, i64),
 }
 
 /// Windows of one revision. See the [module](self).
@@ -101,19 +82,19 @@ pub struct Metrics {
 
 impl Metrics {
     /// Creates empty windows.
-    pub fn new(spec: &MetricsSpec) -> Self {
+    pub fn new(spec: &CollectSpec) -> Self {
         Self {
             stable: Window::new(spec.stable_window, spec.aggregation),
             panic: Window::new(spec.panic_window, spec.aggregation),
-            scraped: spec.scraped,
+            scraped: spec.scrape_target.is_some(),
         }
     }
 
     /// Applies an edited spec. Recorded values stay as far as they fit.
-    pub fn update(&mut self, spec: &MetricsSpec, now: Timestamp) {
+    pub fn update(&mut self, spec: &CollectSpec, now: Timestamp) {
         self.stable.resize(spec.stable_window, spec.aggregation, now);
         self.panic.resize(spec.panic_window, spec.aggregation, now);
-        self.scraped = spec.scraped;
+        self.scraped = spec.scrape_target.is_some();
     }
 
     /// Records a stat at its own time stamp, or at `now` if it has none. A window ignores a stat that is older than
@@ -163,19 +144,16 @@ fn check(stat: &Stat, now: Timestamp) -> Result<(), RejectedStat> {
         ("proxied_request_count", stat.proxied_request_count),
     ];
     for (field, value) in fields {
-        if !value.is_finite() {
-            return Err(RejectedStat::NotFinite { field, value });
-        }
-        if value < 0.0 {
-            return Err(RejectedStat::Negative { field, value });
-        }
-        if value > VALUE_MAX {
-            return Err(RejectedStat::TooLarge { field, value });
+        match value {
+            _ if !value.is_finite() => return Err(RejectedStat::NotFinite(field, value)),
+            _ if value < 0.0 => return Err(RejectedStat::Negative(field, value)),
+            _ if value > VALUE_MAX => return Err(RejectedStat::TooLarge(field, value)),
+            _ => {}
         }
     }
     let ahead_secs = stat.timestamp.saturating_sub(now.as_secs());
     if ahead_secs > FUTURE_MAX.as_secs() as i64 {
-        return Err(RejectedStat::Future { timestamp: stat.timestamp, ahead_secs });
+        return Err(RejectedStat::Future(stat.timestamp, ahead_secs));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Schedules the evaluations of revisions: every two seconds, at a phase of its own, and at once after a poke.
+//! Schedules the evaluations of revisions: every two seconds, at a phase of its own.
 //!
 //! One [`Wheel`] drives all deciders of a process. The phase of a revision is a hash of its key, so thousands of
 //! evaluations spread evenly over the period and keep their order. There is no task or timer per revision. The shell
@@ -9,14 +9,10 @@
 //! - The first tick comes at the next phase of the revision: within two seconds of the insertion (in Knative: after
 //!   exactly two).
 //! - A shell that was late evaluates each revision once, not once for each missed period.
-//! - A poke does not move the phase. Two pokes before the evaluation count as one, and a poke of an unknown revision is
-//!   ignored. Pokes are taken in order of arrival, before ticks.
 //!
 //! The wheel has one entry per key, so its size is proportional to the number of revisions.
 
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Time between two evaluations of a revision.
@@ -32,10 +28,6 @@ const _: () = assert!(STEP.as_millis() * PHASES as u128 == TICK.as_millis());
 #[derive(Debug)]
 pub struct Wheel<K> {
     phases: Vec<Vec<K>>,
-    /// Keys in the wheel, and true for those that were poked.
-    keys: HashMap<K, bool>,
-    /// Poked keys in order of arrival.
-    poked: Vec<K>,
     /// Time of phase 0 of round 0.
     epoch: Instant,
     /// First step since the epoch that has not been taken yet.
@@ -45,91 +37,36 @@ pub struct Wheel<K> {
 impl<K: Clone + Eq + Hash> Wheel<K> {
     /// Creates an empty wheel that starts at `now`.
     pub fn new(now: Instant) -> Self {
-        let phases = std::iter::repeat_with(Vec::new).take(PHASES).collect();
-        Self { phases, keys: HashMap::new(), poked: Vec::new(), epoch: now, next_step: 0 }
+        Self { phases: vec![Vec::new(); PHASES], epoch: now, next_step: 0 }
     }
 
     /// Adds a revision. Does nothing if it is already there.
     pub fn insert(&mut self, key: K) {
-        if !self.keys.contains_key(&key) {
-            self.phases[phase(&key)].push(key.clone());
-            self.keys.insert(key, false);
+        let phase = &mut self.phases[phase(&key)];
+        if !phase.contains(&key) {
+            phase.push(key);
         }
     }
 
-    /// Removes a revision. Returns true if it was there.
-    pub fn remove(&mut self, key: &K) -> bool {
-        let Some(poked) = self.keys.remove(key) else { return false };
+    /// Removes a revision, if it is there.
+    pub fn remove(&mut self, key: &K) {
         self.phases[phase(key)].retain(|other| other != key);
-        if poked {
-            self.poked.retain(|other| other != key);
-        }
-        true
     }
 
-    /// Makes a revision due at once. Returns true if the shell must check for due revisions: the key is known and was
-    /// not poked before.
-    pub fn poke(&mut self, key: &K) -> bool {
-        match self.keys.get_mut(key) {
-            Some(poked) if !*poked => {
-                *poked = true;
-                self.poked.push(key.clone());
-                true
-            }
-            _ => false,
-        }
+    /// Returns the time at which the next revision is due, or `None` if the wheel is empty.
+    pub fn next_due(&self) -> Option<Instant> {
+        let mut steps = (0..PHASES as u64).map(|ahead| self.next_step + ahead);
+        steps.find(|step| !self.phases[phase_of_step(*step)].is_empty()).map(|step| self.time_of(step))
     }
 
-    /// Returns the time at which the next revision is due, or `None` if the wheel is empty. The time is `now` or
-    /// earlier if a revision is already due.
-    pub fn next_due(&self, now: Instant) -> Option<Instant> {
-        if !self.poked.is_empty() {
-            return Some(now);
-        }
-        (0..PHASES as u64)
-            .map(|ahead| self.next_step + ahead)
-            .find(|step| !self.phases[phase_of_step(*step)].is_empty())
-            .map(|step| self.time_of(step))
-    }
-
-    /// Returns the due times of the ticks that [`Wheel::due`] would take at `now`: one for each phase with revisions in
-    /// it, oldest first. The lateness of an evaluation is its distance from that time.
-    pub fn phases_due(&self, now: Instant) -> impl Iterator<Item = Instant> + '_ {
-        let steps = self.steps_due(now).filter(|step| !self.phases[phase_of_step(*step)].is_empty());
-        steps.map(|step| self.time_of(step))
-    }
-
-    /// Appends everything that is due at `now` to `due`: pokes first, each revision once.
-    pub fn due(&mut self, now: Instant, due: &mut Vec<K>) {
-        let steps = self.steps_due(now);
-        let end = steps.end;
-        due.extend(self.poked.iter().cloned());
-        for step in steps {
-            let ticks = self.phases[phase_of_step(step)].iter();
-            due.extend(ticks.filter(|key| self.poked.is_empty() || self.keys.get(key) == Some(&false)).cloned());
-        }
-        self.next_step = self.next_step.max(end);
-        for key in self.poked.drain(..) {
-            if let Some(poked) = self.keys.get_mut(&key) {
-                *poked = false;
-            }
-        }
-    }
-
-    /// Returns the number of revisions.
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-
-    /// Returns true if there is no revision.
-    pub fn is_empty(&self) -> bool {
-        self.keys.is_empty()
-    }
-
-    /// Returns the steps up to `now` that have not been taken yet, at most the last round.
-    fn steps_due(&self, now: Instant) -> Range<u64> {
+    /// Takes the phases that are due at `now`, oldest first: the time of each phase and its revisions. Each revision is
+    /// taken once, however late the call.
+    pub fn due(&mut self, now: Instant) -> Vec<(Instant, Vec<K>)> {
         let end = self.step_of(now).saturating_add(1);
-        self.next_step.max(end.saturating_sub(PHASES as u64))..end
+        let steps = self.next_step.max(end.saturating_sub(PHASES as u64))..end;
+        self.next_step = self.next_step.max(end);
+        let phases = steps.map(|step| (self.time_of(step), self.phases[phase_of_step(step)].clone()));
+        phases.filter(|(_, keys)| !keys.is_empty()).collect()
     }
 
     /// Returns the last step that is not after `now`.
@@ -157,6 +94,7 @@ fn phase(key: &impl Hash) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashMap;
 
     #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
     fn epoch() -> Instant {
@@ -164,9 +102,7 @@ mod tests {
     }
 
     fn due(wheel: &mut Wheel<u32>, now: Instant) -> Vec<u32> {
-        let mut due = Vec::new();
-        wheel.due(now, &mut due);
-        due
+        wheel.due(now).into_iter().flat_map(|(_, keys)| keys).collect()
     }
 
     fn wheel(keys: u32) -> (Wheel<u32>, Instant) {
@@ -202,15 +138,15 @@ mod tests {
     #[test]
     fn the_shell_sleeps_exactly_until_the_next_phase_in_use() {
         let (mut wheel, epoch) = wheel(1);
-        wheel.due(epoch, &mut Vec::new()); // If the revision has phase 0, this makes its next tick lie ahead, too.
-        let first = wheel.next_due(epoch).expect("one revision");
+        wheel.due(epoch); // If the revision has phase 0, this makes its next tick lie ahead, too.
+        let first = wheel.next_due().expect("one revision");
         assert_eq!(due(&mut wheel, first - Duration::from_nanos(1)), [0; 0], "just before");
-        assert_eq!(wheel.next_due(epoch), Some(first));
+        assert_eq!(wheel.next_due(), Some(first));
         assert_eq!(due(&mut wheel, first), [0]);
-        assert_eq!(wheel.next_due(first), Some(first + TICK));
+        assert_eq!(wheel.next_due(), Some(first + TICK));
         assert_eq!(due(&mut wheel, first), [0; 0], "taken once");
-        assert!(wheel.remove(&0));
-        assert_eq!((wheel.next_due(first), wheel.is_empty()), (None, true));
+        wheel.remove(&0);
+        assert_eq!(wheel.next_due(), None);
     }
 
     #[test]
@@ -219,48 +155,29 @@ mod tests {
         let mut keys = due(&mut wheel, epoch + 10 * TICK);
         keys.sort_unstable();
         assert_eq!(keys, (0..50).collect::<Vec<_>>());
-        assert!(wheel.next_due(epoch).is_some_and(|next| next > epoch + 10 * TICK), "no backlog is left");
+        assert!(wheel.next_due().is_some_and(|next| next > epoch + 10 * TICK), "no backlog is left");
     }
 
-    /// Goal: the lateness is known for each used phase and for no other, and not for a tick that was already taken.
+    /// Goal: each used phase is taken with its time and no other phase is, so that the shell knows how late it is.
     #[test]
-    fn phases_are_late_by_as_much_as_the_shell() {
+    fn phases_are_taken_with_their_times() {
         let (mut wheel, epoch) = wheel(1);
-        wheel.due(epoch, &mut Vec::new()); // If the revision has phase 0, this makes its next tick lie ahead, too.
-        let first = wheel.next_due(epoch).expect("one revision");
-        let late = |wheel: &Wheel<u32>, now| wheel.phases_due(now).map(|at| now - at).collect::<Vec<_>>();
-        assert_eq!(late(&wheel, first - Duration::from_nanos(1)), []);
+        wheel.due(epoch); // If the revision has phase 0, this makes its next tick lie ahead, too.
+        let first = wheel.next_due().expect("one revision");
         let behind = Duration::from_millis(35);
-        assert_eq!(late(&wheel, first + behind), [behind], "four steps, one of them used");
-        assert_eq!(late(&wheel, first + TICK + behind), [behind], "what is evaluated once is late once");
-        due(&mut wheel, first + behind);
-        assert_eq!(late(&wheel, first + behind), [], "taken");
+        assert_eq!(wheel.due(first + behind), [(first, vec![0])], "four steps, one of them used");
+        assert_eq!(wheel.due(first + behind), [], "taken");
+        assert_eq!(wheel.due(first + 2 * TICK + behind), [(first + 2 * TICK, vec![0])], "once, for the last period");
     }
 
     #[test]
-    fn a_poke_is_due_at_once_and_once() {
+    fn what_is_removed_does_not_tick_and_what_is_added_twice_ticks_once() {
         let (mut wheel, epoch) = wheel(2);
-        wheel.due(epoch, &mut Vec::new());
-        assert!(wheel.poke(&1));
-        assert!(!wheel.poke(&1), "poked already");
-        assert!(!wheel.poke(&7), "unknown");
-        assert_eq!(wheel.next_due(epoch), Some(epoch));
-        assert_eq!(due(&mut wheel, epoch), [1]);
-        assert!(wheel.poke(&1), "taken, so it can be poked again");
-        assert_eq!(due(&mut wheel, epoch + TICK), [1, 0], "the poke first, and no tick beside it");
-    }
-
-    #[test]
-    fn what_is_removed_is_neither_ticked_nor_poked() {
-        let (mut wheel, epoch) = wheel(2);
-        assert!(wheel.poke(&0));
-        assert!(wheel.remove(&0));
-        assert!(!wheel.remove(&0), "it is gone");
+        wheel.remove(&0);
+        wheel.remove(&7);
         assert_eq!(due(&mut wheel, epoch + TICK), [1]);
-        assert_eq!((wheel.len(), wheel.is_empty()), (1, false));
         wheel.insert(0);
         wheel.insert(0);
-        assert_eq!(wheel.len(), 2);
         assert_eq!(due(&mut wheel, epoch + 2 * TICK).len(), 2);
     }
 

@@ -4,7 +4,8 @@
 //! # Notifications
 //!
 //! The reconciler is notified of a decision only if the desired scale changed, or the *sign* of the excess burst
-//! capacity (0 counts as positive). The capacity itself is stored with every decision.
+//! capacity (0 counts as positive), or if the last pod may go or the path may move from now on. The capacity itself is
+//! stored with every decision.
 //!
 //! # Poke
 //!
@@ -16,16 +17,22 @@
 mod tests;
 
 use common::scaling::{BurstCapacity, DeciderSpec};
+use std::time::Duration;
 
 use crate::decider::Decision;
 
-/// Last decision for one revision.
+/// Latest decision for one revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaleStatus {
-    /// Desired pods; `None` before the first valid decision.
+    /// Desired pods before bounds; `None` before the first valid decision.
     pub desired: Option<i32>,
-    /// Spare requests beyond the target burst capacity.
+    /// Spare requests beyond the target burst capacity; negative keeps the activators in the path.
     pub excess_burst_capacity: i32,
+    /// Time until the stable window is full after a takeover; `None` if it is full. Until then a new owner may scale
+    /// up, but neither scales down nor changes the path mode.
+    pub warm_in: Option<Duration>,
+    /// True if the last evaluation lacked the attestation of a ready activator. The last pod then stays.
+    pub unheard: bool,
 }
 
 impl ScaleStatus {
@@ -37,7 +44,7 @@ impl ScaleStatus {
             // Truncated toward zero, unlike the value of a decision.
             BurstCapacity::Limited(burst) => (f64::from(spec.initial_scale) * spec.total_value - burst) as i32,
         };
-        Self { desired: None, excess_burst_capacity }
+        Self { desired: None, excess_burst_capacity, warm_in: None, unheard: false }
     }
 
     /// Returns the status of a target that standalone finds with this many replicas. With none, the desired scale is 0,
@@ -46,15 +53,28 @@ impl ScaleStatus {
         Self { desired: (replicas == 0).then_some(0), ..Self::initial(spec) }
     }
 
-    /// Stores a decision. Returns true if the reconciler must be notified.
+    /// Returns the status of a revision that another process has scaled before.
+    pub fn taken_over(spec: &DeciderSpec) -> Self {
+        Self { warm_in: Some(spec.stable_window), ..Self::initial(spec) }
+    }
+
+    /// Stores a decision of an evaluation that had all attestations if `attested` is true. Returns true if the
+    /// reconciler must be notified.
     #[must_use]
-    pub fn apply(&mut self, decision: &Decision) -> bool {
-        let Some(recommendation) = decision.recommendation() else { return false };
-        let before = std::mem::replace(
-            self,
-            Self { desired: Some(recommendation.desired), excess_burst_capacity: recommendation.excess_burst_capacity },
-        );
-        before.desired != self.desired || !same_sign(before.excess_burst_capacity, self.excess_burst_capacity)
+    pub fn apply(&mut self, decision: &Decision, attested: bool) -> bool {
+        let before = *self;
+        self.unheard = !attested;
+        if let Ok(recommendation) = decision {
+            self.desired = Some(recommendation.desired);
+            self.excess_burst_capacity = recommendation.excess_burst_capacity;
+            self.warm_in = recommendation.warm_in;
+        }
+        let is_changed =
+            before.desired != self.desired || !same_sign(before.excess_burst_capacity, self.excess_burst_capacity);
+        let is_warm = before.warm_in.is_some() && self.warm_in.is_none();
+        // A last pod that was kept because an attestation was missing may go now.
+        let may_leave = before.unheard && attested && self.desired == Some(0);
+        is_changed || is_warm || may_leave
     }
 
     /// Returns true if a stat with this concurrency makes an evaluation due at once. `target_is_empty` is true if the

@@ -16,11 +16,12 @@ pub mod scraper;
 
 use crate::scale::{CollectSpec, Collection, CollectionHealth, LoadObserver, ObservedPorts, Requests};
 use autoscaler_core::decider::{Load, Unknown};
-use autoscaler_core::metrics::{Metrics, MetricsSpec, RejectedStat};
+use autoscaler_core::metrics::{Metrics, RejectedStat};
 use common::RevisionKey;
 use common::scaling::ScalingMetric;
 use common::stat::{Observations, Stat};
 use common::time::Timestamp;
+use common_api::metric_status::CollectionError;
 use common_controller::Priority;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
@@ -38,8 +39,8 @@ pub struct Collector {
     revisions: DashMap<RevisionKey, Arc<Mutex<Collected>>>,
     clock: Clock,
     requests: Requests,
-    /// Observer of recorded stats.
-    observer: OnceLock<Arc<dyn LoadObserver>>,
+    /// Observer of recorded stats and of wakes, once it is set.
+    pub(crate) observer: OnceLock<Arc<dyn LoadObserver>>,
     /// Queue of revisions with new observations about their ports.
     ports: OnceLock<Requests>,
 }
@@ -73,7 +74,7 @@ impl Collected {
 
     /// Sets the health, unless the change may be transient. Returns whether it has changed.
     fn set_health(&mut self, health: CollectionHealth) -> bool {
-        let in_doubt = matches!(health, CollectionHealth::NoEndpoints(_) | CollectionHealth::DidNotReceiveStat(_));
+        let in_doubt = matches!(health, Err(CollectionError::NoEndpoints(_) | CollectionError::DidNotReceiveStat(_)));
         self.transient_failures = if in_doubt { self.transient_failures.saturating_add(1) } else { 0 };
         let news = self.health != health && !(1..=TRANSIENT_FAILURES_MAX).contains(&self.transient_failures);
         if news {
@@ -83,7 +84,6 @@ impl Collected {
     }
 }
 
-/// Parameters of a scrape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ScrapeParameters {
     /// Length of the stable window.
@@ -94,38 +94,22 @@ struct ScrapeParameters {
     hidden: bool,
 }
 
-/// Result of recording a stat.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Recorded {
-    /// Recorded.
-    Yes,
-    /// The revision is not collected here.
-    Unknown,
-    /// The stat contains a value that no honest source sends.
-    Refused(RejectedStat),
-}
-
 impl Collector {
     /// Creates an empty table. Revisions whose health changes are added to `requests`.
     pub fn new(clock: Clock, requests: Requests) -> Self {
         Self { revisions: DashMap::new(), clock, requests, observer: OnceLock::new(), ports: OnceLock::new() }
     }
 
-    /// Reports recorded stats to `observer` from now on. The first observer stays.
-    pub fn tell(&self, observer: Arc<dyn LoadObserver>) {
-        let _ = self.observer.set(observer);
-    }
-
-    /// Records a stat at its own time, or at `now` if it has none.
-    pub fn record(&self, key: &RevisionKey, stat: &Stat, now: Timestamp) -> Recorded {
-        let Some(collected) = self.get(key) else { return Recorded::Unknown };
+    /// Records a stat at its own time, or at `now` if it has none. Returns `None` if the revision is not collected here.
+    pub fn record(&self, key: &RevisionKey, stat: &Stat, now: Timestamp) -> Option<Result<(), RejectedStat>> {
+        let collected = self.get(key)?;
         let recorded = collected.lock().metrics.record(stat, now);
         if recorded.is_ok()
             && let Some(observer) = self.observer.get()
         {
             observer.measured(key, stat);
         }
-        recorded.map_or_else(Recorded::Refused, |()| Recorded::Yes)
+        Some(recorded)
     }
 
     /// Records further observations of a revision, if it is collected here.
@@ -156,7 +140,7 @@ impl Collector {
     pub fn clear(&self, key: &RevisionKey) {
         if let Some(collected) = self.get(key) {
             let mut collected = collected.lock();
-            collected.metrics = Metrics::new(&metrics_spec(&collected.spec));
+            collected.metrics = Metrics::new(&collected.spec);
         }
     }
 
@@ -198,12 +182,10 @@ impl Collector {
         if let (Some(stat), None, Some(observer)) = (stat, &refused, self.observer.get()) {
             observer.measured(key, stat);
         }
-        let health = refused.map_or(health, |refused| CollectionHealth::Failed(refused.to_string()));
+        let health = refused.map_or(health, |refused| Err(CollectionError::Other(refused.to_string())));
         // The spec may have been edited meanwhile: the result then belongs to an outdated question.
-        let health = if collected.spec.scrape_target.is_some() { health } else { CollectionHealth::Healthy };
-        let changed = collected.set_health(health);
-        drop(collected);
-        if changed {
+        let health = if collected.spec.scrape_target.is_some() { health } else { Ok(()) };
+        if collected.set_health(health) {
             self.requests.add(key.clone(), Priority::Normal);
         }
     }
@@ -223,9 +205,9 @@ impl Collection for Collector {
         let now = self.clock.now();
         match self.revisions.entry(key.clone()) {
             Entry::Vacant(vacant) => drop(vacant.insert(Arc::new(Mutex::new(Collected {
-                metrics: Metrics::new(&metrics_spec(&how)),
+                metrics: Metrics::new(&how),
                 spec: how,
-                health: CollectionHealth::Healthy,
+                health: Ok(()),
                 transient_failures: 0,
                 scraping: false,
                 hidden_until: None,
@@ -234,9 +216,9 @@ impl Collection for Collector {
             Entry::Occupied(occupied) => {
                 let mut collected = occupied.get().lock();
                 if collected.spec != how {
-                    collected.metrics.update(&metrics_spec(&how), now);
+                    collected.metrics.update(&how, now);
                     if how.scrape_target.is_none() {
-                        collected.set_health(CollectionHealth::Healthy);
+                        collected.set_health(Ok(()));
                     }
                     collected.hidden_until = None;
                     collected.spec = how;
@@ -259,15 +241,6 @@ impl Collection for Collector {
 
     fn report_ports(&self, queue: Requests) {
         let _ = self.ports.set(queue);
-    }
-}
-
-fn metrics_spec(how: &CollectSpec) -> MetricsSpec {
-    MetricsSpec {
-        stable_window: how.stable_window,
-        panic_window: how.panic_window,
-        aggregation: how.aggregation,
-        scraped: how.scrape_target.is_some(),
     }
 }
 
@@ -297,21 +270,21 @@ mod tests {
         let collector = Collector::new(clock.clone(), Requests::new());
         let key = RevisionKey::new("ns", "a");
         let load = || collector.load(&key, ScalingMetric::Concurrency, clock.now());
-        assert_eq!(collector.record(&key, &stat(1.0), clock.now()), Recorded::Unknown);
+        assert_eq!(collector.record(&key, &stat(1.0), clock.now()), None);
         assert_eq!(load(), Err(Unknown::NotCollecting));
 
         collector.ensure(&key, spec(None));
         assert_eq!(load(), Ok(Load { stable: 0.0, panic: 0.0 }), "activators report all there is");
-        assert_eq!(collector.record(&key, &stat(4.0), clock.now()), Recorded::Yes);
+        assert_eq!(collector.record(&key, &stat(4.0), clock.now()), Some(Ok(())));
         assert_eq!(load(), Ok(Load { stable: 4.0, panic: 4.0 }));
-        assert!(matches!(collector.record(&key, &stat(f64::NAN), clock.now()), Recorded::Refused(_)));
+        assert!(matches!(collector.record(&key, &stat(f64::NAN), clock.now()), Some(Err(_))));
 
         collector.ensure(&key, spec(Some("a-private")));
         assert_eq!(load(), Ok(Load { stable: 4.0, panic: 4.0 }), "an edit keeps the windows");
         tokio::time::advance(Duration::from_secs(120)).await;
         assert_eq!(load(), Err(Unknown::NoData), "pods report, and did not");
         Collection::remove(&collector, &key);
-        assert_eq!(collector.record(&key, &stat(1.0), clock.now()), Recorded::Unknown);
+        assert_eq!(collector.record(&key, &stat(1.0), clock.now()), None);
     }
 
     /// Goal: one scrape runs at a time, its result counts at the time of the response, and a change of health is
@@ -330,15 +303,15 @@ mod tests {
         assert_eq!(collector.begin_scrape(&key), Some(question));
         assert_eq!(collector.begin_scrape(&key), None, "the former one is under way");
         for _ in 0..2 {
-            collector.end_scrape(&key, None, CollectionHealth::Failed("no answer".into()));
+            collector.end_scrape(&key, None, Err(CollectionError::Other("no answer".into())));
         }
         assert_eq!(requests.try_next().as_ref().map(common_controller::Item::key), Some(&key));
         assert!(requests.try_next().is_none(), "told once");
         assert!(collector.begin_scrape(&key).is_some());
-        collector.end_scrape(&key, Some(&stat(3.0)), CollectionHealth::Healthy);
+        collector.end_scrape(&key, Some(&stat(3.0)), Ok(()));
         let load = collector.load(&key, ScalingMetric::Rps, clock.now());
         assert_eq!(load, Ok(Load { stable: 6.0, panic: 6.0 }));
-        assert_eq!(collector.health(&key), Some(CollectionHealth::Healthy));
+        assert_eq!(collector.health(&key), Some(Ok(())));
     }
 
     /// Goal: a possibly transient failure is reported once, when it lasts, and clears at once.
@@ -348,18 +321,18 @@ mod tests {
         let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), requests.clone());
         let key = RevisionKey::new("ns", "a");
         collector.ensure(&key, spec(Some("a-private")));
-        let doubt = || CollectionHealth::NoEndpoints("failed to get endpoints".into());
+        let doubt = || Err(CollectionError::NoEndpoints("failed to get endpoints".into()));
         let turn = |health| {
             collector.not_scraped(&key, health);
             requests.try_next().is_some()
         };
-        assert!(!turn(doubt()) && !turn(doubt()) && !turn(CollectionHealth::Healthy), "two turns are nothing");
+        assert!(!turn(doubt()) && !turn(doubt()) && !turn(Ok(())), "two turns are nothing");
         assert!(!turn(doubt()) && !turn(doubt()));
-        assert_eq!(collector.health(&key), Some(CollectionHealth::Healthy));
+        assert_eq!(collector.health(&key), Some(Ok(())));
         assert!(turn(doubt()), "the third in a row is told");
         assert!(!turn(doubt()), "once");
         assert_eq!(collector.health(&key), Some(doubt()));
-        assert!(turn(CollectionHealth::Healthy));
+        assert!(turn(Ok(())));
     }
 
     /// Goal: a detected mesh is remembered for a while, and forgotten with an edit.
@@ -370,7 +343,7 @@ mod tests {
         collector.ensure(&key, spec(Some("a-private")));
         let hidden = || {
             let question = collector.begin_scrape(&key).expect("nothing under way");
-            collector.end_scrape(&key, None, CollectionHealth::Healthy);
+            collector.end_scrape(&key, None, Ok(()));
             question.hidden
         };
         assert!(!hidden());

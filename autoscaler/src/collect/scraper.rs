@@ -39,6 +39,7 @@ use client::{Http, ScrapeError, Service};
 use common::RevisionKey;
 use common::config::{MeshMode, NetworkConfig};
 use common::time::Timestamp;
+use common_api::metric_status::CollectionError;
 use common_runtime::resolve::Resolve;
 use prometheus_client::metrics::histogram::Histogram;
 use samples::Samples;
@@ -128,13 +129,13 @@ impl Scraper {
 
     async fn begin(&self, key: RevisionKey, until: Instant, tasks: &TaskTracker) {
         if self.pods.ready(&key).is_err() {
-            let unknown = CollectionHealth::NoEndpoints("failed to get endpoints".to_owned());
+            let unknown = Err(CollectionError::NoEndpoints("failed to get endpoints".to_owned()));
             return self.collector.not_scraped(&key, unknown);
         }
         let targets = self.pods.scrape_targets(&key);
         if targets.is_empty() {
             // No pods yet, or none any more: nothing to scrape, and no failure.
-            return self.collector.not_scraped(&key, CollectionHealth::Healthy);
+            return self.collector.not_scraped(&key, Ok(()));
         }
         // After `until` this only takes a free permit and does not wait.
         let Ok(Ok(place)) = timeout_at(until, self.places.clone().acquire_owned()).await else {
@@ -196,11 +197,11 @@ impl Scraper {
 /// leading to the same pods.
 fn health(samples: &Samples) -> CollectionHealth {
     match &samples.error {
-        Some(error) if samples.stats.is_empty() => CollectionHealth::Failed(error.to_string()),
+        Some(error) if samples.stats.is_empty() => Err(CollectionError::Other(error.to_string())),
         Some(error @ ScrapeError::Unscraped) if samples.stats.len() < samples.needed => {
-            CollectionHealth::DidNotReceiveStat(error.to_string())
+            Err(CollectionError::DidNotReceiveStat(error.to_string()))
         }
-        _ => CollectionHealth::Healthy,
+        _ => Ok(()),
     }
 }
 

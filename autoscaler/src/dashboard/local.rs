@@ -46,8 +46,7 @@ impl LocalReplica {
     /// Creates it, and starts to record load and wakes.
     pub(super) fn new(settings: Settings, parts: Parts) -> Arc<Self> {
         let records = Arc::new(Records::new(parts.clock.clone()));
-        parts.collector.tell(records.clone());
-        parts.multiscaler.tell(records.clone());
+        let _ = parts.collector.observer.set(records.clone()); // The first one stays.
         let (table, turns) = (Mutex::default(), Semaphore::new(COMPUTED_AT_ONCE));
         Arc::new(Self { parts, settings, records, table, turns })
     }

@@ -8,7 +8,7 @@ use super::scaler::Change;
 use super::workload::{PathState, Previous, Workload};
 use crate::cluster::error::Error;
 use crate::metric_engine;
-use crate::scale::{DeciderStatus, Deciders, Failing, Initial, Subject, Surroundings};
+use crate::scale::{Deciders, Failing, Initial, ScaleStatus, Subject, Surroundings};
 use autoscaler_core::active::Active;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::engine::blend::Input as Blend;
@@ -52,7 +52,7 @@ impl ScaleDecision {
 
 /// Demand of decider and metrics for one workload.
 struct Demand {
-    decision: Option<DeciderStatus>,
+    decision: Option<ScaleStatus>,
     /// Pods that the load needs; none: unknown.
     load: Option<i32>,
     /// Blend of load and metrics; none: the load alone decides.

@@ -86,10 +86,10 @@ pub enum Dropped {
 impl From<RejectedStat> for Dropped {
     fn from(refused: RejectedStat) -> Self {
         match refused {
-            RejectedStat::NotFinite { .. } => Self::NotFinite,
-            RejectedStat::Negative { .. } => Self::Negative,
-            RejectedStat::TooLarge { .. } => Self::TooLarge,
-            RejectedStat::Future { .. } => Self::Future,
+            RejectedStat::NotFinite(..) => Self::NotFinite,
+            RejectedStat::Negative(..) => Self::Negative,
+            RejectedStat::TooLarge(..) => Self::TooLarge,
+            RejectedStat::Future(..) => Self::Future,
         }
     }
 }

@@ -38,7 +38,7 @@ pub mod stat_server;
 #[cfg(test)]
 mod tests;
 
-use crate::collect::{Collector, Recorded};
+use crate::collect::Collector;
 use crate::scale::multiscaler::Multiscaler;
 use attest::Attestations;
 use autoscaler_core::forwarding::{Forwarded, Route, route};
@@ -162,15 +162,15 @@ impl LocalRecorder {
             self.collector.record_observations(key, seen);
         }
         match self.collector.record(key, stat, self.clock.now()) {
-            Recorded::Yes => {
+            Some(Ok(())) => {
                 self.counters.recorded.inc();
                 self.multiscaler.stat_recorded(key, stat.average_concurrent_requests, trace);
             }
-            Recorded::Unknown => {
+            None => {
                 self.counters.dropped(Dropped::UnknownRevision, 1);
                 self.multiscaler.unknown(key);
             }
-            Recorded::Refused(refused) => {
+            Some(Err(refused)) => {
                 tracing::debug!(%key, pod = %stat.pod_name, %refused, "a stat with an invalid value was dropped");
                 self.counters.dropped(refused.into(), 1);
             }

@@ -6,7 +6,7 @@
 use super::store::Objects;
 use crate::cluster::error::Error;
 use crate::engine::parts::Parts;
-use crate::scale::{CollectSpec, CollectionHealth};
+use crate::scale::CollectSpec;
 use common::RevisionKey as Key;
 use common::annotations;
 use common::config::AutoscalerConfig;
@@ -18,7 +18,6 @@ use kube::ResourceExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Reconciler of Metrics.
 pub(crate) struct Controller {
     pub(crate) parts: Parts,
     pub(crate) objects: Arc<Objects>,
@@ -26,9 +25,6 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Reconciles one Metric.
-    ///
-    /// # Errors
-    /// The status could not be written.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
         let (writes, collection) = (&self.parts.writes, &self.parts.ports.collection);
         let Some(metric) = self.objects.metrics.get(key).filter(|_| writes.leadership.owns(key)) else {
@@ -51,12 +47,7 @@ impl Controller {
     fn collect(&self, key: &Key, metric: &Metric) -> Result<(), CollectionError> {
         let collection = &self.parts.ports.collection;
         collection.ensure(key, collect_spec(metric, &self.parts.configs.autoscaler.borrow())?);
-        match collection.health(key) {
-            None | Some(CollectionHealth::Healthy) => Ok(()),
-            Some(CollectionHealth::NoEndpoints(why)) => Err(CollectionError::NoEndpoints(why)),
-            Some(CollectionHealth::DidNotReceiveStat(why)) => Err(CollectionError::DidNotReceiveStat(why)),
-            Some(CollectionHealth::Failed(why)) => Err(CollectionError::Other(why)),
-        }
+        collection.health(key).unwrap_or(Ok(()))
     }
 }
 
@@ -64,15 +55,10 @@ impl Controller {
 fn collect_spec(metric: &Metric, config: &AutoscalerConfig) -> Result<CollectSpec, CollectionError> {
     let scrape_target = Some(metric.spec.scrape_target.clone()).filter(|target| !target.is_empty());
     if scrape_target.is_some() && metric.labels().get(names::REVISION).is_none_or(String::is_empty) {
-        let label = names::REVISION;
-        return Err(CollectionError::Other(format!(
-            "label {label:?} not found or empty in Metric {}",
-            metric.name_any()
-        )));
+        let (label, name) = (names::REVISION, metric.name_any());
+        return Err(CollectionError::Other(format!("label {label:?} not found or empty in Metric {name}")));
     }
-    if let Err(errors) = metric.validate() {
-        return Err(CollectionError::Other(errors.to_string()));
-    }
+    metric.validate().map_err(|errors| CollectionError::Other(errors.to_string()))?;
     let nanos = |n: i64| Duration::from_nanos(u64::try_from(n).unwrap_or(0));
     Ok(CollectSpec {
         stable_window: nanos(metric.spec.stable_window),

@@ -129,11 +129,11 @@ impl DeciderMetrics {
     /// Counts an evaluation.
     pub fn decided(&self, decision: &Decision) {
         let outcome = match decision {
-            Decision::Scale(_) => 0,
-            Decision::Unknown(Unknown::Pods) => 1,
-            Decision::Unknown(Unknown::NotCollecting) => 2,
-            Decision::Unknown(Unknown::NoData) => 3,
-            Decision::Unknown(Unknown::NotAttested) => 4,
+            Ok(_) => 0,
+            Err(Unknown::Pods) => 1,
+            Err(Unknown::NotCollecting) => 2,
+            Err(Unknown::NoData) => 3,
+            Err(Unknown::NotAttested) => 4,
         };
         self.decisions[outcome].inc();
     }

@@ -22,11 +22,14 @@ pub mod trace;
 use autoscaler_core::cause::Cause;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::Action;
+pub use autoscaler_core::metrics::CollectSpec;
 pub use autoscaler_core::pod_counts::PodCounts;
+pub use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
 use common::labels::Selector;
-use common::scaling::{Aggregation, DeciderSpec};
+use common::scaling::DeciderSpec;
 use common::stat::{Observations, Stat};
+use common_api::metric_status::CollectionError;
 use common_controller::{Leadership, WorkQueue};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -71,7 +74,7 @@ pub trait Deciders: Send + Sync + 'static {
     fn observe(&self, key: &RevisionKey, surroundings: Surroundings);
 
     /// Returns the latest decision; `None` for a revision that has no loop.
-    fn status(&self, key: &RevisionKey) -> Option<DeciderStatus>;
+    fn status(&self, key: &RevisionKey) -> Option<ScaleStatus>;
 
     /// Returns whether requests are held or served, or were within the panic window or three seconds; none: unknown.
     fn is_serving(&self, key: &RevisionKey) -> Option<bool>;
@@ -127,7 +130,7 @@ pub enum Initial {
     /// Current scale of the target, for a new ZeroScaler in standalone.
     Adopted(i32),
     /// Unknown, and the revision was scaled before, by another process or an earlier run of this one. Nothing may be
-    /// scaled down before a full stable window has been observed ([`DeciderStatus::warm_in`]).
+    /// scaled down before a full stable window has been observed ([`ScaleStatus::warm_in`]).
     TakenOver,
 }
 
@@ -140,20 +143,6 @@ pub struct Surroundings {
     /// Replicas of the target as last read. If the desired scale is unknown, a stat pokes the decider only at
     /// `Some(0)`.
     pub replicas: Option<i32>,
-}
-
-/// Latest decision about one revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeciderStatus {
-    /// Desired pods before bounds; `None` until the first valid evaluation.
-    pub desired: Option<i32>,
-    /// Excess burst capacity; negative keeps the activators in the path.
-    pub excess_burst_capacity: i32,
-    /// Time until the stable window is full after a takeover; `None`: it is full. Until then a new owner may scale up,
-    /// but neither scales down nor changes the path mode.
-    pub warm_in: Option<Duration>,
-    /// Set if the last evaluation lacked the attestation of a ready activator. The last pod then stays.
-    pub unheard: bool,
 }
 
 /// Measurements of each revision.
@@ -183,31 +172,8 @@ pub struct ObservedPorts {
     pub pod_speaks_first: BTreeSet<u16>,
 }
 
-/// Parameters of a revision's measurement, as in a Metric object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CollectSpec {
-    /// Length of the stable window, whole seconds.
-    pub stable_window: Duration,
-    /// Length of the panic window, whole seconds.
-    pub panic_window: Duration,
-    /// Averaging method of the windows.
-    pub aggregation: Aggregation,
-    /// Service whose pods report on port 9090 when scraped; `None`: only activators report, and nothing is scraped.
-    pub scrape_target: Option<String>,
-}
-
-/// Result of the last scrape.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CollectionHealth {
-    /// The scrape returned stats, or there is nothing to scrape.
-    Healthy,
-    /// No pod could be found.
-    NoEndpoints(String),
-    /// Pods were found, but none returned a new stat.
-    DidNotReceiveStat(String),
-    /// Any other failure.
-    Failed(String),
-}
+/// Result of the last scrape; healthy if there is nothing to scrape.
+pub type CollectionHealth = Result<(), CollectionError>;
 
 /// Observer of revisions, for display. Its methods are called from the tasks in which events happen, so they must not
 /// block. No decision depends on it.

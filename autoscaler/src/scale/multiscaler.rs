@@ -28,15 +28,14 @@ mod tests;
 
 use super::metrics::{DeciderMetrics, RevisionMetrics};
 use super::trace::Waking;
-use super::{DeciderStatus, Deciders, Initial, LoadObserver, Pods, Requests, RevisionExists, Subject, Surroundings};
+use super::{Deciders, Initial, Pods, Requests, RevisionExists, ScaleStatus, Subject, Surroundings};
 use crate::collect::Collector;
 use crate::ingest::attest::{ATTESTED_WITHIN, Attestations};
 use crate::pods::PodIndex;
-use autoscaler_core::decider::{Decider, Decision, Load, Observation, Unknown};
+use autoscaler_core::decider::{Decider, Load, Observation, Unknown};
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Cause as Because, Entry, EntryOutcome, History};
 use autoscaler_core::multiscaler::Wheel;
-use autoscaler_core::scale_status::ScaleStatus;
 use common::RevisionKey;
 use common::scaling::{DeciderSpec, ScalingMetric};
 use common::time::Timestamp;
@@ -47,7 +46,6 @@ use dashmap::DashMap;
 use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::Histogram;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -86,8 +84,6 @@ pub struct Multiscaler {
     turned: Notify,
     /// Exporter for the spans of wakes.
     tracing: Option<Tracing>,
-    /// Observer of wakes.
-    observer: OnceLock<Arc<dyn LoadObserver>>,
     /// Predicate for existing revisions; none: not set yet.
     exists: OnceLock<RevisionExists>,
 }
@@ -98,8 +94,6 @@ struct Loop {
     surroundings: Surroundings,
     decider: Decider,
     status: ScaleStatus,
-    warm_in: Option<Duration>,
-    unheard: bool,
     /// Set by a request to sleep, until a request arrives or new pods start. The present pods are about to end.
     sent_to_sleep: bool,
     /// Time of the last stat with held or served requests.
@@ -132,7 +126,7 @@ pub struct Explanation {
 #[derive(Clone, Debug)]
 pub struct Present {
     /// Latest decision.
-    pub status: DeciderStatus,
+    pub status: ScaleStatus,
     /// Inputs of the decision.
     pub subject: Subject,
     /// Surroundings as last observed by the reconciler.
@@ -157,18 +151,13 @@ impl Multiscaler {
     pub fn new(sources: Sources, has_own_rules: bool) -> Self {
         let wheel = Mutex::new(Wheel::new(Instant::now().into_std()));
         let (loops, detached_histories, turned) = (DashMap::new(), DashMap::new(), Notify::new());
-        let (observer, exists) = (OnceLock::new(), OnceLock::new());
-        Self { sources, has_own_rules, loops, detached_histories, wheel, turned, tracing: None, observer, exists }
+        let exists = OnceLock::new();
+        Self { sources, has_own_rules, loops, detached_histories, wheel, turned, tracing: None, exists }
     }
 
     /// Exports the spans of wakes to `tracing`.
     pub fn traced(self, tracing: Option<Tracing>) -> Self {
         Self { tracing, ..self }
-    }
-
-    /// Reports wakes to `observer` from now on. The first observer stays.
-    pub fn tell(&self, observer: Arc<dyn LoadObserver>) {
-        let _ = self.observer.set(observer);
     }
 
     /// Returns the revisions that have a loop.
@@ -190,31 +179,17 @@ impl Multiscaler {
 
     /// Turns the wheel until `shutdown`.
     pub async fn run(&self, shutdown: CancellationToken) {
-        let (mut due, mut phases) = (Vec::new(), Vec::new());
         loop {
-            {
-                let (mut wheel, now) = (self.wheel.lock(), Instant::now().into_std());
-                phases.extend(wheel.phases_due(now));
-                wheel.due(now, &mut due);
+            let due = self.wheel.lock().due(Instant::now().into_std());
+            for (phase, keys) in due {
+                keys.iter().for_each(|key| self.evaluate(key, Cause::Tick));
+                self.sources.metrics.ticked(Instant::now().into_std().saturating_duration_since(phase));
             }
-            for key in due.drain(..) {
-                self.evaluate(&key, Cause::Tick);
-            }
-            let done = Instant::now().into_std();
-            for phase in phases.drain(..) {
-                self.sources.metrics.ticked(done.saturating_duration_since(phase));
-            }
-            let next = self.wheel.lock().next_due(Instant::now().into_std()).map(Instant::from_std);
-            let tick = async {
-                match next {
-                    Some(next) => sleep_until(next).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let next = self.wheel.lock().next_due().map(Instant::from_std);
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = self.turned.notified() => {}
-                () = tick => {}
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
         }
     }
@@ -223,27 +198,19 @@ impl Multiscaler {
     /// the span of the waking request, if it is traced.
     pub fn stat_recorded(&self, key: &RevisionKey, average_concurrency: f64, trace: &str) {
         let Some(entry) = self.get(key) else { return };
-        let wakes = {
-            let mut state = entry.lock();
-            if average_concurrency > 0.0 {
-                (state.served, state.sent_to_sleep) = (Some(Instant::now()), false);
-            }
-            let wakes = state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0));
-            if wakes {
-                state.metrics.record_wake_request(Instant::now());
-            }
-            if wakes
-                && let Some(tracing) = &self.tracing
-                && !trace.is_empty()
-                && state.waking.is_none()
-            {
-                state.waking = Waking::begin(tracing, trace, key).map(Arc::new);
-            }
-            wakes
-        };
-        if wakes {
-            self.evaluate(key, Cause::Poke);
+        let mut state = entry.lock();
+        if average_concurrency > 0.0 {
+            (state.served, state.sent_to_sleep) = (Some(Instant::now()), false);
         }
+        if !state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0)) {
+            return;
+        }
+        state.metrics.record_wake_request(Instant::now());
+        if let Some(tracing) = self.tracing.as_ref().filter(|_| !trace.is_empty() && state.waking.is_none()) {
+            state.waking = Waking::begin(tracing, trace, key).map(Arc::new);
+        }
+        drop(state);
+        self.evaluate(key, Cause::Poke);
     }
 
     /// Handles a stat of an owned revision that is not measured here, as after a change of leader: a revision with
@@ -263,7 +230,7 @@ impl Multiscaler {
         };
         let state = entry.lock();
         let present = Present {
-            status: state.status(),
+            status: state.status,
             subject: state.subject.clone(),
             surroundings: state.surroundings,
             panicking: state.decider.is_panicking(),
@@ -285,7 +252,7 @@ impl Multiscaler {
             let mut state = entry.lock();
             self.sources.collector.clear(&key);
             state.decider = self.decider(&state.subject.spec, ready).taken_over();
-            state.warm_in = Some(state.subject.spec.stable_window);
+            state.status.warm_in = Some(state.subject.spec.stable_window);
         }
     }
 
@@ -308,24 +275,19 @@ impl Multiscaler {
         state.changes += u32::from(state.history.record(now, &decision));
         state.metrics.set_pods(pods.counts(key), Instant::now());
         self.sources.metrics.decided(&decision);
-        let mut inform = state.status.apply(&decision);
-        let unheard = !attested;
-        // A last pod that was kept because an attestation was missing may go now.
-        inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
+        let inform = state.status.apply(&decision, attested);
         match &decision {
-            Decision::Scale(recommendation) => {
+            Ok(recommendation) => {
                 state.metrics.set(recommendation);
                 if recommendation.desired == 0 {
                     state.metrics.unasked(false);
                     state.waking = None;
                 }
-                inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();
-                state.warm_in = recommendation.warm_in;
                 if inform {
                     tracing::debug!(%key, ?recommendation, "decided");
                 }
             }
-            Decision::Unknown(unknown) => tracing::trace!(%key, %unknown, "nothing can be decided"),
+            Err(unknown) => tracing::trace!(%key, %unknown, "nothing can be decided"),
         }
         drop(guard);
         if inform {
@@ -355,7 +317,7 @@ impl Multiscaler {
         let Sources { pods, metrics, .. } = &self.sources;
         let spec = &subject.spec;
         let mut decider = self.decider(spec, pods.ready(key).unwrap_or(0));
-        let (mut status, mut warm_in, mut surroundings) = (ScaleStatus::initial(spec), None, Surroundings::default());
+        let (mut status, mut surroundings) = (ScaleStatus::initial(spec), Surroundings::default());
         match initial {
             Initial::Unknown => {}
             Initial::Adopted(replicas) => {
@@ -364,14 +326,12 @@ impl Multiscaler {
             }
             Initial::TakenOver => {
                 decider = decider.taken_over();
-                warm_in = Some(spec.stable_window);
+                status = ScaleStatus::taken_over(spec);
             }
         }
         Loop {
             decider,
             status,
-            warm_in,
-            unheard: false,
             sent_to_sleep: false,
             served: None,
             surroundings,
@@ -404,14 +364,14 @@ impl Deciders for Multiscaler {
             }
             state.subject = subject;
             drop(state);
-            self.wheel.lock().poke(key);
+            self.evaluate(key, Cause::Tick);
         } else {
             // The reconciler runs each key once at a time, so this loop is not created concurrently.
             let created = self.create(key, subject, initial);
             self.loops.insert(key.clone(), Arc::new(Mutex::new(created)));
             self.wheel.lock().insert(key.clone());
+            self.turned.notify_one();
         }
-        self.turned.notify_one();
     }
 
     fn observe(&self, key: &RevisionKey, surroundings: Surroundings) {
@@ -423,8 +383,8 @@ impl Deciders for Multiscaler {
         state.surroundings = surroundings;
     }
 
-    fn status(&self, key: &RevisionKey) -> Option<DeciderStatus> {
-        Some(self.get(key)?.lock().status())
+    fn status(&self, key: &RevisionKey) -> Option<ScaleStatus> {
+        Some(self.get(key)?.lock().status)
     }
 
     fn waking(&self, key: &RevisionKey) -> Option<Arc<Waking>> {
@@ -450,7 +410,7 @@ impl Deciders for Multiscaler {
         // A decider created with its ready pods would keep them.
         state.decider = self.decider(&state.subject.spec, 0);
         state.sent_to_sleep = true;
-        (state.status, state.warm_in) = (ScaleStatus::adopted(&state.subject.spec, 0), None);
+        state.status = ScaleStatus { unheard: state.status.unheard, ..ScaleStatus::adopted(&state.subject.spec, 0) };
     }
 
     fn requested(&self, key: &RevisionKey, replicas: i32) {
@@ -467,7 +427,7 @@ impl Deciders for Multiscaler {
                 if action.patched
                     && action.replicas == Some(0)
                     && let Some(took) = state.metrics.woken(Instant::now())
-                    && let Some(observer) = self.observer.get()
+                    && let Some(observer) = self.sources.collector.observer.get()
                 {
                     observer.woken(key, took);
                 }
@@ -514,15 +474,6 @@ impl Loop {
             }
             Because::Rule(_) if action.patched || action.replicas != Some(0) => self.waking = None,
             Because::Rule(_) => {}
-        }
-    }
-
-    fn status(&self) -> DeciderStatus {
-        DeciderStatus {
-            desired: self.status.desired,
-            excess_burst_capacity: self.status.excess_burst_capacity,
-            warm_in: self.warm_in,
-            unheard: self.unheard,
         }
     }
 }

@@ -60,11 +60,11 @@ impl Step {
     pub(super) fn decided(&self, decision: &Decision) {
         let span = self.0.span();
         match decision {
-            Decision::Scale(scale) => {
+            Ok(scale) => {
                 span.set_attribute(KeyValue::new("zeroscale.pods.desired", i64::from(scale.desired)));
                 span.set_attribute(KeyValue::new("zeroscale.panic", scale.panicking));
             }
-            Decision::Unknown(unknown) => span.set_status(Status::error(unknown.to_string())),
+            Err(unknown) => span.set_status(Status::error(unknown.to_string())),
         }
     }
 

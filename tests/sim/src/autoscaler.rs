@@ -14,9 +14,9 @@ use crate::simulation::Simulation;
 use crate::summary::Without;
 use crate::write_queue::WriteQueue;
 use crate::writers::Writers;
-use autoscaler_core::decider::{Decider, Decision, Observation};
+use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::forwarding::Forwarded;
-use autoscaler_core::metrics::{Metrics, MetricsSpec};
+use autoscaler_core::metrics::{CollectSpec, Metrics};
 use autoscaler_core::multiscaler::Wheel;
 use autoscaler_core::scale_conflict::ScaleConflict;
 use autoscaler_core::scale_status::ScaleStatus;
@@ -60,8 +60,6 @@ pub(crate) struct Autoscaler {
 pub(crate) struct Loop {
     decider: Decider,
     pub(crate) status: ScaleStatus,
-    pub(crate) warm_in: Option<Duration>,
-    pub(crate) unheard: bool,
     pub(crate) activators_in_path: bool,
     pub(crate) replicas: Option<i32>,
     pub(crate) metrics: Metrics,
@@ -175,9 +173,8 @@ impl Simulation {
 
     fn turn(&mut self, index: usize) {
         self.autoscalers[index].turn_at = None;
-        let (now, mut due) = (self.time.instant(), Vec::new());
-        self.autoscalers[index].wheel.due(now, &mut due);
-        for revision in due {
+        let due = self.autoscalers[index].wheel.due(self.time.instant());
+        for revision in due.into_iter().flat_map(|(_, revisions)| revisions) {
             self.evaluate(index, revision, Cause::Tick);
         }
         self.wind(index);
@@ -186,7 +183,7 @@ impl Simulation {
     /// Schedules the next turn of the wheel.
     fn wind(&mut self, index: usize) {
         let autoscaler = &mut self.autoscalers[index];
-        let next = autoscaler.wheel.next_due(self.time.epoch + self.time.now);
+        let next = autoscaler.wheel.next_due();
         let Some(at) = next.map(|at| at.saturating_duration_since(self.time.epoch).max(self.time.now)) else { return };
         if autoscaler.turn_at.is_none_or(|known| at < known) {
             autoscaler.turn_at = Some(at);
@@ -213,12 +210,8 @@ impl Simulation {
         state.metrics.release(now);
         let decision = state.decider.decide(spec, &Observation { now, ready: Ok(ready), load, attested });
         let before = state.status.desired;
-        let mut inform = state.status.apply(&decision);
-        let unheard = !attested;
-        inform |= std::mem::replace(&mut state.unheard, unheard) && !unheard && state.status.desired == Some(0);
-        if let Decision::Scale(recommendation) = &decision {
-            inform |= state.warm_in.is_some() && recommendation.warm_in.is_none();
-            state.warm_in = recommendation.warm_in;
+        let inform = state.status.apply(&decision, attested);
+        if let Ok(recommendation) = &decision {
             self.judge_decision(index, revision, before, recommendation);
         }
         if inform {
@@ -237,7 +230,7 @@ impl Simulation {
         let spec = &plan.spec;
         let ready = self.autoscalers[index].cache.ready_pods(revision).len() as u32;
         let mut decider = Decider::new(spec, ready, now).with_live_delay();
-        let (mut status, mut warm_in, mut replicas) = (ScaleStatus::initial(spec), None, None);
+        let (mut status, mut replicas) = (ScaleStatus::initial(spec), None);
         match initial {
             Initial::Adopted(found) => {
                 status = ScaleStatus::adopted(spec, found);
@@ -245,19 +238,18 @@ impl Simulation {
             }
             Initial::TakenOver => {
                 decider = decider.taken_over();
-                warm_in = Some(spec.stable_window);
+                status = ScaleStatus::taken_over(spec);
             }
         }
-        let metrics = Metrics::new(&MetricsSpec {
+        let metrics = Metrics::new(&CollectSpec {
             stable_window: spec.stable_window,
             panic_window: spec.panic_window,
             aggregation: spec.aggregation,
-            scraped: plan.scraped,
+            scrape_target: plan.scraped.then(String::new),
         });
         self.time.say(|| format!("autoscaler {index} takes up revision {revision}: {initial:?}"));
         let looks = MetricState::default();
-        let state =
-            Loop { decider, status, warm_in, unheard: false, activators_in_path: false, replicas, metrics, looks };
+        let state = Loop { decider, status, activators_in_path: false, replicas, metrics, looks };
         let autoscaler = &mut self.autoscalers[index];
         autoscaler.loops.insert(revision, state);
         autoscaler.wheel.insert(revision);

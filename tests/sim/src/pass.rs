@@ -60,15 +60,15 @@ impl Simulation {
             proxy_for,
             probe_needed: self.without != Some(Without::Proof) && current > 0,
             probe,
-            warm_in: state.warm_in,
-            unheard: state.unheard,
+            warm_in: state.status.warm_in,
+            unheard: state.status.unheard,
         });
         let mode = path_mode::path_mode(&path_mode::Input {
             want: outcome.want,
             excess_burst_capacity: state.status.excess_burst_capacity,
             present: Some(path.mode),
             keep_when_unknown: true,
-            warming: state.warm_in.is_some(),
+            warming: state.status.warm_in.is_some(),
         });
         let spec = &plan.spec;
         let activators = num_activators(ready, spec.total_value, spec.target_burst_capacity, spec.activator_capacity);

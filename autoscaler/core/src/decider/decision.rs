@@ -45,34 +45,8 @@ pub enum Unknown {
     NotAttested,
 }
 
-/// Output of a decider.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Decision {
-    /// Scale to this many pods.
-    Scale(Recommendation),
-    /// Keep the current scale.
-    Unknown(Unknown),
-}
-
-impl Decision {
-    /// Returns the recommendation, if there is one.
-    pub fn recommendation(&self) -> Option<&Recommendation> {
-        match self {
-            Self::Scale(recommendation) => Some(recommendation),
-            Self::Unknown(_) => None,
-        }
-    }
-
-    /// Returns the recommended number of pods.
-    pub fn desired(&self) -> Option<i32> {
-        self.recommendation().map(|r| r.desired)
-    }
-
-    /// Returns the excess burst capacity.
-    pub fn excess_burst_capacity(&self) -> Option<i32> {
-        self.recommendation().map(|r| r.excess_burst_capacity)
-    }
-}
+/// Output of a decider. An error means: keep the current scale.
+pub type Decision = Result<Recommendation, Unknown>;
 
 /// Recommended number of pods, with its reasons.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,7 +67,7 @@ pub struct Recommendation {
 }
 
 /// Values that a decision is based on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Inputs {
     /// Ready pods.
     pub ready: u32,

@@ -21,7 +21,7 @@
 //!
 //! # Edge cases
 //!
-//! - An input is unknown: [`Decision::Unknown`], and nothing changes. It does not mean zero.
+//! - An input is unknown: an error, and nothing changes. It does not mean zero.
 //! - Not every activator has reported ([`Observation::attested`]): the known load is a lower bound. It can start panic
 //!   mode and raise the scale, and do nothing else. If that happens at more than one evaluation in a row, the windows
 //!   lack load until they have filled again, as after a takeover. (A single miss is normal: an activator has just
@@ -131,11 +131,8 @@ impl Decider {
         if self.missed > 1 {
             self.warmth = Warmth::Cold;
         }
-        let (ready, load) = match (ready, load) {
-            (Ok(_), Err(_)) if !attested => return Decision::Unknown(Unknown::NotAttested),
-            (Err(unknown), _) | (_, Err(unknown)) => return Decision::Unknown(unknown),
-            (Ok(ready), Ok(load)) => (ready, load),
-        };
+        let ready = ready?;
+        let load = load.map_err(|unknown| if attested { unknown } else { Unknown::NotAttested })?;
         let limits = Limits::new(spec, ready);
         let stable_demand = (load.stable / spec.target_value).ceil();
         let panic_demand = (load.panic / spec.target_value).ceil();
@@ -165,11 +162,11 @@ impl Decider {
             None => i32::try_from(ready).unwrap_or(i32::MAX),
         };
         if !attested && answer.pods <= present {
-            return Decision::Unknown(Unknown::NotAttested);
+            return Err(Unknown::NotAttested);
         }
         let answer = self.delayed(spec, answer, now);
         self.desired = Some(answer.pods);
-        Decision::Scale(Recommendation {
+        Ok(Recommendation {
             desired: answer.pods,
             excess_burst_capacity: excess_burst_capacity(spec, ready, load.panic),
             panicking: self.is_panicking(),

@@ -45,8 +45,7 @@ fn observation(after: Duration, ready: u32, stable: f64, panic: f64) -> Observat
 
 /// Makes one evaluation at `after`. Returns desired, burst capacity and panicking.
 fn tick(decider: &mut Decider, spec: &DeciderSpec, after: Duration, ready: u32, load: (f64, f64)) -> (i32, i32, bool) {
-    let decision = decider.decide(spec, &observation(after, ready, load.0, load.1));
-    let r = decision.recommendation().expect("a valid observation");
+    let r = decider.decide(spec, &observation(after, ready, load.0, load.1)).expect("a valid observation");
     assert_eq!(r.panicking, decider.is_panicking());
     (r.desired, r.excess_burst_capacity, r.panicking)
 }
@@ -229,8 +228,7 @@ fn an_unknown_input_changes_nothing() {
         (Err(Unknown::Pods), Err(Unknown::NoData), Unknown::Pods),
     ] {
         let decision = decider.decide(&spec, &Observation { ready, load, ..late });
-        assert_eq!(decision, Decision::Unknown(expected));
-        assert_eq!((decision.desired(), decision.excess_burst_capacity()), (None, None));
+        assert_eq!(decision, Err(expected));
         assert_eq!(format!("{decider:?}"), before, "{expected}");
     }
 }
@@ -249,7 +247,7 @@ fn the_delay_holds_a_larger_decision() {
         let now = Timestamp::from_secs(at as i64);
         let observation =
             Observation { now, ready: Ok(0), load: Ok(Load { stable: load, panic: load }), attested: true };
-        decider.decide(decider_spec, &observation).desired()
+        decider.decide(decider_spec, &observation).ok().map(|r| r.desired)
     };
     for (at, load, expected) in [
         (2, 40.0, 4),
@@ -306,10 +304,10 @@ fn a_takeover_fills_its_window_first() {
     let spec = spec(10.0, 100.0);
     let warm_in = |decider: &mut Decider, at: u64| {
         let decision = decider.decide(&spec, &observation(secs(at), 0, 5.0, 5.0));
-        decision.recommendation().expect("valid").warm_in.map(|left| left.as_secs())
+        decision.expect("valid").warm_in.map(|left| left.as_secs())
     };
     let mut decider = stable_decider(&spec).taken_over();
-    decider.decide(&spec, &Observation { load: Err(Unknown::NoData), ..observation(secs(0), 0, 0.0, 0.0) });
+    let _ = decider.decide(&spec, &Observation { load: Err(Unknown::NoData), ..observation(secs(0), 0, 0.0, 0.0) });
     for (at, expected) in [(100, Some(60)), (102, Some(58)), (159, Some(1)), (160, None), (162, None)] {
         assert_eq!(warm_in(&mut decider, at), expected, "at {at} s");
     }
@@ -323,14 +321,11 @@ fn a_part_of_the_load_can_only_raise_the_scale() {
     let spec = spec(10.0, 100.0);
     let part = |decider: &mut Decider, at: u64, ready: u32, load: f64| {
         let seen = Observation { attested: false, ..observation(secs(at), ready, load, load) };
-        match decider.decide(&spec, &seen) {
-            Decision::Scale(recommendation) => Ok((recommendation.desired, recommendation.warm_in)),
-            Decision::Unknown(unknown) => Err(unknown),
-        }
+        decider.decide(&spec, &seen).map(|r| (r.desired, r.warm_in))
     };
     let whole = |decider: &mut Decider, at: u64, ready: u32, load: f64| {
         let decision = decider.decide(&spec, &observation(secs(at), ready, load, load));
-        decision.recommendation().map(|r| (r.desired, r.warm_in)).expect("a whole load")
+        decision.map(|r| (r.desired, r.warm_in)).expect("a whole load")
     };
     let unknown = Err(Unknown::NotAttested);
     let mut decider = stable_decider(&spec);
@@ -357,7 +352,7 @@ fn a_part_of_the_load_can_only_raise_the_scale() {
     assert_eq!(part(&mut born, 2, 4, 40.0), unknown, "nothing goes down now, and four are ready");
     assert_eq!(part(&mut born, 4, 4, 41.0), Ok((5, Some(secs(60)))));
     let silent = Observation { load: Err(Unknown::NoData), attested: false, ..observation(secs(6), 4, 0.0, 0.0) };
-    assert_eq!(born.decide(&spec, &silent), Decision::Unknown(Unknown::NotAttested));
+    assert_eq!(born.decide(&spec, &silent), Err(Unknown::NotAttested));
 }
 
 #[test]
@@ -397,19 +392,18 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
     let mut explained = std::collections::HashMap::new();
     for (name, mut decider, spec, ready, stable, panic, rule) in cases {
         let decision = decider.decide(&spec, &observation(Duration::ZERO, ready, stable, panic));
-        let got = decision.recommendation().expect("valid");
+        let got = decision.expect("valid");
         assert_eq!(got.rule, rule, "{name}");
         assert_eq!(got.inputs, Inputs { ready, stable, panic, target: 10.0 }, "{name}");
-        assert_eq!(decision.excess_burst_capacity(), Some(got.excess_burst_capacity), "{name}");
         explained.insert(rule, rule.explain());
     }
     let delayed = DeciderSpec { scale_down_delay: secs(60), ..plain };
     let mut decider = stable_decider(&delayed);
-    decider.decide(&delayed, &observation(secs(0), 5, 50.0, 5.0));
+    let _ = decider.decide(&delayed, &observation(secs(0), 5, 50.0, 5.0));
     let again = decider.decide(&delayed, &observation(secs(2), 5, 50.0, 5.0));
-    assert_eq!(again.recommendation().map(|r| r.rule), Some(Rule::StableLoad), "held, and asked for as well");
+    assert_eq!(again.map(|r| r.rule), Ok(Rule::StableLoad), "held, and asked for as well");
     let decision = decider.decide(&delayed, &observation(secs(2), 5, 20.0, 5.0));
-    assert_eq!(decision.recommendation().map(|r| (r.desired, r.rule)), Some((5, Rule::ScaleDownDelay)));
+    assert_eq!(decision.map(|r| (r.desired, r.rule)), Ok((5, Rule::ScaleDownDelay)));
     explained.insert(Rule::ScaleDownDelay, Rule::ScaleDownDelay.explain());
     let words: std::collections::BTreeSet<_> = explained.values().collect();
     assert!(words.len() == 7 && !words.contains(&""), "each rule has words of its own: {words:?}");
@@ -440,7 +434,7 @@ fn replay(spec: &DeciderSpec, history: &[(u64, u32, f64, f64)]) -> (Decider, Dur
     let (mut decider, mut now) = (Decider::new(spec, 1, epoch()), Duration::ZERO);
     for (step, ready, stable, panic) in history {
         now += secs(*step);
-        decider.decide(spec, &observation(now, *ready, *stable, *panic));
+        let _ = decider.decide(spec, &observation(now, *ready, *stable, *panic));
     }
     (decider, now + secs(2))
 }
@@ -459,8 +453,9 @@ proptest! {
         let mut twin = decider.clone();
         let less = decider.decide(&spec, &observation(now, ready, stable, panic));
         let more = twin.decide(&spec, &observation(now, ready, stable + more_stable, panic + more_panic));
-        prop_assert!(less.desired() <= more.desired(), "{less:?} and {more:?}");
-        prop_assert!(less.excess_burst_capacity() >= more.excess_burst_capacity());
+        let of = |decision: Decision| decision.map(|r| (r.desired, r.excess_burst_capacity));
+        let ((fewer, spare), (pods, spare_of_more)) = (of(less).expect("valid"), of(more).expect("valid"));
+        prop_assert!(fewer <= pods && spare >= spare_of_more, "{less:?} and {more:?}");
     }
 
     /// Goal: one decision changes the scale within its rates, unless an older decision or the activation scale holds it
@@ -469,7 +464,7 @@ proptest! {
     fn desired_stays_within_the_limits(spec in any_spec(), history in any_history(), ready in 0_u32..300, load in 0.0..1e6) {
         let (mut decider, now) = replay(&spec, &history);
         let decision = decider.decide(&spec, &observation(now, ready, load, load));
-        let r = decision.recommendation().expect("valid");
+        let r = decision.expect("valid");
         let pods = f64::from(ready.max(1));
         let up = (pods * spec.max_scale_up_rate).ceil() as i32;
         let down = if spec.reachable { (pods / spec.max_scale_down_rate).floor() as i32 } else { 0 };
@@ -487,7 +482,7 @@ proptest! {
         for (step, ready, stable, panic) in rest {
             now += secs(step);
             let decision = decider.decide(&spec, &observation(now, ready, stable, panic));
-            let r = *decision.recommendation().expect("valid");
+            let r = decision.expect("valid");
             if let (true, Some(last)) = (r.panicking, last) {
                 prop_assert!(r.desired >= last, "{r:?} after {last}");
             }

@@ -9,7 +9,7 @@ use crate::scale_to_zero::Reason;
 use hpa_core::decision::{Limit, Stabilization};
 
 fn scale(desired: i32, stable: f64) -> Decision {
-    Decision::Scale(Recommendation {
+    Ok(Recommendation {
         desired,
         excess_burst_capacity: -111,
         panicking: false,
@@ -25,13 +25,13 @@ fn secs(n: i64) -> Timestamp {
 
 #[test]
 fn an_equal_decision_extends_the_last_entry() {
-    let mut history = History::new();
+    let mut history = History::default();
     assert!(history.record(secs(100), &scale(1, 50.0)));
     assert!(!history.record(secs(102), &scale(1, 60.0)), "another load, the same decision");
     assert!(history.record(secs(104), &scale(2, 90.0)));
-    assert!(history.record(secs(106), &Decision::Unknown(Unknown::NoData)));
-    assert!(!history.record(secs(108), &Decision::Unknown(Unknown::NoData)));
-    assert!(history.record(secs(110), &Decision::Unknown(Unknown::Pods)));
+    assert!(history.record(secs(106), &Err(Unknown::NoData)));
+    assert!(!history.record(secs(108), &Err(Unknown::NoData)));
+    assert!(history.record(secs(110), &Err(Unknown::Pods)));
     let seen: Vec<_> = history.entries().map(|e| (e.since, e.lasted_secs, e.decisions)).collect();
     assert_eq!(seen, [(100, 2, 2), (104, 0, 1), (106, 2, 2), (110, 0, 1)]);
     let first = &history.entries().next().expect("an entry").outcome;
@@ -40,22 +40,22 @@ fn an_equal_decision_extends_the_last_entry() {
 
 #[test]
 fn what_an_operator_acts_on_makes_a_new_entry() {
-    let Decision::Scale(base) = scale(1, 50.0) else { unreachable!("a scale") };
+    let base = scale(1, 50.0).expect("a scale");
     for (what, changed) in [
         ("capacity's sign", Recommendation { excess_burst_capacity: 0, ..base }),
         ("mode", Recommendation { panicking: true, ..base }),
         ("rule", Recommendation { rule: Rule::PanicFloor, ..base }),
         ("scale", Recommendation { desired: 0, ..base }),
     ] {
-        let mut history = History::new();
-        history.record(secs(0), &Decision::Scale(base));
-        assert!(history.record(secs(2), &Decision::Scale(changed)), "{what}");
-        assert!(history.record(secs(4), &Decision::Scale(base)), "{what}, and back");
+        let mut history = History::default();
+        history.record(secs(0), &Ok(base));
+        assert!(history.record(secs(2), &Ok(changed)), "{what}");
+        assert!(history.record(secs(4), &Ok(base)), "{what}, and back");
     }
-    let mut history = History::new();
-    history.record(secs(0), &Decision::Scale(base));
+    let mut history = History::default();
+    history.record(secs(0), &Ok(base));
     let calm = Recommendation { excess_burst_capacity: -5, ..base };
-    assert!(!history.record(secs(2), &Decision::Scale(calm)), "capacity of the same sign");
+    assert!(!history.record(secs(2), &Ok(calm)), "capacity of the same sign");
 }
 
 fn action(wanted: i32, patched: bool, reason: Reason) -> Action {
@@ -64,7 +64,7 @@ fn action(wanted: i32, patched: bool, reason: Reason) -> Action {
 
 #[test]
 fn decisions_and_actions_extend_their_own_entries_only() {
-    let mut history = History::new();
+    let mut history = History::default();
     assert!(history.record(secs(100), &scale(1, 50.0)));
     assert!(history.act(secs(100), action(1, true, Reason::Desired)));
     for now in [102, 104] {
@@ -90,11 +90,11 @@ fn what_changes_an_action_makes_a_new_entry() {
         ("rule", Action { because: Cause::Rule(Reason::Bounds), ..base }),
         ("obstacle", Action { because: Cause::Obstacle(Obstacle::LeaseEnding), ..base }),
     ] {
-        let mut history = History::new();
+        let mut history = History::default();
         history.act(secs(0), base);
         assert!(history.act(secs(2), changed), "{what}");
     }
-    let mut history = History::new();
+    let mut history = History::default();
     history.act(secs(0), base);
     assert!(!history.act(secs(2), Action { replicas: Some(3), ..base }), "the replicas alone are no change");
 }
@@ -119,7 +119,7 @@ fn every_obstacle_has_words_of_its_own() {
 
 #[test]
 fn actions_are_flat_json_and_their_cause_reads_back() {
-    let mut history = History::new();
+    let mut history = History::default();
     history.act(secs(100), action(1, true, Reason::ProbePending));
     history.act(secs(101), Action::refused(Obstacle::ServiceNotOwned));
     let json: Vec<_> = history.entries().map(|e| serde_json::to_value(e).expect("plain values")).collect();
@@ -143,9 +143,9 @@ fn actions_are_flat_json_and_their_cause_reads_back() {
 
 #[test]
 fn entries_are_flat_json() {
-    let mut history = History::new();
+    let mut history = History::default();
     history.record(secs(100), &scale(3, 50.5));
-    history.record(secs(102), &Decision::Unknown(Unknown::NotAttested));
+    history.record(secs(102), &Err(Unknown::NotAttested));
     let json: Vec<_> = history.entries().map(|e| serde_json::to_value(e).expect("plain values")).collect();
     let expected = serde_json::json!([
         {
@@ -170,7 +170,7 @@ fn load_and_metrics_have_a_voice_of_their_own() {
         stabilization: Stabilization::Ready,
         limit: Limit::WithinRange,
     };
-    let mut history = History::new();
+    let mut history = History::default();
     assert!(!history.blend(secs(0), &answer(None, "cpu", 0)), "nothing is known");
     assert!(history.record(secs(1), &scale(1, 50.0)));
     assert!(history.blend(secs(1), &answer(Some(4), "cpu", 0)));
@@ -186,7 +186,7 @@ fn load_and_metrics_have_a_voice_of_their_own() {
 
 #[test]
 fn space_grows_with_the_entries() {
-    let mut history = History::new();
+    let mut history = History::default();
     assert_eq!(history.entries.capacity(), 0);
     for (entries, space) in [(1, GROWTH), (2, GROWTH), (GROWTH, GROWTH), (GROWTH + 1, 2 * GROWTH)] {
         while history.entries.len() < entries {
@@ -203,7 +203,7 @@ proptest! {
     fn a_history_stays_within_its_bounds(
         steps in prop::collection::vec((0_i64..100, 0_i32..4, any::<bool>()), 0..300),
     ) {
-        let (mut history, mut now) = (History::new(), 0);
+        let (mut history, mut now) = (History::default(), 0);
         for (step, desired, acts) in steps {
             now += step;
             let outcome = if acts {

@@ -4,12 +4,12 @@ use super::*;
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
-fn spec() -> MetricsSpec {
-    MetricsSpec {
+fn spec() -> CollectSpec {
+    CollectSpec {
         stable_window: Duration::from_secs(60),
         panic_window: Duration::from_secs(6),
         aggregation: Aggregation::Linear,
-        scraped: true,
+        scrape_target: Some("a-private".to_owned()),
     }
 }
 
@@ -92,14 +92,14 @@ fn a_time_stamp_may_be_a_little_ahead() {
     let ahead = |secs| Stat { timestamp: NOW.as_secs() + secs, ..stat(1.0, 0.0, 0.0, 0.0) };
     assert_eq!(metrics.record(&ahead(5), NOW), Ok(()));
     let error = metrics.record(&ahead(6), NOW).expect_err("too far");
-    assert_eq!(error, RejectedStat::Future { timestamp: NOW.as_secs() + 6, ahead_secs: 6 });
+    assert_eq!(error, RejectedStat::Future(NOW.as_secs() + 6, 6));
 }
 
 #[test]
 fn silence_is_zero_only_where_nobody_is_scraped() {
     // (scraped) -> load of a window without values
     for (scraped, expected) in [(true, Err(Unknown::NoData)), (false, Ok(Load::default()))] {
-        let metrics = Metrics::new(&MetricsSpec { scraped, ..spec() });
+        let metrics = Metrics::new(&CollectSpec { scrape_target: scraped.then(String::new), ..spec() });
         assert_eq!(metrics.load(ScalingMetric::Concurrency, NOW), expected, "{scraped}");
     }
 }
@@ -133,10 +133,10 @@ fn an_edit_keeps_what_was_recorded() {
     let mut metrics = Metrics::new(&spec());
     (0..60).for_each(|i| metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW + secs(i)).expect("a sane stat"));
     let now = NOW + secs(59);
-    let edited = MetricsSpec { stable_window: secs(30), panic_window: secs(3), scraped: false, ..spec() };
+    let edited = CollectSpec { stable_window: secs(30), panic_window: secs(3), scrape_target: None, ..spec() };
     metrics.update(&edited, now);
     assert_eq!(metrics.load(ScalingMetric::Concurrency, now), Ok(Load { stable: 10.0, panic: 10.0 }));
-    metrics.update(&MetricsSpec { aggregation: Aggregation::WeightedExponential, ..edited }, now);
+    metrics.update(&CollectSpec { aggregation: Aggregation::WeightedExponential, ..edited }, now);
     let load = metrics.load(ScalingMetric::Concurrency, now).expect("data");
     assert!(load.stable < 10.0 && load.panic < 10.0, "the way of averaging follows at once: {load:?}");
     let later = now + secs(60);

@@ -14,7 +14,7 @@ fn spec(initial_scale: i32, total_value: f64, burst: f64) -> DeciderSpec {
 }
 
 fn decision(desired: i32, excess_burst_capacity: i32) -> Decision {
-    Decision::Scale(Recommendation {
+    Ok(Recommendation {
         desired,
         excess_burst_capacity,
         panicking: false,
@@ -25,7 +25,7 @@ fn decision(desired: i32, excess_burst_capacity: i32) -> Decision {
 }
 
 fn status(desired: Option<i32>, excess_burst_capacity: i32) -> ScaleStatus {
-    ScaleStatus { desired, excess_burst_capacity }
+    ScaleStatus { desired, excess_burst_capacity, warm_in: None, unheard: false }
 }
 
 #[test]
@@ -57,14 +57,30 @@ fn the_reconciler_hears_of_a_new_scale_or_a_new_sign() {
         (2, -1, true, "another scale"),
         (0, 5, true, "both"),
     ] {
-        assert_eq!(status.apply(&decision(desired, ebc)), told, "{why}");
+        assert_eq!(status.apply(&decision(desired, ebc), true), told, "{why}");
         assert_eq!((status.desired, status.excess_burst_capacity), (Some(desired), ebc), "{why}: stored all the same");
     }
     let before = status;
-    assert!(!status.apply(&Decision::Unknown(Unknown::NoData)));
+    assert!(!status.apply(&Err(Unknown::NoData), true));
     assert_eq!(status, before, "what is unknown changes nothing");
-    let mut first = ScaleStatus { desired: None, excess_burst_capacity: 5 };
-    assert!(first.apply(&decision(0, 5)), "zero is news where nothing was known");
+    let mut first = self::status(None, 5);
+    assert!(first.apply(&decision(0, 5), true), "zero is news where nothing was known");
+}
+
+/// Goal: the reconciler hears when a takeover is over, and when the last pod of an idle revision may go because every
+/// activator was heard again.
+#[test]
+fn the_reconciler_hears_that_a_wait_is_over() {
+    let mut status = ScaleStatus::taken_over(&DeciderSpec::default());
+    status.desired = Some(1);
+    let unknown = Err(Unknown::NotAttested);
+    assert!(!status.apply(&unknown, true) && status.warm_in.is_some(), "what is unknown changes nothing");
+    assert!(status.apply(&decision(1, 0), true) && status.warm_in.is_none(), "warm");
+    assert!(!status.apply(&unknown, false) && status.unheard);
+    assert!(!status.apply(&decision(1, 0), true) && !status.unheard, "its pods are wanted");
+    assert!(status.apply(&decision(0, 0), false), "another scale");
+    assert!(!status.apply(&unknown, false));
+    assert!(status.apply(&decision(0, 0), true), "its last pod may go");
 }
 
 #[test]

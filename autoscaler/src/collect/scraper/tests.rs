@@ -219,11 +219,11 @@ async fn health_says_what_went_wrong() {
         let fixture = Fixture::new(&[answer]).await;
         fixture.scrape().await;
         let health = fixture.collector.health(&fixture.key);
-        assert!(matches!(&health, Some(CollectionHealth::Failed(reason)) if reason.contains(part)), "{health:?}");
+        assert!(matches!(&health, Some(Err(CollectionError::Other(reason))) if reason.contains(part)), "{health:?}");
     }
     let fixture = Fixture::new(&[Answer::Concurrency(1.0)]).await;
     fixture.scrape().await;
-    assert_eq!(fixture.collector.health(&fixture.key), Some(CollectionHealth::Healthy));
+    assert_eq!(fixture.collector.health(&fixture.key), Some(Ok(())));
 }
 
 /// Goal: the wheel scrapes a revision with ready pods once a second, and skips a sleeping one.
@@ -242,7 +242,7 @@ async fn only_awake_revisions_are_scraped() {
     };
     timeout(Duration::from_secs(20), seen).await.expect("scraped");
     assert_eq!(fixture.stable(), Some(7.0));
-    assert_eq!(fixture.collector.health(&asleep), Some(CollectionHealth::Healthy));
+    assert_eq!(fixture.collector.health(&asleep), Some(Ok(())));
     shutdown.cancel();
     running.await.expect("ends");
 }
@@ -283,13 +283,13 @@ async fn the_mesh_mode_decides_who_is_asked() {
     fixture.configure(MeshMode::Disabled, false);
     fixture.scrape().await;
     assert_eq!((fixture.stable(), asked.load(Ordering::Relaxed)), (None, 0), "never the Service");
-    assert!(matches!(fixture.health(), CollectionHealth::Failed(_)));
+    assert!(matches!(fixture.health(), Err(CollectionError::Other(_))));
 
     fixture.configure(MeshMode::Enabled, false);
     fixture.heard.lock().clear();
     fixture.scrape().await;
     assert_eq!(fixture.stable(), Some(12.0), "the total of three different pods");
-    assert_eq!(fixture.health(), CollectionHealth::Healthy);
+    assert_eq!(fixture.health(), Ok(()));
     assert!(fixture.heard.lock().is_empty(), "never the pods");
 }
 
@@ -299,7 +299,7 @@ async fn the_mesh_mode_decides_who_is_asked() {
 async fn a_mesh_is_found_by_its_answers() {
     let fixture = Fixture::new(HIDDEN).await;
     fixture.scrape().await;
-    assert!(matches!(fixture.health(), CollectionHealth::Failed(_)), "the Service leads nowhere");
+    assert!(matches!(fixture.health(), Err(CollectionError::Other(_))), "the Service leads nowhere");
     assert!(!fixture.heard.lock().is_empty());
 
     fixture.service(THREE).await;
@@ -307,7 +307,7 @@ async fn a_mesh_is_found_by_its_answers() {
     fixture.scrape().await;
     assert_eq!((fixture.stable(), fixture.heard.lock().len()), (Some(12.0), 3), "the pods are tried first");
     fixture.scrape().await;
-    assert_eq!((fixture.health(), fixture.heard.lock().len()), (CollectionHealth::Healthy, 3), "and then no more");
+    assert_eq!((fixture.health(), fixture.heard.lock().len()), (Ok(()), 3), "and then no more");
 
     for answers in [[Answer::Status(503), Answer::Status(404)], [Answer::Status(503), Answer::Concurrency(1.0)]] {
         let fixture = Fixture::new(&answers).await;
@@ -351,7 +351,7 @@ async fn a_service_is_asked_until_enough_pods_have_answered() {
         fixture.configure(MeshMode::Enabled, false);
         fixture.service(pods).await;
         fixture.scrape().await;
-        assert_eq!((fixture.stable(), fixture.health()), (Some(expected), CollectionHealth::Healthy), "{pods:?}");
+        assert_eq!((fixture.stable(), fixture.health()), (Some(expected), Ok(())), "{pods:?}");
     }
 }
 
@@ -363,11 +363,11 @@ async fn a_service_that_leads_to_one_pod_only_is_told() {
     fixture.configure(MeshMode::Enabled, false);
     let asked = fixture.service(&[("p", 90.0, 2.0)]).await;
     for _ in 0..=crate::collect::TRANSIENT_FAILURES_MAX {
-        assert_eq!(fixture.health(), CollectionHealth::Healthy);
+        assert_eq!(fixture.health(), Ok(()));
         fixture.scrape().await;
     }
     let expected = "did not receive stat from an unscraped pod";
-    assert_eq!(fixture.health(), CollectionHealth::DidNotReceiveStat(expected.into()));
+    assert_eq!(fixture.health(), Err(CollectionError::DidNotReceiveStat(expected.into())));
     assert!(fixture.stable().is_some_and(|load| load >= 6.0), "one pod's load, for three");
     let each_scrape = asked.load(Ordering::Relaxed) / 3;
     assert!((20..=30).contains(&each_scrape), "{each_scrape} questions");
@@ -384,13 +384,13 @@ async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
         }
     };
     turns(5).await;
-    assert_eq!(fixture.health(), CollectionHealth::Healthy);
+    assert_eq!(fixture.health(), Ok(()));
     fixture.pods.untrack(&fixture.key);
     turns(3).await;
-    assert_eq!(fixture.health(), CollectionHealth::NoEndpoints("failed to get endpoints".into()));
+    assert_eq!(fixture.health(), Err(CollectionError::NoEndpoints("failed to get endpoints".into())));
     fixture.pods.track(&fixture.key, PodSet::Revision("a".into()), None);
     turns(1).await;
-    assert_eq!(fixture.health(), CollectionHealth::Healthy);
+    assert_eq!(fixture.health(), Ok(()));
 }
 
 /// Goal: pods that accept connections and never respond do not delay a sample, however many candidates remain. Neither

@@ -5,6 +5,7 @@ use super::fixture::{Exchange, Fixture, condition, expect};
 use super::kpa_knative::{METRICS, autoscaler, fixture, metric, status};
 use crate::cluster::error::Error;
 use crate::scale::CollectionHealth;
+use common_api::metric_status::CollectionError;
 use serde_json::{Value, json};
 
 /// Creates a new Metric with this health of its collection.
@@ -35,7 +36,7 @@ const ERROR: &str = "Failed to reconcile metric collection: the-error";
 
 #[tokio::test]
 async fn a_new_metric_is_ready_if_it_is_collected() {
-    for health in [None, Some(CollectionHealth::Healthy)] {
+    for health in [None, Some(Ok(()))] {
         let mut f = new(health);
         pass(&mut f, vec![tells("True", "", "")]).await.expect("a pass");
         let collecting = f.fakes.collecting.lock().clone().expect("collected");
@@ -46,18 +47,18 @@ async fn a_new_metric_is_ready_if_it_is_collected() {
 /// Goal: an error is reported when it is new, and not again while it lasts.
 #[tokio::test]
 async fn an_error_is_told_once() {
-    let mut f = new(Some(CollectionHealth::Failed("the-error".into())));
+    let mut f = new(Some(Err(CollectionError::Other("the-error".into()))));
     pass(&mut f, vec![tells("False", "CollectionFailed", ERROR)]).await.expect("a pass");
     pass(&mut f, vec![]).await.expect("the same error again");
-    *f.fakes.health.lock() = Some(CollectionHealth::Healthy);
+    *f.fakes.health.lock() = Some(Ok(()));
     pass(&mut f, vec![tells("True", "", "")]).await.expect("over");
 }
 
 #[tokio::test]
 async fn the_other_errors_have_reasons_of_their_own() {
     for (health, status, reason) in [
-        (CollectionHealth::NoEndpoints("none".into()), "Unknown", "NoEndpoints"),
-        (CollectionHealth::DidNotReceiveStat("none".into()), "False", "DidNotReceiveStat"),
+        (Err(CollectionError::NoEndpoints("none".into())), "Unknown", "NoEndpoints"),
+        (Err(CollectionError::DidNotReceiveStat("none".into())), "False", "DidNotReceiveStat"),
     ] {
         let mut f = new(Some(health));
         pass(&mut f, vec![tells(status, reason, "none")]).await.expect(reason);

@@ -18,8 +18,8 @@ use crate::knative::{children, metric};
 use crate::metric_engine::Engine;
 use crate::scale::trace::Waking;
 use crate::scale::{
-    CollectSpec, Collection, CollectionHealth, DeciderStatus, Deciders, Failing, ForeignPods, Initial, ObservedPorts,
-    OnScale, PodAddress, PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, Subject,
+    CollectSpec, Collection, CollectionHealth, Deciders, Failing, ForeignPods, Initial, ObservedPorts, OnScale,
+    PodAddress, PodCounts, PodOwner, PodSet, Pods, Ports, Requests, RevisionExists, ScaleEvent, ScaleStatus, Subject,
     Surroundings,
 };
 use crate::standalone::admission::validation::Validation;
@@ -82,9 +82,9 @@ pub(super) const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/ns/p
 /// Inputs of the reconcilers, and records of their calls.
 #[derive(Default)]
 pub(super) struct Fakes {
-    pub(super) decision: Mutex<Option<DeciderStatus>>,
+    pub(super) decision: Mutex<Option<ScaleStatus>>,
     /// Value of `decision` after its next read.
-    pub(super) next_decision: Mutex<Option<DeciderStatus>>,
+    pub(super) next_decision: Mutex<Option<ScaleStatus>>,
     pub(super) deciding: Mutex<Option<(Subject, Initial)>>,
     pub(super) surroundings: Mutex<Option<Surroundings>>,
     pub(super) collecting: Mutex<Option<CollectSpec>>,
@@ -117,7 +117,7 @@ impl Deciders for Fakes {
     fn observe(&self, _: &Key, surroundings: Surroundings) {
         *self.surroundings.lock() = Some(surroundings);
     }
-    fn status(&self, _: &Key) -> Option<DeciderStatus> {
+    fn status(&self, _: &Key) -> Option<ScaleStatus> {
         let mut decision = self.decision.lock();
         let next = self.next_decision.lock().take().or(*decision);
         std::mem::replace(&mut *decision, next)
@@ -931,7 +931,7 @@ impl Fixture {
 
     pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {
         *self.fakes.decision.lock() =
-            Some(DeciderStatus { desired, excess_burst_capacity, warm_in: None, unheard: false });
+            Some(ScaleStatus { desired, excess_burst_capacity, warm_in: None, unheard: false });
     }
 
     pub(super) fn ready(&self, ready: i32) {

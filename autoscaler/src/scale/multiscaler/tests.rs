@@ -12,6 +12,7 @@ use common::scaling::{Aggregation, DeciderSpec, ScalingMetric};
 use common::stat::Stat;
 use common::time::Timestamp;
 use common_runtime::telemetry::{Metrics, catalog};
+use std::time::Duration;
 
 struct Fixture {
     sources: Sources,

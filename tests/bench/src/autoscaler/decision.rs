@@ -10,7 +10,7 @@ use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use autoscaler_core::decider::{Decider, Observation};
 use autoscaler_core::history::History;
-use autoscaler_core::metrics::{Metrics, MetricsSpec};
+use autoscaler_core::metrics::{CollectSpec, Metrics};
 use autoscaler_core::scale_status::ScaleStatus;
 use common::annotations::{self, Annotations};
 use common::config::AutoscalerConfig;
@@ -85,7 +85,7 @@ fn measure(aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(f64, f
                 Observation { now, ready: Ok(3), load: revision.metrics.load(spec.metric, now), attested: true };
             let decision = revision.decider.decide(black_box(&spec), &observation);
             revision.history.record(now, &decision);
-            black_box(revision.status.apply(&decision));
+            black_box(revision.status.apply(&decision, true));
             revision.metrics.release(now);
         }
         deciding += begin.elapsed();
@@ -96,17 +96,17 @@ fn measure(aggregation: Aggregation, silent_secs: u64) -> anyhow::Result<(f64, f
 
 impl Revision {
     fn new(spec: &DeciderSpec, now: Timestamp) -> Self {
-        let metrics = MetricsSpec {
+        let metrics = CollectSpec {
             stable_window: spec.stable_window,
             panic_window: spec.panic_window,
             aggregation: spec.aggregation,
-            scraped: true,
+            scrape_target: Some(String::new()),
         };
         Self {
             metrics: Metrics::new(&metrics),
             decider: Decider::new(spec, 1, now),
             status: ScaleStatus::initial(spec),
-            history: History::new(),
+            history: History::default(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use autoscaler_core::decider::{Decider, Observation};
-use autoscaler_core::metrics::{Metrics, MetricsSpec};
+use autoscaler_core::metrics::{CollectSpec, Metrics};
 use common::scaling::{Aggregation, DeciderSpec};
 use common::stat::Stat;
 use common::time::Timestamp;
@@ -51,11 +51,11 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let aggregation = aggregation(&case.aggregation_algorithm);
     let panic_window = Duration::from_secs_f64(case.panic_window_seconds);
     let spec = case.spec.resolve(DeciderSpec { panic_window, aggregation, ..DeciderSpec::default() })?;
-    let mut metrics = Metrics::new(&MetricsSpec {
+    let mut metrics = Metrics::new(&CollectSpec {
         stable_window: spec.stable_window,
         panic_window: spec.panic_window,
         aggregation,
-        scraped: case.scrape_target,
+        scrape_target: case.scrape_target.then(String::new),
     });
     let mut decider = Decider::new(&spec, case.initial_ready, Timestamp::from_nanos(case.start));
     for (i, step) in case.steps.iter().enumerate() {
