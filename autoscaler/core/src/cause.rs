@@ -92,11 +92,8 @@ impl ContainerFacts {
     /// Returns the reason why the container will not serve without a change, or `None` if it serves or is merely
     /// starting.
     pub fn cause(&self) -> Option<Cause> {
-        if let Some((reason, message)) = &self.waiting {
-            let known = self.waits(reason, message);
-            if known.is_some() {
-                return known;
-            }
+        if let Some(known) = self.waiting.as_ref().and_then(|(reason, message)| self.waits(reason, message)) {
+            return Some(known);
         }
         let is_down = !self.ready || self.settles_in().is_some();
         let has_crashed = self.restarts >= LOOP || (self.restarts > 0 && self.ended.is_some());

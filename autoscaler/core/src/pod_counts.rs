@@ -57,20 +57,13 @@ pub struct PodCounts {
 impl FromIterator<CountedPod> for PodCounts {
     fn from_iter<I: IntoIterator<Item = CountedPod>>(pods: I) -> Self {
         let mut counts = Self::default();
-        for pod in pods {
-            match pod {
-                CountedPod { phase: Phase::Pending, .. } => {
-                    counts.pending += 1;
-                    counts.not_ready += 1;
-                }
-                CountedPod { phase: Phase::Running, deleting: true, .. } => {
-                    counts.terminating += 1;
-                    counts.not_ready += 1;
-                }
-                CountedPod { phase: Phase::Running, ready: true, .. } => counts.ready += 1,
-                CountedPod { phase: Phase::Running, .. } => counts.not_ready += 1,
-                CountedPod { phase: Phase::Other, .. } => {}
-            }
+        for CountedPod { phase, deleting, ready } in pods {
+            let (is_pending, is_running) = (phase == Phase::Pending, phase == Phase::Running);
+            let is_ready = is_running && ready && !deleting;
+            counts.pending += i32::from(is_pending);
+            counts.terminating += i32::from(is_running && deleting);
+            counts.ready += i32::from(is_ready);
+            counts.not_ready += i32::from(is_pending || (is_running && !is_ready));
         }
         counts
     }

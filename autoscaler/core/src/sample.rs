@@ -60,11 +60,8 @@ pub fn choose<T>(
         if is_old { old.push(pod) } else { young.push(pod) }
     }
     let needed = sample_size(old.len() + young.len());
-    if old.len() < needed {
-        young.shuffle(rng)
-    } else {
-        old.shuffle(rng)
-    }
+    let partly = if old.len() < needed { &mut young } else { &mut old };
+    partly.shuffle(rng);
     old.append(&mut young);
     Candidates { needed, order: old }
 }

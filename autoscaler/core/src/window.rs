@@ -66,14 +66,8 @@ pub struct Window<const K: usize = 1> {
     length: Duration,
     granularity_secs: u32,
     slots: u32,
-    averaging: Averaging,
-}
-
-/// Method that reduces slots to one number.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Averaging {
-    Linear,
-    Weighted { alpha: f64 },
+    /// Weight of the newest slot, if the average is weighted; `None` means linear.
+    alpha: Option<f64>,
 }
 
 impl<const K: usize> Window<K> {
@@ -88,8 +82,8 @@ impl<const K: usize> Window<K> {
         let granularity_secs = granularity_secs.max(1);
         let length = clamp_length(length);
         let slots = slots(length, granularity_secs);
-        let averaging = averaging(aggregation, slots);
-        Self { ring: Vec::new(), total: [0.0; K], first: None, last: None, length, granularity_secs, slots, averaging }
+        let alpha = alpha(aggregation, slots);
+        Self { ring: Vec::new(), total: [0.0; K], first: None, last: None, length, granularity_secs, slots, alpha }
     }
 
     /// Adds `values` to the slot of `at`. It may lie before the newest slot, but by less than a window.
@@ -100,9 +94,7 @@ impl<const K: usize> Window<K> {
             if age.is_some_and(|age| age >= self.span()) {
                 return; // Too old, including by exactly a window.
             }
-            if self.first.is_none_or(|first| slot < first) {
-                self.first = Some(slot);
-            }
+            self.first = Some(self.first.map_or(slot, |first| first.min(slot)));
             match self.last {
                 Some(last) if slot < last => {} // Late: nothing to clear.
                 Some(last) if slot - last < self.span() => {
@@ -134,9 +126,9 @@ impl<const K: usize> Window<K> {
         if expired >= self.span() || self.ring.is_empty() {
             return [0.0; K];
         }
-        match self.averaging {
-            Averaging::Linear => self.linear(last, expired),
-            Averaging::Weighted { alpha } => self.weighted(last, expired, alpha),
+        match self.alpha {
+            None => self.linear(last, expired),
+            Some(alpha) => self.weighted(last, expired, alpha),
         }
     }
 
@@ -163,21 +155,14 @@ impl<const K: usize> Window<K> {
             let old_ring = std::mem::take(&mut self.ring);
             self.slots = slots(length, self.granularity_secs);
             self.length = length;
-            match self.last {
-                Some(last) if !empty => {
-                    self.first = Some(last - i64::from(old_slots) + 1);
-                    self.total = [0.0; K];
-                    if !old_ring.is_empty() {
-                        self.copy_newest(last, &old_ring);
-                    }
-                }
-                _ => {
-                    self.first = None;
-                    self.total = [0.0; K];
-                }
+            self.total = [0.0; K];
+            let newest = self.last.filter(|_| !empty);
+            self.first = newest.map(|last| last - i64::from(old_slots) + 1);
+            if let Some(last) = newest.filter(|_| !old_ring.is_empty()) {
+                self.copy_newest(last, &old_ring);
             }
         }
-        self.averaging = averaging(aggregation, self.slots);
+        self.alpha = alpha(aggregation, self.slots);
     }
 
     /// Releases the ring if its contents can no longer be read: after a silence of two windows, so that not even a late
@@ -289,14 +274,8 @@ pub(crate) fn slots(length: Duration, granularity_secs: u32) -> u32 {
     u32::try_from(secs.div_ceil(u64::from(granularity_secs))).unwrap_or(u32::MAX).max(1)
 }
 
-fn averaging(aggregation: Aggregation, slots: u32) -> Averaging {
-    match aggregation {
-        Aggregation::Linear => Averaging::Linear,
-        Aggregation::WeightedExponential => Averaging::Weighted { alpha: alpha(slots) },
-    }
-}
-
-/// Returns the weight of the newest of `slots` slots.
-fn alpha(slots: u32) -> f64 {
-    (1.0 - WEIGHT_OUTSIDE.powf(1.0 / f64::from(slots))).max(ALPHA_MIN)
+/// Returns the weight of the newest of `slots` slots of a weighted average.
+fn alpha(aggregation: Aggregation, slots: u32) -> Option<f64> {
+    let alpha = || (1.0 - WEIGHT_OUTSIDE.powf(1.0 / f64::from(slots))).max(ALPHA_MIN);
+    (aggregation == Aggregation::WeightedExponential).then(alpha)
 }

@@ -222,6 +222,11 @@ fn averages_are_rounded_to_six_digits() {
     }
 }
 
+/// Returns the weight of the newest of this many slots.
+fn weight(slots: u32) -> f64 {
+    alpha(Aggregation::WeightedExponential, slots).expect("weighted")
+}
+
 #[test]
 fn the_newest_slots_weight_is_exact_where_it_matters() {
     let table = [
@@ -241,15 +246,16 @@ fn the_newest_slots_weight_is_exact_where_it_matters() {
         (3600, 0.2),
     ];
     for (slots, expected) in table {
-        assert!((alpha(slots) - expected).abs() < 5e-7, "{slots}: {}", alpha(slots));
+        let alpha = weight(slots);
+        assert!((alpha - expected).abs() < 5e-7, "{slots}: {alpha}");
     }
-    assert_eq!((alpha(1), alpha(2), alpha(4)), (0.9999, 0.99, 0.9), "to the last bit");
+    assert_eq!((weight(1), weight(2), weight(4)), (0.9999, 0.99, 0.9), "to the last bit");
 }
 
 #[test]
 fn weighted_values_decay_with_age() {
     let mut window = weighted(5);
-    let a = alpha(5);
+    let a = weight(5);
     window.write(0.0, 2.0);
     assert_close(window.read(0.0), 2.0 * a, "one value");
     assert_close(window.read(1.0), 2.0 * a * (1.0 - a), "a second later");
@@ -265,7 +271,7 @@ fn weighted_values_decay_with_age() {
 #[test]
 fn the_newest_value_weighs_most() {
     for (values, expected) in [([10.0, 10.0, 5.0, 5.0], 5.544), ([5.0, 5.0, 10.0, 10.0], 9.072)] {
-        let mut window = Window { averaging: Averaging::Weighted { alpha: 0.6 }, ..weighted(4) };
+        let mut window = Window { alpha: Some(0.6), ..weighted(4) };
         values.into_iter().enumerate().for_each(|(i, value)| window.write(i as f64, value));
         assert_close(window.read(3.0), expected, "oldest first");
     }
