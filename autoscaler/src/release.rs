@@ -19,9 +19,12 @@
 //! Every object is read before it is written, and read again after a conflict. The command may therefore run twice,
 //! and beside an autoscaler that still runs. A failure with one object is reported and does not stop the others.
 
+use crate::cluster::facts::Target;
 use crate::cluster::target_key::TargetResource;
-use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target};
-use crate::standalone::release::handover::{WAIT_MAX, count_addresses};
+use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target, has_finalizer};
+use crate::standalone::release::handover::{Addresses, WAIT_MAX};
+use crate::standalone::release::restored_replicas;
+use crate::standalone::scalers::translation;
 use crate::standalone::traffic::adopt::{self, ADOPTED_BY};
 use crate::standalone::traffic::slices::{SERVICE_NAME, ready};
 use anyhow::{Context, ensure};
@@ -135,8 +138,7 @@ impl<S: FnMut(String)> Release<'_, S> {
     /// Restores the replicas and Services that an object holds. Returns whether its target exists.
     async fn give_back(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
         let uid = object.uid().context("the object has no uid")?;
-        let is_held = object.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
-        let has_target = is_held && self.replicas(object).await?;
+        let has_target = has_finalizer(object) && self.replicas(object).await?;
         let services: Api<Service> = self.beside(object);
         for service in services.list(&ListParams::default()).await.context("Services cannot be listed")?.items {
             if service.annotations().get(ADOPTED_BY) == Some(&uid) {
@@ -202,17 +204,17 @@ impl<S: FnMut(String)> Release<'_, S> {
     /// exists.
     async fn replicas(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
         let noted = adopted_target(object.annotations());
-        let target = noted.unwrap_or_else(|| object.spec.target.clone());
-        let resource = TargetResource::for_kind(&target.api_version, &target.kind).resource();
+        let reference = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
+        let resource = TargetResource::for_kind(&reference.api_version, &reference.kind).resource();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace(object), &resource);
-        let what = format!("{} {}", target.kind, target.name);
-        let found = api.get_opt(&target.name).await.with_context(|| format!("{what} cannot be read"))?;
-        let Some(found) = found else { return Ok(false) };
-        let current = found.data["spec"]["replicas"].as_i64().unwrap_or(1);
-        let replicas = restored(object, current);
+        let what = format!("{} {}", reference.kind, reference.name);
+        let found = api.get_opt(&reference.name).await.with_context(|| format!("{what} cannot be read"))?;
+        let Some(target) = found.map(|found| Target::from_object(&found)) else { return Ok(false) };
+        let current = target.current();
+        let replicas = restored_replicas(object, &target, object.spec.scale.min.unwrap_or(0));
         if replicas != current {
             let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-            let patched = api.patch_scale(&target.name, &PatchParams::default(), &patch).await;
+            let patched = api.patch_scale(&reference.name, &PatchParams::default(), &patch).await;
             patched.with_context(|| format!("{what} cannot be scaled to {replicas}"))?;
             (self.say)(format!("{what} was scaled from {current} to {replicas}"));
         }
@@ -220,23 +222,14 @@ impl<S: FnMut(String)> Release<'_, S> {
     }
 
     /// Restores a borrowed Service to its original form.
-    async fn return_service(&mut self, services: &Api<Service>, mut service: Service) -> anyhow::Result<()> {
+    async fn return_service(&mut self, services: &Api<Service>, service: Service) -> anyhow::Result<()> {
         let name = service.name_any();
-        for attempt in 1.. {
-            match services.replace(&name, &PostParams::default(), &adopt::release(&service)).await {
-                Ok(_) => {
-                    (self.say)(format!("service/{name} was given back: it has its selector again"));
-                    return Ok(());
-                }
-                Err(error) if code(&error) == Some(404) => return Ok(()),
-                Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
-                    match services.get_opt(&name).await? {
-                        Some(newer) if newer.annotations().contains_key(ADOPTED_BY) => service = newer,
-                        _ => return Ok(()), // Another writer was faster.
-                    }
-                }
-                Err(error) => return Err(error).with_context(|| format!("service/{name} cannot be given back")),
-            }
+        let is_borrowed = |service: &Service| service.annotations().contains_key(ADOPTED_BY);
+        let replace =
+            async |service: &Service| services.replace(&name, &PostParams::default(), &adopt::release(service)).await;
+        let written = write(services, service, is_borrowed, replace).await;
+        if written.with_context(|| format!("service/{name} cannot be given back"))? {
+            (self.say)(format!("service/{name} was given back: it has its selector again"));
         }
         Ok(())
     }
@@ -274,36 +267,43 @@ async fn is_handed_over(client: &Client, object: &ZeroScaler, service: &str, has
     Ok(theirs >= pods)
 }
 
-fn restored(object: &ZeroScaler, current: i64) -> i64 {
-    let noted = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
-    noted.unwrap_or(current).max(object.spec.scale.min.unwrap_or(0).into()).max(1)
-}
-
 /// Removes our finalizer and the annotations recorded with it. Succeeds if the object is gone.
 async fn unfinalize(api: &Api<ZeroScaler>, object: &ZeroScaler) -> anyhow::Result<()> {
-    let mut object = object.clone();
-    for attempt in 1.. {
-        let kept: Vec<_> = object.finalizers().iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
-        if kept.len() == object.finalizers().len() {
-            return Ok(());
-        }
+    let is_held = |present: &ZeroScaler| present.uid() == object.uid() && has_finalizer(present);
+    let patch = async |present: &ZeroScaler| {
+        let kept: Vec<_> = present.finalizers().iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
         let patch = json!({"metadata": {
             "finalizers": kept, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null},
-            "resourceVersion": object.resource_version(),
+            "resourceVersion": present.resource_version(),
         }});
-        match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => return Ok(()),
-            Err(error) if code(&error) == Some(404) => return Ok(()),
-            Err(error) if code(&error) == Some(409) && attempt < ATTEMPTS_MAX => {
-                match api.get_opt(&object.name_any()).await? {
-                    Some(newer) if newer.uid() == object.uid() => object = newer,
-                    _ => return Ok(()),
-                }
-            }
-            Err(error) => return Err(error).context("the finalizer cannot be removed"),
+        api.patch(&present.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
+    };
+    write(api, object.clone(), is_held, patch).await.context("the finalizer cannot be removed")?;
+    Ok(())
+}
+
+/// Writes an object, again after each conflict with another writer, as long as its present version is `due`. Returns
+/// whether it was written; otherwise it is gone, or another writer was faster.
+async fn write<K: Resource + Clone + DeserializeOwned + Debug>(
+    api: &Api<K>,
+    mut object: K,
+    due: impl Fn(&K) -> bool,
+    write: impl AsyncFn(&K) -> kube::Result<K>,
+) -> kube::Result<bool> {
+    let mut attempts = 0;
+    while due(&object) {
+        attempts += 1;
+        match write(&object).await {
+            Ok(_) => return Ok(true),
+            Err(error) if code(&error) == Some(404) => break,
+            Err(error) if code(&error) != Some(409) || attempts == ATTEMPTS_MAX => return Err(error),
+            Err(_) => match api.get_opt(&object.name_any()).await? {
+                Some(newer) => object = newer,
+                None => break,
+            },
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Returns whether the object is controlled by the owner with this uid.
@@ -406,25 +406,6 @@ mod tests {
             assert_eq!(outcome.is_ok(), says.is_ok(), "{goes}, {deletion}: {said}");
             let (Ok(says) | Err(says)) = says;
             assert!(said.contains(says), "{goes}, {deletion}: {said}");
-        }
-    }
-
-    /// (adopted replicas, min) -> restored replicas
-    #[test]
-    fn a_target_gets_back_what_it_had_and_at_least_one_pod() {
-        let rows = [
-            (Some("0"), None, 0, 1),
-            (Some("4"), None, 0, 4),
-            (Some("1"), Some(3), 0, 3),
-            (None, None, 0, 1),
-            (None, None, 5, 5),
-            (Some("no number"), None, 2, 2),
-        ];
-        for (found, min, now, expected) in rows {
-            let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
-            object.metadata.annotations = found.map(|n| [(ADOPTED_REPLICAS.to_owned(), n.to_owned())].into());
-            object.spec.scale.min = min;
-            assert_eq!(restored(&object, now), expected, "{found:?}, {min:?}, {now}");
         }
     }
 }

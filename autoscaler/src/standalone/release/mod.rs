@@ -218,7 +218,7 @@ impl TargetRelease {
     }
 }
 
-fn restored_replicas(object: &ZeroScaler, target: &Target, min_scale: i32) -> i32 {
+pub(crate) fn restored_replicas(object: &ZeroScaler, target: &Target, min_scale: i32) -> i32 {
     adopted_replicas(object, target).max(min_scale).max(1)
 }
 
@@ -237,7 +237,16 @@ mod tests {
             containers: vec![],
             ..Target::default()
         };
-        for (found, min_scale, expected) in [(Some("0"), 0, 1), (Some("4"), 0, 4), (Some("1"), 3, 3), (None, 0, 1)] {
+        let rows = [
+            (Some("0"), 0, 0, 1),
+            (Some("4"), 0, 0, 4),
+            (Some("1"), 3, 0, 3),
+            (None, 0, 0, 1),
+            (None, 0, 5, 5),
+            (Some("no number"), 0, 2, 2),
+        ];
+        for (found, min_scale, now, expected) in rows {
+            let target = Target { replicas: Some(now), ..target.clone() };
             let mut object = ZeroScaler::new("hello", Default::default());
             object.metadata.annotations = found.map(|n| [(ADOPTED_REPLICAS.to_owned(), n.to_owned())].into());
             assert_eq!(restored_replicas(&object, &target, min_scale), expected, "{found:?}, {min_scale}");
