@@ -5,8 +5,8 @@
 //! just when the API server has pods to start. A new status is therefore delayed until the transition is over, at most
 //! by [`MERGED_WITHIN`], and the event about replicas is written with it.
 //!
-//! The status that ends a wake waits likewise for other wakes in progress. If fifty services are called at once, their
-//! starts have the API server, and Knative's controller, to themselves. All other final states are written at once,
+//! The status that ends a wake waits likewise if other wakes are in progress. If fifty services are called at once,
+//! their starts have the API server, and Knative's controller, to themselves. All other final states are written at once,
 //! and so is everything that a user or controller may wait for ([`status_delay`]). One of them is that a revision has
 //! become inactive: its grace period counts from that write.
 //!
@@ -22,13 +22,10 @@ use common_api::condition::READY;
 use common_api::condition_set::HasConditions;
 use common_api::podautoscaler_status::ACTIVE;
 use common_api::{PodAutoscaler, PodAutoscalerStatus};
-use common_controller::{Priority, Severity, Statuses, WorkQueue, WriteError, Written, key_of};
+use common_controller::{Severity, Statuses, WorkQueue, WriteError, Written, key_of};
 use dashmap::DashMap;
 use futures::FutureExt;
-use futures::future::{BoxFuture, ready};
-use parking_lot::Mutex;
-use std::collections::{HashMap, HashSet};
-use std::mem;
+use futures::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -51,10 +48,10 @@ impl Statuses<PodAutoscaler> for MergedStatus<'_> {
         read: &'a Arc<PodAutoscaler>,
         status: PodAutoscalerStatus,
     ) -> BoxFuture<'a, Result<(), WriteError>> {
-        if self.delays.must_wait(read, &status) {
-            return ready(Ok(())).boxed();
-        }
         async move {
+            if self.delays.must_wait(read, &status) {
+                return Ok(());
+            }
             self.written.write(read, status).await?;
             if let Some(scaled) = self.delays.take_scaled(&key_of(&**read)) {
                 let (recorder, text) = (self.written.recorder, scaled.to_string());
@@ -75,16 +72,8 @@ pub(crate) struct StatusDelays {
     passes: WorkQueue<Key>,
     merged_within: Duration,
     unreported: DashMap<Key, Unreported>,
-    wakes: Mutex<Wakes>,
-}
-
-/// Wakes in progress.
-#[derive(Default)]
-struct Wakes {
-    /// Start time of each wake.
-    begun: HashMap<Key, Instant>,
-    /// Revisions whose status waits for the end of all wakes.
-    waiting: HashSet<Key>,
+    /// Start time of each wake in progress.
+    wakes: DashMap<Key, Instant>,
 }
 
 /// Permitted delay of a new status.
@@ -109,14 +98,14 @@ struct Unreported {
 impl StatusDelays {
     /// Creates an empty set. Statuses that have waited for `merged_within` are requeued in `passes`.
     pub(crate) fn new(passes: WorkQueue<Key>, merged_within: Duration) -> Self {
-        Self { passes, merged_within, unreported: DashMap::new(), wakes: Mutex::default() }
+        Self { passes, merged_within, unreported: DashMap::new(), wakes: DashMap::new() }
     }
 
     /// Records a change of replicas, which is reported with the next status.
     pub(super) fn scaled(&self, object: &PodAutoscaler, scaled: Scaled) {
         match (scaled.from, scaled.to) {
-            (0, 1..) => drop(self.wakes.lock().begun.insert(key_of(object), Instant::now())),
-            (_, 0) => self.wake_ended(&key_of(object)),
+            (0, 1..) => drop(self.wakes.insert(key_of(object), Instant::now())),
+            (_, 0) => drop(self.wakes.remove(&key_of(object))),
             _ => {}
         }
         let mut unreported = self.unreported.entry(key_of(object)).or_default();
@@ -127,7 +116,7 @@ impl StatusDelays {
     fn must_wait(&self, read: &PodAutoscaler, status: &PodAutoscalerStatus) -> bool {
         let key = key_of(read);
         if status.condition(ACTIVE).is_some_and(Condition::is_true) {
-            self.wake_ended(&key);
+            self.wakes.remove(&key);
         }
         let left = self.left(&key, status_delay(read.status.as_ref(), status));
         if !left.is_zero() {
@@ -144,7 +133,7 @@ impl StatusDelays {
     /// Discards the unreported changes of an object that is gone or owned by another process.
     pub(super) fn forget(&self, key: &Key) {
         self.unreported.remove(key);
-        self.wake_ended(key);
+        self.wakes.remove(key);
     }
 
     /// Returns the remaining delay of a new status with this delay.
@@ -155,35 +144,16 @@ impl StatusDelays {
         let since = *self.unreported.entry(key.clone()).or_default().since.get_or_insert_with(Instant::now);
         let left = self.merged_within.saturating_sub(since.elapsed());
         match status_delay {
-            StatusDelay::OthersWake => left.min(self.wakes.lock().left(key)),
+            StatusDelay::OthersWake => left.min(self.wakes_end_in()),
             _ => left,
         }
     }
 
-    /// Records that a revision no longer wakes. After the last wake, the waiting revisions are requeued.
-    fn wake_ended(&self, key: &Key) {
-        for waiting in self.wakes.lock().end(key) {
-            self.passes.add(waiting, Priority::Normal);
-        }
-    }
-}
-
-impl Wakes {
-    /// Returns the longest remaining time of the current wakes, and lets `key` wait for their end.
-    fn left(&mut self, key: &Key) -> Duration {
-        self.begun.retain(|_, begun| begun.elapsed() < MERGED_WITHIN);
-        let last = self.begun.values().max().map(|begun| MERGED_WITHIN.saturating_sub(begun.elapsed()));
-        if last.is_some() {
-            self.waiting.insert(key.clone());
-        }
-        last.unwrap_or_default()
-    }
-
-    /// Ends a wake. Returns the revisions that wait no longer.
-    fn end(&mut self, key: &Key) -> HashSet<Key> {
-        self.waiting.remove(key);
-        let is_last = self.begun.remove(key).is_some() && self.begun.is_empty();
-        if is_last { mem::take(&mut self.waiting) } else { HashSet::new() }
+    /// Returns the longest time for which a status waits for the present wakes.
+    fn wakes_end_in(&self) -> Duration {
+        self.wakes.retain(|_, begun| begun.elapsed() < MERGED_WITHIN);
+        let left = self.wakes.iter().map(|begun| MERGED_WITHIN.saturating_sub(begun.elapsed()));
+        left.max().unwrap_or_default()
     }
 }
 
@@ -237,14 +207,14 @@ mod tests {
         delays: StatusDelays,
         passes: WorkQueue<Key>,
         /// Statuses that do not wait, by name and activity.
-        written: Mutex<Vec<(String, bool)>>,
+        written: parking_lot::Mutex<Vec<(String, bool)>>,
     }
 
     impl Fixture {
         fn new() -> Self {
             let passes = WorkQueue::new();
             let delays = StatusDelays::new(passes.clone(), MERGED_WITHIN);
-            Self { delays, passes, written: Mutex::default() }
+            Self { delays, passes, written: parking_lot::Mutex::default() }
         }
 
         fn write(&self, object: &PodAutoscaler, status: &PodAutoscalerStatus) {
@@ -260,7 +230,7 @@ mod tests {
         }
 
         fn take_reports(&self) -> Vec<(String, bool)> {
-            mem::take(&mut *self.written.lock())
+            std::mem::take(&mut *self.written.lock())
         }
 
         /// Returns the next requeued key, and its delay.
@@ -275,7 +245,7 @@ mod tests {
         vec![(name.to_owned(), true)]
     }
 
-    /// Goal: an active revision is not written while others wake, and is written as soon as they are up.
+    /// Goal: an active revision is not written while others wake, and the last one to be up waits for no other.
     #[tokio::test(start_paused = true)]
     async fn who_is_up_is_told_when_the_others_are() {
         let f = Fixture::new();
@@ -289,12 +259,12 @@ mod tests {
         assert_eq!((f.take_reports(), f.passes.depth()), (vec![], 0));
         f.up(&c);
         assert_eq!(f.take_reports(), active("c"), "the last one waits for nobody");
-        let mut back = [f.next().await, f.next().await];
-        back.sort_unstable();
-        assert_eq!(back, [("a".to_owned(), 0), ("b".to_owned(), 0)]);
         f.up(&a);
+        assert_eq!(f.take_reports(), active("a"), "with its next pass");
+        let (first, second) = (f.next().await, f.next().await);
+        assert_eq!((first.1, second.1), (1_500, 0), "both are looked at again when the last wake is two seconds old");
         f.up(&b);
-        assert_eq!(f.take_reports(), [active("a"), active("b")].concat());
+        assert_eq!(f.take_reports(), active("b"));
     }
 
     /// Goal: a wake that is slow or given up delays other statuses by at most two seconds.
@@ -309,8 +279,10 @@ mod tests {
             f.up(&a);
             if given_up {
                 f.delays.scaled(&slow, scaled(1, 0));
+                f.up(&a);
+                assert_eq!(f.take_reports(), active("a"));
             }
-            assert_eq!(f.next().await, ("a".to_owned(), if given_up { 0 } else { 1_500 }));
+            assert_eq!(f.next().await, ("a".to_owned(), 1_500));
             f.up(&a);
             assert_eq!(f.take_reports(), active("a"));
         }
