@@ -31,11 +31,9 @@ pub(super) fn is_public(path: &str) -> bool {
 /// Result of the access check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Access {
-    /// Access is granted.
     Granted,
     /// The token was in the URL or the form: set this cookie and redirect to the page.
     Enter {
-        /// Value of `Set-Cookie`.
         cookie: String,
     },
     /// Access is refused, with a reason for people.
@@ -72,7 +70,6 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
     }
 }
 
-/// Checks a submitted form.
 pub(super) fn judge_form(form: &[u8], token: &str) -> Access {
     let form = String::from_utf8_lossy(form).replace('+', " ");
     entered(field(&form).unwrap_or_default().trim(), token, "The token is wrong.")

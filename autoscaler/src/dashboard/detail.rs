@@ -11,7 +11,6 @@ use common_api::zeroscaler::conditions::Condition;
 use common_api::zeroscaler::{PortProtocol, ServicePath, ZeroScalerSpec, ZeroScalerStatus};
 use serde_json::{Value, json};
 
-/// Maximum number of events.
 const EVENTS_MAX: usize = 40;
 
 impl LocalReplica {
@@ -21,7 +20,7 @@ impl LocalReplica {
         let explanation = self.explanation(key);
         let mut detail = self.row_with(key, &looked, explanation.as_ref(), true, true);
         let recorded = |record: &Record| {
-            let timeline: Vec<Value> = record.ring.samples().map(point).collect();
+            let timeline: Vec<Value> = record.ring.samples.iter().map(point).collect();
             (timeline, record.wakes.iter().cloned().collect::<Vec<_>>())
         };
         let (timeline, wakes) = self.records.with(key, recorded).unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use super::local::LocalReplica;
 use super::records::time;
-use super::replicas::{Replica, name};
+use super::replicas::name;
 use super::table::Changes;
 use common::RevisionKey;
 use common_controller::shares::Owner;
@@ -14,7 +14,6 @@ use std::sync::Arc;
 /// Scope of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scope {
-    /// Namespace; none: all.
     pub(super) namespace: Option<String>,
     /// Position of an earlier list, to get only later changes.
     pub(super) after: Option<i64>,
@@ -39,14 +38,18 @@ pub(super) async fn list(own: &Arc<LocalReplica>, scope: Scope) -> String {
     let others = own.rows_of_others(after.map(|after| (position - after).max(0))).await;
     let merge = move |own: &LocalReplica| {
         let objects: HashSet<RevisionKey> = own.parts.objects.keys().into_iter().filter(|key| scope.has(key)).collect();
-        let mut replicas = vec![Replica { name: own.parts.me.clone(), answered: true, error: None }];
+        let mut replicas = vec![json!({"name": own.parts.me, "answered": true})];
+        let has_all = others.iter().all(|(_, answer)| answer.is_ok());
         let (mut answered, mut theirs) = (HashSet::new(), Vec::new());
         for (instance, answer) in others {
-            let error = answer.as_ref().err().cloned();
-            replicas.push(Replica { name: name(&instance), answered: error.is_none(), error });
-            if let Ok(rows) = answer {
-                theirs.extend(rows);
-                answered.insert(instance);
+            let name = name(&instance);
+            match answer {
+                Ok(rows) => {
+                    replicas.push(json!({"name": name, "answered": true}));
+                    theirs.extend(rows);
+                    answered.insert(instance);
+                }
+                Err(error) => replicas.push(json!({"name": name, "answered": false, "error": error})),
             }
         }
         let is_unreported = |key: &&RevisionKey| match own.parts.shares.owner(key) {
@@ -60,7 +63,7 @@ pub(super) async fn list(own: &Arc<LocalReplica>, scope: Scope) -> String {
         rows.extend(own.rows(changed.chain(objects.iter().filter(is_unreported)), is_full));
         gone.retain(|key| scope.has(key));
         gone.sort_unstable();
-        let position = if replicas.iter().all(|replica| replica.answered) { Some(position) } else { after };
+        let position = if has_all { Some(position) } else { after };
         json!({
             "now": time(own.records.now().into()),
             "position": position.map(|position| position.to_string()).unwrap_or_default(),

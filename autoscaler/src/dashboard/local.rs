@@ -219,7 +219,7 @@ impl LocalReplica {
         }
         let mut changes = table.since(after);
         changes.changed.retain(|key| self.parts.shares.owns(key));
-        (table.position(), changes)
+        (table.position, changes)
     }
 
     /// Returns a hash that differs if a row has something new to show, for the workloads that this process owns.

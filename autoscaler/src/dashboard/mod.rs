@@ -51,11 +51,9 @@ use common_runtime::clock::Clock;
 use kube::Client;
 use local::LocalReplica;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Dependencies of the dashboard.
 pub(crate) struct Parts {
     pub(crate) objects: Arc<dyn Objects>,
     /// Client that reads the pods of a workload.
@@ -70,33 +68,23 @@ pub(crate) struct Parts {
     pub(crate) me: String,
 }
 
-/// Dashboard bound to its address.
-pub(crate) struct Dashboard {
-    listener: TcpListener,
-    own: Arc<LocalReplica>,
-}
-
-impl Dashboard {
-    /// Binds its address, and starts to record load and wakes.
-    ///
-    /// # Errors
-    /// The address cannot be bound; the error names it and the variable.
-    pub(crate) fn new(settings: Settings, parts: Parts) -> anyhow::Result<Self> {
-        Ok(Self { listener: settings.bind()?, own: LocalReplica::new(settings, parts) })
+/// Binds the dashboard's address, and serves it in `tasks` until `shutdown`. Returns the responder to the other
+/// replicas' queries.
+///
+/// # Errors
+/// The address cannot be bound; the error names it and the variable.
+pub(crate) fn start(
+    settings: Settings,
+    parts: Parts,
+    tasks: &TaskTracker,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Responder> {
+    let listener = settings.bind()?;
+    if let Ok(address) = listener.local_addr() {
+        tracing::info!(%address, "the dashboard is served");
     }
-
-    /// Returns the responder to the other replicas' queries.
-    pub(crate) fn responder(&self) -> Responder {
-        replicas::responder(self.own.clone())
-    }
-
-    /// Serves in `tasks` until `shutdown`.
-    pub(crate) fn start(self, tasks: &TaskTracker, shutdown: &CancellationToken) {
-        let Self { listener, own } = self;
-        tasks.spawn(own.clone().record(shutdown.clone()));
-        if let Ok(address) = listener.local_addr() {
-            tracing::info!(%address, "the dashboard is served");
-        }
-        tasks.spawn(own.serve(listener, shutdown.clone()));
-    }
+    let own = LocalReplica::new(settings, parts);
+    tasks.spawn(own.clone().record(shutdown.clone()));
+    tasks.spawn(own.clone().serve(listener, shutdown.clone()));
+    Ok(replicas::responder(own))
 }

@@ -48,14 +48,12 @@ impl Record {
     }
 }
 
-/// All records.
 pub(super) struct Records {
     records: DashMap<RevisionKey, Record>,
     clock: Clock,
 }
 
 impl Records {
-    /// Creates an empty set.
     pub(super) fn new(clock: Clock) -> Self {
         Self { records: DashMap::new(), clock }
     }
@@ -130,8 +128,7 @@ impl LoadObserver for Records {
     }
 
     fn woken(&self, key: &RevisionKey, took: Duration) {
-        let mut record = self.records.entry(key.clone()).or_default();
-        record.wakes.scaled(self.now_ms(), took);
+        self.records.entry(key.clone()).or_default().wakes.scaled(self.now_ms(), took);
     }
 }
 
@@ -163,7 +160,7 @@ mod tests {
     async fn a_sleeping_workload_costs_next_to_nothing() {
         let (records, key) = records();
         let sample = |scale: Scale| records.sample(&key, scale, 1, || None, records.now());
-        let has_samples = || records.with(&key, |record| record.ring.samples().len() > 0);
+        let has_samples = || records.with(&key, |record| !record.ring.samples.is_empty());
         records.measured(&key, &stat(0.0, 0));
         sample(Scale::default());
         records.measured(&key, &Stat::default());

@@ -13,7 +13,6 @@ use futures::FutureExt;
 use futures::future::join_all;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,16 +26,6 @@ pub(super) fn name(instance: &Instance) -> String {
         Instance::Leased(holder) => holder.pod_name.clone(),
         Instance::Member(url) => url.clone(),
     }
-}
-
-/// Result of querying a replica.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Replica {
-    pub(super) name: String,
-    pub(super) answered: bool,
-    /// Reason for a missing response.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) error: Option<String>,
 }
 
 impl LocalReplica {
@@ -59,12 +48,8 @@ impl LocalReplica {
         others.into_iter().zip(answers).collect()
     }
 
-    /// Queries the owner of a workload for its details.
-    pub(super) async fn detail_of(&self, owner: &Instance, key: &RevisionKey) -> Result<(StatusCode, Bytes), String> {
-        self.query(owner, &format!("workloads/{key}")).await
-    }
-
-    async fn query(&self, instance: &Instance, what: &str) -> Result<(StatusCode, Bytes), String> {
+    /// Sends a query to another replica.
+    pub(super) async fn query(&self, instance: &Instance, what: &str) -> Result<(StatusCode, Bytes), String> {
         let answer = self.parts.peers.query(instance, &format!("{QUERY_PREFIX}dashboard/{what}")).await;
         answer.map_err(|error| error.to_string())
     }

@@ -29,11 +29,8 @@ pub(super) struct Rates {
 /// Pods and scaling of one workload at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scale {
-    /// Desired pods.
     pub(super) desired: i32,
-    /// Ready pods.
     pub(super) ready: i32,
-    /// Existing pods.
     pub(super) actual: i32,
     /// Set if the decider is in panic mode.
     pub(super) panicking: bool,
@@ -46,9 +43,7 @@ pub(super) struct Sample {
     pub(super) at: u32,
     /// Load of its seconds.
     pub(super) rates: Rates,
-    /// Desired pods.
     pub(super) desired: u16,
-    /// Ready pods.
     pub(super) ready: u16,
     /// Set if the decider was in panic mode.
     pub(super) panic: bool,
@@ -84,7 +79,8 @@ struct Second {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ring {
     seconds: [Second; SECONDS],
-    samples: VecDeque<Sample>,
+    /// Oldest first.
+    pub(super) samples: VecDeque<Sample>,
 }
 
 impl Ring {
@@ -128,11 +124,6 @@ impl Ring {
         if self.samples.iter().all(Sample::is_blank) {
             self.samples = VecDeque::new();
         }
-    }
-
-    /// Returns its samples, oldest first.
-    pub(super) fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
-        self.samples.iter()
     }
 
     /// Returns the last minutes; none: there was no load.
@@ -184,12 +175,12 @@ mod tests {
         let mut ring = Ring::default();
         let one = Scale { desired: 2, ready: 1, actual: 1, panicking: false };
         (1_005..=3_000).step_by(5).for_each(|now| ring.sample(now, one));
-        let samples: Vec<_> = ring.samples().map(|sample| (sample.at, sample.desired, sample.ready)).collect();
+        let samples: Vec<_> = ring.samples.iter().map(|sample| (sample.at, sample.desired, sample.ready)).collect();
         assert_eq!((samples.len(), samples[0], samples[SAMPLES_MAX - 1]), (SAMPLES_MAX, (2_405, 2, 1), (3_000, 2, 1)));
         assert!(size_of::<Ring>() + ring.samples.capacity() * size_of::<Sample>() <= 4096);
         let left = (1..=SAMPLES_MAX as u32).map(|n| {
             ring.sample(3_000 + 5 * n, Scale::default());
-            ring.samples().len()
+            ring.samples.len()
         });
         assert_eq!(left.filter(|left| *left == 0).count(), 1, "the last sample of the pods has gone");
     }

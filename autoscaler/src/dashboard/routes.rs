@@ -2,23 +2,21 @@
 
 use super::list::Scope;
 use common::RevisionKey;
+use common::host::is_label;
+use common_api::validation::is_object_name;
 use http::{Method, StatusCode};
 use serde_json::json;
 
 /// Requested resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// File of the page.
     File(&'static File),
     /// All workloads, or their changes.
     List(Scope),
-    /// Details of one workload.
     Workload(RevisionKey),
-    /// Pods of one workload.
     Pods(RevisionKey),
 }
 
-/// File of the page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct File {
     path: &'static str,
@@ -28,7 +26,6 @@ pub(super) struct File {
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// All files of the page.
 static FILES: [File; 8] = [
     File { path: "/", content_type: "text/html; charset=utf-8", text: include_str!("page/index.html") },
     File { path: "/style.css", content_type: "text/css; charset=utf-8", text: include_str!("page/style.css") },
@@ -45,7 +42,6 @@ static FILES: [File; 8] = [
 pub(super) struct ErrorResponse(pub(super) StatusCode, pub(super) String);
 
 impl ErrorResponse {
-    /// Creates an error with this message.
     pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self(status, json!({"error": error.into()}).to_string())
     }
@@ -59,6 +55,7 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
             format!("{method} is not allowed: the dashboard is read-only and supports only GET"),
         ));
     }
+    let missing = |error: String| Err(ErrorResponse::new(StatusCode::NOT_FOUND, error));
     if let Some(file) = FILES.iter().find(|file| file.path == path) {
         return Ok(Route::File(file));
     }
@@ -72,51 +69,36 @@ pub(super) fn route(method: &Method, path: &str, query: Option<&str>) -> Result<
             _ => (key, Route::Workload),
         };
         return match key.split_once('/') {
-            Some((namespace, name)) if is_name(namespace, 63) && is_name(name, 253) => {
+            Some((namespace, name)) if is_label(namespace) && is_object_name(name) => {
                 Ok(route(RevisionKey::new(namespace, name)))
             }
-            _ => Err(ErrorResponse::new(
-                StatusCode::NOT_FOUND,
-                format!("{key:?} does not name a ZeroScaler: use /api/v1/workloads/NAMESPACE/NAME"),
-            )),
+            _ => missing(format!("{key:?} does not name a ZeroScaler: use /api/v1/workloads/NAMESPACE/NAME")),
         };
     }
-    Err(ErrorResponse::new(
-        StatusCode::NOT_FOUND,
-        format!(
-            "there is nothing at {path:?}; use /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME or \
-             /api/v1/workloads/NAMESPACE/NAME/pods"
-        ),
+    missing(format!(
+        "there is nothing at {path:?}; use /, /api/v1/workloads, /api/v1/workloads/NAMESPACE/NAME or \
+         /api/v1/workloads/NAMESPACE/NAME/pods"
     ))
 }
 
 fn scope(query: Option<&str>) -> Result<Scope, ErrorResponse> {
+    let bad = |error: String| Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error));
     let mut scope = Scope::default();
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("namespace" | "after", "")) => {}
             // An unreadable position matches nothing, so the client gets everything.
             Some(("after", position)) => scope.after = position.parse().ok(), // An unknown one gets everything.
-            Some(("namespace", namespace)) if is_name(namespace, 63) => scope.namespace = Some(namespace.to_owned()),
+            Some(("namespace", namespace)) if is_label(namespace) => scope.namespace = Some(namespace.to_owned()),
             Some(("namespace", other)) => {
-                let error = format!(
+                return bad(format!(
                     "namespace {other:?} is not a valid name: it must have at most 63 characters of a-z, 0-9 and -"
-                );
-                return Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error));
+                ));
             }
-            _ => {
-                let error = format!("{pair:?} is not a known parameter: use `namespace` or `after`");
-                return Err(ErrorResponse::new(StatusCode::BAD_REQUEST, error));
-            }
+            _ => return bad(format!("{pair:?} is not a known parameter: use `namespace` or `after`")),
         }
     }
     Ok(scope)
-}
-
-/// Returns whether the text can be the name of an object.
-fn is_name(text: &str, longest: usize) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    !text.is_empty() && text.len() <= longest && text.bytes().all(is_part)
 }
 
 #[cfg(test)]

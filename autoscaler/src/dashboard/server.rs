@@ -13,7 +13,7 @@ use super::routes::{ErrorResponse, Route, route};
 use bytes::Bytes;
 use common::RevisionKey;
 use common_controller::shares::Owner;
-use common_runtime::admin::json;
+use common_runtime::admin::{json, text, with_type};
 use common_runtime::bounded_accept::{Acceptor, Limits};
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -76,10 +76,8 @@ impl LocalReplica {
             .max_buf_size(BUFFER)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
-        tokio::select! {
-            _ = timeout(CONNECTION_MAX, served) => {} // An error is the client's: a truncated request, or a reset.
-            () = shutdown.cancelled() => {}
-        }
+        // An error is the client's: a truncated request, or a reset.
+        let _ = shutdown.run_until_cancelled(timeout(CONNECTION_MAX, served)).await;
     }
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -116,7 +114,7 @@ impl LocalReplica {
         match access {
             Access::Granted => None,
             Access::Enter { cookie } => {
-                let mut response = file(StatusCode::SEE_OTHER, "text/plain; charset=utf-8", "");
+                let mut response = text(StatusCode::SEE_OTHER, "");
                 let headers = response.headers_mut();
                 headers.insert(header::LOCATION, HeaderValue::from_static("/"));
                 headers.extend(HeaderValue::try_from(cookie).ok().map(|cookie| (header::SET_COOKIE, cookie)));
@@ -126,7 +124,7 @@ impl LocalReplica {
                 // A first visit gets the form without an error.
                 let is_new = request.method != Method::POST && request.uri.query().is_none();
                 let page = ENTER.replace(SAID, if is_new { "" } else { reason });
-                Some(file(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", page))
+                Some(with_type(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", Full::new(page.into())))
             }
             Access::Refused(status, reason) => Some(error_response(ErrorResponse::new(status, reason))),
         }
@@ -134,7 +132,7 @@ impl LocalReplica {
 
     async fn find(self: &Arc<Self>, request: &Parts) -> Result<Response<Full<Bytes>>, ErrorResponse> {
         Ok(match route(&request.method, request.uri.path(), request.uri.query())? {
-            Route::File(found) => file(StatusCode::OK, found.content_type, found.text),
+            Route::File(found) => with_type(StatusCode::OK, found.content_type, Full::new(found.text.into())),
             Route::List(scope) => json(StatusCode::OK, list(self, scope).await),
             Route::Workload(key) => self.workload(&key).await,
             Route::Pods(key) => {
@@ -149,7 +147,7 @@ impl LocalReplica {
     /// Returns the details of one workload from its owner. If the owner does not respond, they come from the object.
     async fn workload(&self, key: &RevisionKey) -> Response<Full<Bytes>> {
         let Owner::Other(owner) = self.parts.shares.owner(key) else { return self.own_detail(key, None) };
-        let error = match self.detail_of(&owner, key).await {
+        let error = match self.query(&owner, &format!("workloads/{key}")).await {
             Ok((status @ (StatusCode::OK | StatusCode::NOT_FOUND), body)) => {
                 return json(status, String::from_utf8_lossy(&body));
             }
@@ -198,12 +196,5 @@ fn error_response(ErrorResponse(status, error): ErrorResponse) -> Response<Full<
         _ => None,
     };
     response.headers_mut().extend(advice.map(|(name, value)| (name, HeaderValue::from_static(value))));
-    response
-}
-
-fn file(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(text.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }

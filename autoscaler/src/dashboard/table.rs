@@ -18,7 +18,6 @@ pub(super) struct Changes {
     pub(super) is_full: bool,
     /// New or changed rows.
     pub(super) changed: Vec<RevisionKey>,
-    /// Deleted objects.
     pub(super) gone: Vec<RevisionKey>,
 }
 
@@ -33,10 +32,9 @@ struct Row {
 /// Table of changes. Times are Unix milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// Time of the first pass.
     began: Option<i64>,
     /// Time of the last pass.
-    position: i64,
+    pub(super) position: i64,
     rows: HashMap<RevisionKey, Row>,
 }
 
@@ -61,11 +59,6 @@ impl Table {
                 self.rows.insert(key, Row { hash: None, changed });
             }
         }
-    }
-
-    /// Returns the position of the last pass.
-    pub(super) fn position(&self) -> i64 {
-        self.position
     }
 
     /// Returns the changes after a position; none: everything.

@@ -167,7 +167,14 @@ impl Replica {
         };
         let port = stats.local_addr().expect("bound").port();
         let settings = LinkSettings { port, ..LinkSettings::default() };
-        let peers = Peers::new(shares.clone(), Arc::new(Dns), settings, Arc::new(here), counters, stop.clone());
+        let peers = Peers::new(
+            shares.clone(),
+            Arc::new(Dns),
+            settings,
+            Box::new(move |message| here.accept(message)),
+            counters,
+            stop.clone(),
+        );
         let price = Some(Price { amount: 0.012, currency: "EUR".into() });
         let settings = Settings { token, price, ..Settings::local((Ipv4Addr::LOCALHOST, 0).into()) };
         let parts = Parts {
@@ -181,11 +188,12 @@ impl Replica {
             clock,
             me: "as-0".into(),
         };
-        let dashboard = Dashboard::new(settings, parts).expect("a port");
-        let (address, records) = (dashboard.listener.local_addr().expect("bound"), dashboard.own.records.clone());
-        stats.access.responder = Some(dashboard.responder());
+        let (listener, own) = (settings.bind().expect("a port"), LocalReplica::new(settings, parts));
+        let (address, records) = (listener.local_addr().expect("bound"), own.records.clone());
+        stats.access.responder = Some(replicas::responder(own.clone()));
         tokio::spawn(stats.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
-        dashboard.start(&TaskTracker::new(), &stop);
+        tokio::spawn(own.clone().record(stop.clone()));
+        tokio::spawn(own.serve(listener, stop.clone()));
         Self { address, shares, records, multiscaler, pods, stop }
     }
 

@@ -18,7 +18,6 @@ use std::time::Duration;
 pub(super) const KEPT: usize = 6;
 /// Longest reason that is kept, in bytes.
 const REASON_MAX: usize = 200;
-/// Names of the phases.
 pub(super) const PHASES: [&str; 5] = ["signal", "scale", "pod", "probe", "forward"];
 /// Maximum duration of a phase: a day.
 const LONGEST_US: u64 = 86_400_000_000;
@@ -60,11 +59,8 @@ impl Wakes {
         let at_ms = ended_ms.saturating_sub(i64::try_from(micros.iter().sum::<u64>() / 1_000).unwrap_or(i64::MAX));
         let own = self.scaled.filter(|(at, _)| (at_ms - TOLERANCE_MS..=ended_ms + TOLERANCE_MS).contains(at));
         let scale = own.map_or(0.0, |(_, took)| took.clamp(0.0, start));
-        let mut end = wake.failed.len().min(REASON_MAX);
-        while !wake.failed.is_char_boundary(end) {
-            end -= 1;
-        }
-        let failed = (!wake.failed.is_empty()).then(|| wake.failed[..end].into());
+        let failed = &wake.failed[..wake.failed.floor_char_boundary(REASON_MAX)];
+        let failed = (!failed.is_empty()).then(|| failed.into());
         let wake = Wake { at_ms, phases: [signal, scale, start - scale, probe, forward], failed };
         // Another activator has reported the same wake, or another request that waited for it.
         if let Some(last) = self.last.back_mut().filter(|last| last.overlaps(&wake)) {
@@ -123,7 +119,6 @@ impl Wake {
         self.phases.iter().map(|seconds| f64::from(*seconds)).sum()
     }
 
-    /// Returns it as JSON.
     pub(super) fn to_json(&self) -> Value {
         let round = |seconds: f64| (seconds * 1e6).round() / 1e6;
         let phases: Vec<_> = PHASES

@@ -18,9 +18,7 @@ const FOREIGN_MAX: usize = 600;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts<'a> {
     pub(super) state: SleepState,
-    /// Ready pods.
     pub(super) ready: i32,
-    /// Desired pods.
     pub(super) desired: Option<i32>,
     pub(super) min: Option<i32>,
     pub(super) max: Option<i32>,
@@ -46,7 +44,6 @@ pub(super) struct Facts<'a> {
 /// Beginning of the sentence of a sleeping workload; the rest follows from the time.
 pub(super) const ASLEEP: &str = "asleep for ";
 
-/// Returns the sentence.
 pub(super) fn why(facts: &Facts<'_>) -> String {
     if facts.is_leaving {
         let until = if facts.ready == 0 { "; this waits for a ready pod, for at most a minute" } else { "" };

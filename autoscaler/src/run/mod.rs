@@ -33,7 +33,7 @@ mod tokens;
 
 use crate::collect::Collector;
 use crate::collect::scraper::Scraper;
-use crate::dashboard::{self, Dashboard};
+use crate::dashboard;
 use crate::engine::Wiring;
 use crate::engine::parts::ReconcilerConfigs;
 use crate::explain;
@@ -204,9 +204,7 @@ pub async fn run(
             clock: clock.clone(),
             me: options.pod_name.clone(),
         };
-        let dashboard = Dashboard::new(settings, parts)?;
-        server.access.responder = Some(dashboard.responder());
-        dashboard.start(&tasks, &tokens.stop);
+        server.access.responder = Some(dashboard::start(settings, parts, &tasks, &tokens.stop)?);
     }
 
     // Background tasks.

@@ -169,7 +169,8 @@ pub fn json(status: StatusCode, body: impl AsRef<str>) -> Response<Full<Bytes>> 
     with_type(status, "application/json", Full::new(body.into()))
 }
 
-fn with_type<B>(status: StatusCode, content_type: &'static str, body: B) -> Response<B> {
+/// Builds a response with this content type.
+pub fn with_type<B>(status: StatusCode, content_type: &'static str, body: B) -> Response<B> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
