@@ -10,51 +10,42 @@ use prometheus_client::encoding::{EncodeCounterValue, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::histogram::Histogram;
 use std::sync::Arc;
 
-/// Value of one revision; none: it has no such series.
+/// Value of one revision.
 enum Number {
     Whole(i32),
     Real(f64),
-    None,
 }
 
-/// Instrument of a gauge, and the function that reads its value.
-type Gauge = (Instrument, fn(ScalingMetric, &MetricState) -> Number);
+/// Instrument of a gauge, the metric by which a revision must be scaled to have it (none: any), and its value.
+type Gauge = (Instrument, Option<ScalingMetric>, fn(&MetricState) -> Number);
+
+const CONCURRENCY: Option<ScalingMetric> = Some(ScalingMetric::Concurrency);
+const RPS: Option<ScalingMetric> = Some(ScalingMetric::Rps);
 
 const GAUGES: [Gauge; 14] = [
-    (catalog::PODS_DESIRED, |_, state| whole(state.decision.map_or(0, |decision| decision.desired))),
-    (catalog::CAPACITY_EXCESS, |_, state| {
+    (catalog::PODS_DESIRED, None, |state| Number::Whole(state.decision.map_or(0, |decision| decision.desired))),
+    (catalog::CAPACITY_EXCESS, None, |state| {
         Number::Real(state.decision.map_or(0.0, |decision| decision.excess_burst_capacity.into()))
     }),
-    (catalog::PANIC_MODE, |_, state| whole(state.decision.is_some_and(|decision| decision.panicking).into())),
-    (catalog::CONCURRENCY_STABLE, |metric, state| concurrency(metric, state, |inputs| inputs.stable)),
-    (catalog::CONCURRENCY_PANIC, |metric, state| concurrency(metric, state, |inputs| inputs.panic)),
-    (catalog::CONCURRENCY_TARGET, |metric, state| concurrency(metric, state, |inputs| inputs.target)),
-    (catalog::RPS_STABLE, |metric, state| rps(metric, state, |inputs| inputs.stable)),
-    (catalog::RPS_PANIC, |metric, state| rps(metric, state, |inputs| inputs.panic)),
-    (catalog::RPS_TARGET, |metric, state| rps(metric, state, |inputs| inputs.target)),
-    (catalog::PODS_REQUESTED, |_, state| whole(state.requested)),
-    (catalog::PODS_COUNT, |_, state| whole(state.counts.ready)),
-    (catalog::PODS_NOT_READY, |_, state| whole(state.counts.not_ready)),
-    (catalog::PODS_PENDING, |_, state| whole(state.counts.pending)),
-    (catalog::PODS_TERMINATING, |_, state| whole(state.counts.terminating)),
+    (catalog::PANIC_MODE, None, |state| Number::Whole(state.decision.is_some_and(|is| is.panicking).into())),
+    (catalog::CONCURRENCY_STABLE, CONCURRENCY, |state| Number::Real(state.inputs().stable)),
+    (catalog::CONCURRENCY_PANIC, CONCURRENCY, |state| Number::Real(state.inputs().panic)),
+    (catalog::CONCURRENCY_TARGET, CONCURRENCY, |state| Number::Real(state.inputs().target)),
+    (catalog::RPS_STABLE, RPS, |state| Number::Real(state.inputs().stable)),
+    (catalog::RPS_PANIC, RPS, |state| Number::Real(state.inputs().panic)),
+    (catalog::RPS_TARGET, RPS, |state| Number::Real(state.inputs().target)),
+    (catalog::PODS_REQUESTED, None, |state| Number::Whole(state.requested)),
+    (catalog::PODS_COUNT, None, |state| Number::Whole(state.counts.ready)),
+    (catalog::PODS_NOT_READY, None, |state| Number::Whole(state.counts.not_ready)),
+    (catalog::PODS_PENDING, None, |state| Number::Whole(state.counts.pending)),
+    (catalog::PODS_TERMINATING, None, |state| Number::Whole(state.counts.terminating)),
 ];
 
-fn whole(number: i32) -> Number {
-    Number::Whole(number)
-}
-
-/// Returns an input of the last decision, if the revision is scaled by concurrency.
-fn concurrency(metric: ScalingMetric, state: &MetricState, input: fn(&Inputs) -> f64) -> Number {
-    if metric == ScalingMetric::Concurrency { real(state, input) } else { Number::None }
-}
-
-/// Returns an input of the last decision, if the revision is scaled by requests per second.
-fn rps(metric: ScalingMetric, state: &MetricState, input: fn(&Inputs) -> f64) -> Number {
-    if metric == ScalingMetric::Rps { real(state, input) } else { Number::None }
-}
-
-fn real(state: &MetricState, input: fn(&Inputs) -> f64) -> Number {
-    Number::Real(state.decision.map_or(0.0, |decision| input(&decision.inputs)))
+impl MetricState {
+    /// Returns the inputs of the last decision; zero before the first.
+    fn inputs(&self) -> Inputs {
+        self.decision.map(|decision| decision.inputs).unwrap_or_default()
+    }
 }
 
 /// Revisions in order, with their values.
@@ -93,15 +84,10 @@ fn counters<N: EncodeCounterValue + Send + 'static, const K: usize>(
     })
 }
 
-fn numbers((instrument, number): Gauge, all: Revisions) -> FamilyText {
-    let series = (0..all.len()).filter_map(move |at| {
-        let (key, values) = &all[at];
-        match number(values.metric, &values.state.lock()) {
-            Number::None => None,
-            number => Some((key.clone(), values.clone(), number)),
-        }
-    });
-    FamilyText::new(instrument, series, |(key, values, number), encoder| {
+fn numbers((instrument, metric, number): Gauge, all: Revisions) -> FamilyText {
+    let series = (0..all.len()).map(move |at| all[at].clone());
+    let series = series.filter(move |(_, values)| metric.is_none_or(|metric| metric == values.metric));
+    FamilyText::new(instrument, series, move |(key, values), encoder| {
         // As upstream renders its attributes.
         let labels = [
             ("k8s_namespace_name", key.namespace()),
@@ -109,10 +95,10 @@ fn numbers((instrument, number): Gauge, all: Revisions) -> FamilyText {
             ("kn_configuration_name", &*values.labels.configuration),
             ("kn_revision_name", key.name()),
         ];
+        let number = number(&values.state.lock());
         match number {
             Number::Whole(number) => encoder.encode_family(&labels)?.encode_gauge(&i64::from(number)),
             Number::Real(number) => encoder.encode_family(&labels)?.encode_gauge(&number),
-            Number::None => Ok(()),
         }
     })
 }
