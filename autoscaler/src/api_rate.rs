@@ -4,7 +4,7 @@
 //! Here they take effect, for the whole process: it has one client where upstream has four client sets.
 
 use common::write_rate::Rate;
-use common_runtime::environment::{EnvironmentError, parsed};
+use common_runtime::environment::{EnvironmentError, optional, parsed};
 
 /// Rule reported with a rejected number.
 const RULE: &str = "must be a number that is not negative; 0: the default";
@@ -14,13 +14,10 @@ const RULE: &str = "must be a number that is not negative; 0: the default";
 /// # Errors
 /// A variable is no number, or negative.
 pub fn from_env(get: &impl Fn(&str) -> Option<String>, default: Rate) -> Result<Rate, EnvironmentError> {
-    let refused = |variable: &'static str| EnvironmentError::new(variable, get(variable).unwrap_or_default(), RULE);
-    let qps = parsed(get, "KUBE_API_QPS", 0.0, RULE)?;
+    const QPS: &str = "KUBE_API_QPS";
+    let qps = optional(get, QPS).map(|text| parse_qps(&text).map_err(|rule| EnvironmentError::new(QPS, text, rule)));
     let burst = parsed(get, "KUBE_API_BURST", 0, RULE)?;
-    if !is_rate(qps) {
-        return Err(refused("KUBE_API_QPS"));
-    }
-    Ok(with(default, Some(qps), Some(burst)))
+    Ok(with(default, qps.transpose()?, Some(burst)))
 }
 
 /// Returns `rate` with these overrides; 0 overrides nothing.
@@ -29,17 +26,12 @@ pub fn with(rate: Rate, qps: Option<f64>, burst: Option<u32>) -> Rate {
     Rate { qps: qps.unwrap_or(rate.qps), burst: burst.unwrap_or(rate.burst) }
 }
 
-/// Parses the flag's number of writes per second.
+/// Parses a number of writes per second: at most a million, a practical upper bound.
 ///
 /// # Errors
 /// It is no number, or negative.
 pub fn parse_qps(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|qps| is_rate(*qps)).ok_or_else(|| RULE.to_owned())
-}
-
-/// Accepts up to a million per second, a practical upper bound.
-fn is_rate(qps: f64) -> bool {
-    (0.0..=1e6).contains(&qps)
+    text.parse().ok().filter(|qps| (0.0..=1e6).contains(qps)).ok_or_else(|| RULE.to_owned())
 }
 
 #[cfg(test)]

@@ -36,20 +36,17 @@ pub fn page(kind: &'static str, multiscaler: Arc<Multiscaler>, shares: Shares) -
 }
 
 fn answer(kind: &str, multiscaler: &Multiscaler, shares: &Shares, key: &RevisionKey) -> Response<Full<Bytes>> {
-    match multiscaler.explain(key) {
-        Some(explanation) => json(StatusCode::OK, document(key, &explanation).to_string()),
-        None => {
-            let reason = match shares.owner(key) {
-                Owner::Us => format!("this autoscaler scales no {kind} of that name"),
-                Owner::Other(instance) => format!("another autoscaler decides about it: {instance}"),
-                Owner::Nobody => {
-                    "no autoscaler decides about it at the moment, because the lease has no holder: try again later"
-                        .to_owned()
-                }
-            };
-            json(StatusCode::NOT_FOUND, json!({"revision": key.to_string(), "error": reason}).to_string())
-        }
+    if let Some(explanation) = multiscaler.explain(key) {
+        return json(StatusCode::OK, document(key, &explanation).to_string());
     }
+    let reason = match shares.owner(key) {
+        Owner::Us => format!("this autoscaler scales no {kind} of that name"),
+        Owner::Other(instance) => format!("another autoscaler decides about it: {instance}"),
+        Owner::Nobody => {
+            "no autoscaler decides about it at the moment, because the lease has no holder: try again later".to_owned()
+        }
+    };
+    json(StatusCode::NOT_FOUND, json!({"revision": key.to_string(), "error": reason}).to_string())
 }
 
 pub(crate) fn document(key: &RevisionKey, explanation: &Explanation) -> Value {

@@ -4,7 +4,7 @@
 //! ([`crate::release`]).
 
 use crate::release::{Scope, release};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use common_api::ZeroScaler;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -27,12 +27,7 @@ const LOOK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// An autoscaler does not end, or something could not be released.
-pub async fn end(
-    client: &Client,
-    system: &str,
-    namespaces: &[String],
-    mut say: impl FnMut(String),
-) -> anyhow::Result<()> {
+pub async fn end(client: &Client, system: &str, namespaces: &[String], mut say: impl FnMut(String)) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), system);
     let to_zero = Patch::Merge(json!({"spec": {"replicas": 0}}));
     match deployments.patch_scale(AUTOSCALER, &PatchParams::default(), &to_zero).await {
@@ -63,7 +58,7 @@ pub async fn end(
 ///
 /// # Errors
 /// The first check that fails.
-pub async fn verify(client: &Client, system: &str, namespaces: &[String]) -> anyhow::Result<()> {
+pub async fn verify(client: &Client, system: &str, namespaces: &[String]) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), system);
     let found = deployments.list(&ListParams::default()).await.context("Deployments cannot be listed")?;
     for name in ["activator", AUTOSCALER] {

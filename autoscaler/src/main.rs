@@ -85,18 +85,13 @@ async fn main() -> anyhow::Result<()> {
     let mut options = Options::from_env(|name| flag(name).or_else(|| environment::process(name)))?;
     options.process.logs = Some(logs);
     options.api_rate = api_rate::with(options.api_rate, kube_api_qps, kube_api_burst);
-    let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
-    let client = api_server::client(config, "autoscaler")?;
+    let client = connect(kubeconfig.as_deref()).await?;
     let resolver = resolve::from_env(environment::process, client.clone(), &options.cluster_domain)?;
     tracing::info!(?options, "starting");
     autoscaler::run(options, client, resolver, shutdown).await
 }
 
 async fn carry_out(command: Command, kubeconfig: Option<&Path>) -> anyhow::Result<()> {
-    let client = async || -> anyhow::Result<Client> {
-        let config = api_server::config(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(api_server::client(config, "autoscaler")?)
-    };
     match command {
         Command::Why { revision, admin, ca_file, server_name } => {
             let until = CancellationToken::new();
@@ -109,10 +104,15 @@ async fn carry_out(command: Command, kubeconfig: Option<&Path>) -> anyhow::Resul
             Ok(())
         }
         Command::End(Install { namespaces, system }) => {
-            install::end(&client().await?, &system, &namespaces, |step| println!("{step}")).await
+            install::end(&connect(kubeconfig).await?, &system, &namespaces, |step| println!("{step}")).await
         }
         Command::Verify(Install { namespaces, system }) => {
-            install::verify(&client().await?, &system, &namespaces).await
+            install::verify(&connect(kubeconfig).await?, &system, &namespaces).await
         }
     }
+}
+
+async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
+    let config = api_server::config(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(api_server::client(config, "autoscaler")?)
 }

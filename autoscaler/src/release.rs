@@ -22,9 +22,8 @@
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::TargetResource;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target, has_finalizer};
-use crate::standalone::release::handover::{Addresses, WAIT_MAX};
+use crate::standalone::release::handover::{WAIT_MAX, count_addresses};
 use crate::standalone::release::restored_replicas;
-use crate::standalone::scalers::translation;
 use crate::standalone::traffic::adopt::{self, ADOPTED_BY};
 use crate::standalone::traffic::slices::{SERVICE_NAME, ready};
 use anyhow::{Context, ensure};
@@ -204,7 +203,7 @@ impl<S: FnMut(String)> Release<'_, S> {
     /// exists.
     async fn replicas(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
         let noted = adopted_target(object.annotations());
-        let reference = noted.map_or_else(|| object.spec.target.clone(), |noted| translation::named(&noted));
+        let reference = noted.unwrap_or_else(|| object.spec.target.clone());
         let resource = TargetResource::for_kind(&reference.api_version, &reference.kind).resource();
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &namespace(object), &resource);
         let what = format!("{} {}", reference.kind, reference.name);

@@ -8,6 +8,7 @@ use crate::scale::{Chain, PodOwner};
 use common::RevisionKey as Key;
 use common_api::ObjectReference;
 use common_api::validation::{is_api_version, is_kind, is_object_name};
+use common_api::zeroscaler;
 use kube::core::{ApiResource, GroupVersionKind};
 use std::collections::HashSet;
 use std::fmt;

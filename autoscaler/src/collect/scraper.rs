@@ -106,9 +106,8 @@ impl Scraper {
         let mut wheel = vec![Vec::new(); PHASES];
         for step in 0.. {
             let phase = step % PHASES;
-            tokio::select! {
-                () = shutdown.cancelled() => return,
-                _ = ticks.tick() => {}
+            if shutdown.run_until_cancelled(ticks.tick()).await.is_none() {
+                return;
             }
             if phase == 0 {
                 for key in self.collector.scraped_keys() {

@@ -133,14 +133,7 @@ pub async fn watch_activators(
     let (slices, writer) = reflector::store();
     let events = watch(api, watcher::Config::default().labels(&selector)).map(Ok::<_, watcher::Error>);
     let mut events = pin!(reflector(writer, events));
-    loop {
-        let event = tokio::select! {
-            () = shutdown.cancelled() => return,
-            event = events.next() => event,
-        };
-        if event.is_none() {
-            return;
-        }
+    while let Some(Some(_)) = shutdown.run_until_cancelled(events.next()).await {
         let mut all: Vec<_> = slices.state().iter().flat_map(|slice| ready(slice)).collect();
         all.sort_by(|a, b| a.address.cmp(&b.address));
         all.dedup();

@@ -7,7 +7,6 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Counters by reason.
 type ByReason<R> = Family<[(&'static str, R); 1], Counter>;
 
 /// Reason for dropping a frame.
@@ -34,29 +33,23 @@ pub struct Counters {
     pub frames: Counter,
     /// Connections whose TLS handshake failed, or which used no TLS where it is required.
     pub tls_refusals: Counter,
-    bad_frames: ByReason<BadFrame>,
+    pub(super) bad_frames: ByReason<BadFrame>,
 }
 
 impl Counters {
     /// Creates counters that `metrics` exports.
     pub fn new(metrics: &Metrics) -> Self {
-        let counters = Self::default();
-        let Self { connections, frames, tls_refusals, bad_frames } = counters.clone();
-        metrics.register(catalog::STAT_CONNECTIONS, connections);
-        metrics.register(catalog::STAT_FRAMES, frames);
-        metrics.register(catalog::STAT_BAD_FRAMES, bad_frames);
-        metrics.register(catalog::STAT_TLS_REFUSALS, tls_refusals);
-        counters
+        Self {
+            connections: metrics.register(catalog::STAT_CONNECTIONS, Gauge::default()),
+            frames: metrics.register(catalog::STAT_FRAMES, Counter::default()),
+            bad_frames: metrics.register(catalog::STAT_BAD_FRAMES, Family::default()),
+            tls_refusals: metrics.register(catalog::STAT_TLS_REFUSALS, Counter::default()),
+        }
     }
 
     /// Counts a dropped frame.
     pub fn bad_frame(&self, reason: BadFrame) {
         self.bad_frames.get_or_create(&[("reason", reason)]).inc();
-    }
-
-    /// Returns the number of frames dropped for this reason.
-    pub fn bad_frames(&self, reason: BadFrame) -> u64 {
-        self.bad_frames.get_or_create(&[("reason", reason)]).get()
     }
 }
 
@@ -101,32 +94,21 @@ pub struct IngestCounters {
     pub recorded: Counter,
     /// Stats that were forwarded to another instance.
     pub forwarded: Counter,
-    dropped: ByReason<Dropped>,
+    pub(super) dropped: ByReason<Dropped>,
 }
 
 impl IngestCounters {
     /// Creates counters that `metrics` exports.
     pub fn new(metrics: &Metrics) -> Self {
-        let counters = Self::default();
-        let Self { recorded, forwarded, dropped } = counters.clone();
-        metrics.register(catalog::STATS_RECORDED, recorded);
-        metrics.register(catalog::STATS_FORWARDED, forwarded);
-        metrics.register(catalog::STATS_DROPPED, dropped);
-        counters
+        Self {
+            recorded: metrics.register(catalog::STATS_RECORDED, Counter::default()),
+            forwarded: metrics.register(catalog::STATS_FORWARDED, Counter::default()),
+            dropped: metrics.register(catalog::STATS_DROPPED, Family::default()),
+        }
     }
 
     /// Counts dropped stats.
     pub fn dropped(&self, reason: Dropped, count: usize) {
         self.dropped.get_or_create(&[("reason", reason)]).inc_by(count as u64);
-    }
-
-    /// Returns the number of recorded and of forwarded stats.
-    pub fn totals(&self) -> (u64, u64) {
-        (self.recorded.get(), self.forwarded.get())
-    }
-
-    /// Returns the number of stats dropped for this reason.
-    pub fn dropped_total(&self, reason: Dropped) -> u64 {
-        self.dropped.get_or_create(&[("reason", reason)]).get()
     }
 }

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// Bytes of an incomplete frame that are not charged.
@@ -39,7 +39,7 @@ pub fn shares() -> Arc<Shares> {
     Shares::new(Limits { total: TOTAL_MAX, per_address: TOTAL_MAX }, GivesWay::Youngest)
 }
 
-/// Connection whose incomplete frames are charged. Its own errors are [`IncompleteFrameError`].
+/// Incoming half of a connection, whose incomplete frames are charged. Its own errors are [`IncompleteFrameError`].
 pub struct MeteredStream<S> {
     stream: S,
     read: usize,
@@ -95,20 +95,6 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
         this.read += buf.filled().len() - before;
         Poll::Ready(this.charge().map_err(io::Error::other))
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

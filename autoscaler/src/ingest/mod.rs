@@ -48,7 +48,7 @@ use common::stat::{Stat, WireStatMessage};
 use common_controller::shares::{Instance, Shares};
 use common_runtime::clock::Clock;
 use counters::{Dropped, IngestCounters};
-use peers::{LocalSink, Peers};
+use peers::Peers;
 use stat_server::{Origin, Sink};
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,12 +127,10 @@ impl Ingest {
 
 impl Sink for Ingest {
     fn frame(&self, frame: Bytes, from: &Origin) -> bool {
-        let frame = match common::wire::decode(&frame) {
-            Ok(frame) => frame,
-            Err(error) => {
-                tracing::debug!(peer = %from.ip, %error, "a frame that cannot be decoded was dropped");
-                return false;
-            }
+        let Ok(frame) = common::wire::decode(&frame).inspect_err(
+            |error| tracing::debug!(peer = %from.ip, %error, "a frame that cannot be decoded was dropped"),
+        ) else {
+            return false;
         };
         for mut message in frame.messages {
             let speaker = message.stat.as_ref().map_or(&message.name, |stat| &stat.pod_name);
@@ -176,10 +174,9 @@ impl LocalRecorder {
             }
         }
     }
-}
 
-impl LocalSink for LocalRecorder {
-    fn accept(&self, mut message: WireStatMessage) {
+    /// Records a stat whose owner turned out to be this process.
+    pub fn accept(&self, mut message: WireStatMessage) {
         if let Some(stat) = message.stat.take() {
             self.record(&RevisionKey::new(&message.namespace, &message.name), &stat, &message);
         }

@@ -49,10 +49,7 @@ const BATCH_MAX: usize = 4096;
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Receiver of stats whose owner turned out to be this process.
-pub trait LocalSink: Send + Sync + 'static {
-    /// Records a stat here.
-    fn accept(&self, message: WireStatMessage);
-}
+pub type LocalSink = Box<dyn Fn(WireStatMessage) + Send + Sync>;
 
 /// Addresses and credentials of the links.
 #[derive(Default)]
@@ -73,7 +70,7 @@ pub struct Peers {
     shares: Shares,
     pub(super) resolver: Arc<dyn Resolve>,
     pub(super) settings: LinkSettings,
-    local: Arc<dyn LocalSink>,
+    local: LocalSink,
     counters: IngestCounters,
     links: Mutex<HashMap<(Instance, Hop), PeerLink>>,
     /// Stats without an owner at the moment.
@@ -103,7 +100,7 @@ impl Peers {
         shares: Shares,
         resolver: Arc<dyn Resolve>,
         settings: LinkSettings,
-        local: Arc<dyn LocalSink>,
+        local: LocalSink,
         counters: IngestCounters,
         shutdown: CancellationToken,
     ) -> Arc<Self> {
@@ -118,13 +115,8 @@ impl Peers {
     }
 
     /// Executes a routing decision about a stat that was received with this mark.
-    pub fn pass(
-        self: &Arc<Self>,
-        onward: Route<Instance>,
-        message: WireStatMessage,
-        came: Option<Forwarded<Instance>>,
-    ) {
-        self.carry_out(onward, WaitingStat { message, came, expires: Instant::now() + KEEP });
+    pub fn pass(self: &Arc<Self>, route: Route<Instance>, message: WireStatMessage, came: Option<Forwarded<Instance>>) {
+        self.carry_out(route, WaitingStat { message, came, expires: Instant::now() + KEEP });
     }
 
     /// Forwards an attestation of an activator with these names to every peer.
@@ -207,7 +199,7 @@ impl Peers {
 
     fn carry_out(self: &Arc<Self>, onward: Route<Instance>, waiting: WaitingStat) {
         match onward {
-            Route::Record => self.local.accept(waiting.message),
+            Route::Record => (self.local)(waiting.message),
             Route::Send(holder, hop) => self.push(&self.queue(&holder, hop), waiting),
             Route::Hold => self.hold(waiting),
             Route::Drop => self.counters.dropped(Dropped::Misrouted, 1),
@@ -263,10 +255,7 @@ impl Peers {
         while !retired.is_cancelled() {
             self.expire(batch);
             if batch.is_empty() {
-                tokio::select! {
-                    () = retired.cancelled() => {}
-                    _ = entries.recv_many(batch, BATCH_MAX) => {}
-                }
+                retired.run_until_cancelled(entries.recv_many(batch, BATCH_MAX)).await;
             } else if !*connected.borrow_and_update() {
                 tokio::select! {
                     () = retired.cancelled() => {}
@@ -322,12 +311,6 @@ mod tests {
     use common_runtime::lease::Ownership;
     use common_runtime::resolve::Dns;
 
-    struct Nobody;
-
-    impl LocalSink for Nobody {
-        fn accept(&self, _: WireStatMessage) {}
-    }
-
     /// Goal: a stat for a link that was just retired waits for an owner; an attestation does not.
     #[tokio::test]
     async fn what_comes_to_a_closed_queue_waits_for_an_owner() {
@@ -336,7 +319,7 @@ mod tests {
         let shares = Shares::new(bucket_names(1), ownership).known_as(me);
         let (counters, shutdown) = (IngestCounters::default(), CancellationToken::new());
         let settings = LinkSettings::default();
-        let peers = Peers::new(shares, Arc::new(Dns), settings, Arc::new(Nobody), counters, shutdown);
+        let peers = Peers::new(shares, Arc::new(Dns), settings, Box::new(|_| ()), counters, shutdown);
         let push = |queue: &mpsc::Sender<WaitingStat>, stat: Option<Stat>| {
             let message = WireStatMessage { stat, ..WireStatMessage::default() };
             peers.push(queue, WaitingStat { message, came: None, expires: Instant::now() + KEEP });

@@ -217,11 +217,8 @@ impl Server {
             .header_read_timeout(HEAD_TIMEOUT)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        tokio::select! {
-            // An error is the peer's: a truncated request, or a reset.
-            _ = connection => {}
-            () = shutdown.cancelled() => {}
-        }
+        // An error is the peer's: a truncated request, or a reset.
+        let _ = shutdown.run_until_cancelled(connection).await;
     }
 
     /// Handles one request; an upgraded stream continues in its own task.
@@ -317,14 +314,15 @@ impl Server {
             .write_buffer_size(0)
             .max_message_size(Some(FRAME_MAX))
             .max_frame_size(Some(FRAME_MAX));
-        let stream = MeteredStream::new(TokioIo::new(upgraded), origin.ip, self.unfinished.clone());
+        let (incoming, outgoing) = tokio::io::split(TokioIo::new(upgraded));
+        let metered = MeteredStream::new(incoming, origin.ip, self.unfinished.clone());
+        let stream = tokio::io::join(metered, outgoing);
         let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits)).await;
         loop {
-            let message = tokio::select! {
-                () = self.shutdown.cancelled() => return restart(socket).await,
-                message = socket.next() => message,
+            let Some(message) = self.shutdown.run_until_cancelled(socket.next()).await else {
+                return restart(socket).await;
             };
-            socket.get_mut().finished();
+            socket.get_mut().reader_mut().finished();
             match message {
                 Some(Ok(Message::Binary(frame))) => {
                     self.counters.frames.inc();
@@ -365,7 +363,7 @@ fn hostile(error: &WsError) -> Option<BadFrame> {
 }
 
 /// Sends a close frame and waits for the peer to disconnect, so that a reset cannot overtake the close frame.
-async fn restart(mut socket: WebSocketStream<MeteredStream<TokioIo<Upgraded>>>) {
+async fn restart(mut socket: WebSocketStream<impl AsyncRead + AsyncWrite + Unpin>) {
     let frame = CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() };
     let goodbye = async {
         if socket.close(Some(frame)).await.is_ok() {

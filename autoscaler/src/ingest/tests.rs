@@ -119,7 +119,9 @@ impl Instance {
             settings.trust = Some((certificate.trust(STATS, &shutdown).await, allow_plain));
             server.access.tls = Some(StatServerTls { config: certificate.server(&shutdown).await, allow_plain });
         }
-        let peers = Peers::new(shares.clone(), resolver, settings, here.clone(), counters, token);
+        let local = here.clone();
+        let accept = Box::new(move |message| local.accept(message));
+        let peers = Peers::new(shares.clone(), resolver, settings, accept, counters, token);
         let namespace = "knative-serving".to_owned();
         let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
         tokio::spawn(async move { peers.run().await });
@@ -142,8 +144,13 @@ impl Instance {
         self.assign.set(bucket, holder.map(|holder| holder.me.clone()), holder.is_some_and(|one| one.me == self.me));
     }
 
+    /// Returns the number of recorded and of forwarded stats.
+    fn totals(&self) -> (u64, u64) {
+        (self.here.counters.recorded.get(), self.here.counters.forwarded.get())
+    }
+
     fn dropped(&self, reason: Dropped) -> u64 {
-        self.here.counters.dropped_total(reason)
+        self.here.counters.dropped.get_or_create(&[("reason", reason)]).get()
     }
 
     /// Receives these messages first-hand.
@@ -229,8 +236,8 @@ async fn a_stat_wakes_its_revision_whoever_receives_it() {
     assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
     assert_eq!((first.desired(FIRST), second.desired(SECOND)), (Some(1), Some(1)));
     assert_eq!((first.desired(SECOND), second.desired(FIRST)), (Some(0), Some(0)), "nobody decides for the other");
-    eventually("counted", || first.here.counters.totals() == (1, 1)).await;
-    assert_eq!(second.here.counters.totals(), (1, 0));
+    eventually("counted", || first.totals() == (1, 1)).await;
+    assert_eq!(second.totals(), (1, 0));
 }
 
 /// Goal: this also works if the receiver's clock is ahead of the owner's, or behind it by more than a window.
@@ -261,9 +268,9 @@ async fn stats_are_forwarded_over_tls() {
     first.assign.set(1, Some(gone), false);
     eventually("dialled anew", || first.ingest.peers.count() == 1).await;
     first.believe(1, Some(&second));
-    let before = second.here.counters.totals().0;
+    let before = second.totals().0;
     first.receive(&[message(SECOND)]);
-    eventually("forwarded again", || second.here.counters.totals().0 > before).await;
+    eventually("forwarded again", || second.totals().0 > before).await;
 }
 
 /// Goal: during a rollout of TLS, an autoscaler with TLS and one without forward to each other in plain.
@@ -301,10 +308,10 @@ async fn hostile_stats_are_counted_by_reason() {
         (stranger, Dropped::UnknownRevision),
     ];
     for (hostile, reason) in rows {
-        let (before, recorded) = (first.dropped(reason), first.here.counters.totals().0);
+        let (before, recorded) = (first.dropped(reason), first.totals().0);
         assert!(first.ingest.frame(frame(&[hostile, honest.clone()]), &from));
         assert_eq!(first.dropped(reason), before + 1, "{reason:?}");
-        assert_eq!(first.here.counters.totals().0, recorded + 1, "the entry beside it counts");
+        assert_eq!(first.totals().0, recorded + 1, "the entry beside it counts");
     }
     let good = frame(std::slice::from_ref(&honest));
     for length in 1..good.len() {
@@ -312,9 +319,9 @@ async fn hostile_stats_are_counted_by_reason() {
     }
     // Field 15 of every wire type, in addition to the known fields.
     let unknown = [&good[..], &[0x78, 1], &[0x79, 0, 0, 0, 0, 0, 0, 0, 0], &[0x7a, 1, 0], &[0x7d, 0, 0, 0, 0]].concat();
-    let recorded = first.here.counters.totals().0;
+    let recorded = first.totals().0;
     assert!(first.ingest.frame(unknown.into(), &from));
-    assert_eq!(first.here.counters.totals().0, recorded + 1);
+    assert_eq!(first.totals().0, recorded + 1);
 }
 
 /// Goal: a stat of an owned revision that is not reconciled yet, as after a change of leader, requests a reconcile at
@@ -378,11 +385,11 @@ async fn a_forwarded_stat_is_sent_on_once() {
     assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
     assert_eq!((third.dropped(Dropped::Misrouted), first.dropped(Dropped::Misrouted)), (0, 0));
 
-    let forwarded = (first.here.counters.totals().1, second.here.counters.totals().0);
+    let forwarded = (first.totals().1, second.totals().0);
     let stream = first.stream(Some((Hop::Second, &third))).await;
     within(stream.send(frame(&[message(SECOND)]))).await.expect("sent");
     eventually("dropped", || first.dropped(Dropped::Misrouted) == 1).await;
-    assert_eq!((first.here.counters.totals().1, second.here.counters.totals().0), forwarded);
+    assert_eq!((first.totals().1, second.totals().0), forwarded);
 }
 
 /// Goal: a forwarded stat waits while its owner is unknown: before this instance learns of a handover, and while the
@@ -393,15 +400,15 @@ async fn a_forwarded_stat_waits_for_the_news() {
     for hop in [Hop::First, Hop::Second] {
         for former in [Some(&second), None] {
             first.believe(1, former);
-            let recorded = first.here.counters.totals().0;
+            let recorded = first.totals().0;
             let stream = first.stream(Some((hop, &second))).await;
             within(stream.send(frame(&[message(SECOND), message(FIRST)]))).await.expect("sent");
-            eventually("the other was recorded", || first.here.counters.totals().0 == recorded + 1).await;
+            eventually("the other was recorded", || first.totals().0 == recorded + 1).await;
             first.believe(1, Some(&first));
-            eventually("so was this", || first.here.counters.totals().0 == recorded + 2).await;
+            eventually("so was this", || first.totals().0 == recorded + 2).await;
         }
     }
-    assert_eq!((first.dropped(Dropped::Misrouted), second.here.counters.totals()), (0, (0, 0)));
+    assert_eq!((first.dropped(Dropped::Misrouted), second.totals()), (0, (0, 0)));
 }
 
 /// Goal: a stat from an instance that has meanwhile taken over the bucket from here goes back to it.
@@ -413,7 +420,7 @@ async fn a_forwarded_stat_follows_a_bucket_that_was_taken_over() {
     let stream = first.stream(Some((Hop::First, &second))).await;
     within(stream.send(frame(&[message(SECOND)]))).await.expect("sent");
     assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
-    assert_eq!((first.here.counters.totals().0, first.dropped(Dropped::Misrouted)), (0, 0));
+    assert_eq!((first.totals().0, first.dropped(Dropped::Misrouted)), (0, 0));
 }
 
 /// Goal: a holder that gives its bucket away keeps the bucket's stats until it knows the next holder, instead of
@@ -428,7 +435,7 @@ async fn a_bucket_that_is_given_away_is_nobodys() {
     second.believe(0, Some(&second));
     first.believe(0, Some(&second));
     assert_eq!(within(second.requests.next()).await.key().name(), FIRST);
-    assert_eq!((first.here.counters.totals(), second.dropped(Dropped::Misrouted)), ((0, 1), 0));
+    assert_eq!((first.totals(), second.dropped(Dropped::Misrouted)), ((0, 1), 0));
 }
 
 /// Goal: a stat without an owner waits, and is recorded as soon as there is one, here or elsewhere.

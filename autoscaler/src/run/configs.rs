@@ -12,7 +12,6 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Live configuration.
 pub(super) struct Configs {
     pub(super) autoscaler: watch::Receiver<Arc<AutoscalerConfig>>,
     pub(super) deployment: watch::Receiver<Arc<DeploymentConfig>>,

@@ -96,10 +96,8 @@ pub async fn run(
     }
     server.access.can_act = Some(tokens.listed.clone());
     if let Some(least) = &options.process.kubernetes_min_version {
-        tokio::select! {
-            checked = least.check(&client) => checked?,
-            () = shutdown.cancelled() => return Ok(()),
-        }
+        let Some(checked) = shutdown.run_until_cancelled(least.check(&client)).await else { return Ok(()) };
+        checked?;
     }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
     if !profile.defaults_replace_maps {
@@ -145,7 +143,9 @@ pub async fn run(
     let services = profile.has_bucket_services.then(|| format!("{system}.svc.{domain}"));
     let settings = LinkSettings { port, services, token: options.stat_tokens.own.clone(), trust };
     let stop = || tokens.stop.clone();
-    let peers = Peers::new(shares.clone(), resolver.clone(), settings, here.clone(), counters, stop());
+    let local = here.clone();
+    let accept = Box::new(move |message| local.accept(message));
+    let peers = Peers::new(shares.clone(), resolver.clone(), settings, accept, counters, stop());
     let ingest = Ingest::new(system.clone(), shares.clone(), here, attestations.clone(), peers.clone());
     if let Some(demand) = options.stat_tokens.demand.clone() {
         let gate = Gate::new(demand, client.clone());
@@ -220,9 +220,8 @@ pub async fn run(
     let stopped = stop();
     tasks.spawn(async move { multiscaler.run(stopped).await });
     tasks.spawn(server.serve(Arc::new(ingest), Counters::new(&metrics), stop()));
-    tokio::select! {
-        () = shutdown.cancelled() => {}
-        () = pods.synced() => reconcilers.run(&tokens.listed).await,
+    if shutdown.run_until_cancelled(pods.synced()).await.is_some() {
+        reconcilers.run(&tokens.listed).await;
     }
 
     // The shutdown sequence.

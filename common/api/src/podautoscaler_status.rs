@@ -116,14 +116,18 @@ mod tests {
         assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(0)), None, "but never too long");
         status.begin(1, at(0));
         status.manage(at(1)).mark_unknown(ACTIVE, "Queued", "");
-        assert_eq!(status.activating_for(at(11)), Some(Duration::from_secs(10)));
-        assert_eq!((status.active_for(at(11)), status.inactive_for(at(11))), (None, None));
+        assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(11)), Some(Duration::from_secs(10)));
+        assert_eq!((status.status_for(ACTIVE, TRUE, at(11)), status.status_for(ACTIVE, FALSE, at(11))), (None, None));
         status.mark_active(at(20));
-        assert!(status.is_active() && status.active_for(at(25)) == Some(Duration::from_secs(5)));
+        assert!(status.is_active() && status.status_for(ACTIVE, TRUE, at(25)) == Some(Duration::from_secs(5)));
         status.mark_failed("TimedOut", "", at(30));
         assert!(status.is_inactive());
         status.mark_failed("NoTraffic", "", at(40));
-        assert_eq!(status.inactive_for(at(45)), Some(Duration::from_secs(5)), "another reason restarts the clock");
+        assert_eq!(
+            status.status_for(ACTIVE, FALSE, at(45)),
+            Some(Duration::from_secs(5)),
+            "another reason restarts the clock"
+        );
     }
 
     /// Goal: an Active condition without a transition time counts as unchanged since the beginning of time.

@@ -44,12 +44,8 @@ pub(super) const PROTOBUF: &str = "application/protobuf";
 pub(super) enum ScrapeError {
     #[error("GET request for URL \"{0}\" returned HTTP status {1}")]
     Status(String, u16),
-    #[error("{0} answered with the unsupported metric type {1:?}")]
-    Type(String, String),
-    #[error("{0}: {1}")]
-    Transport(String, String),
-    #[error("{0}: unmarshalling failed: {1}")]
-    Decode(String, common::wire::DecodeError),
+    #[error("{0}")]
+    Other(String),
     /// The pod that responded had already responded before.
     #[error("did not receive stat from an unscraped pod")]
     Unscraped,
@@ -133,7 +129,7 @@ impl Http {
 }
 
 async fn within(url: &str, exchange: impl Future<Output = Result<Stat, ScrapeError>>) -> Result<Stat, ScrapeError> {
-    let late = |_| Err(ScrapeError::Transport(url.to_owned(), format!("no response within {ANSWER_TIMEOUT:?}")));
+    let late = |_| Err(ScrapeError::Other(format!("{url}: no response within {ANSWER_TIMEOUT:?}")));
     timeout(ANSWER_TIMEOUT, exchange).await.unwrap_or_else(late)
 }
 
@@ -144,13 +140,15 @@ async fn stat(url: &str, answer: Response<Incoming>) -> Result<Stat, ScrapeError
     }
     let media_type = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if media_type != Some(PROTOBUF) {
-        return Err(ScrapeError::Type(url.to_owned(), media_type.unwrap_or_default().to_owned()));
+        let media_type = media_type.unwrap_or_default();
+        return Err(ScrapeError::Other(format!("{url} answered with the unsupported metric type {media_type:?}")));
     }
     let body = Limited::new(answer.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|error| transport(url, &*error))?.to_bytes();
-    common::wire::decode_stat(&body).map_err(|error| ScrapeError::Decode(url.to_owned(), error))
+    common::wire::decode_stat(&body)
+        .map_err(|error| ScrapeError::Other(format!("{url}: unmarshalling failed: {error}")))
 }
 
 fn transport(url: &str, error: &(dyn Error + 'static)) -> ScrapeError {
-    ScrapeError::Transport(url.to_owned(), chain(error))
+    ScrapeError::Other(format!("{url}: {}", chain(error)))
 }

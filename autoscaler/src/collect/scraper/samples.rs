@@ -54,14 +54,12 @@ pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, throu
         let answer = match timeout_at(begun + within, asked.next()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => break,
-            Err(_) => Err(ScrapeError::Late(within)),
-        };
-        match answer {
-            Err(late @ ScrapeError::Late(_)) => {
-                mesh_like = false;
-                found.error = Some(late);
+            Err(_) => {
+                (mesh_like, found.error) = (false, Some(ScrapeError::Late(within)));
                 break;
             }
+        };
+        match answer {
             Ok(stat) => found.stats.push(stat),
             Err(failed) => {
                 mesh_like &= failed.is_mesh_like();
@@ -103,8 +101,8 @@ async fn work(http: &Http, service: &Service, answers: &Mutex<Answers>) -> Resul
         tries += 1;
         let answer = http.service(service).await;
         match answer.and_then(|stat| answers.lock().take(stat)) {
-            Ok(Progress::Done) => return Ok(()),
-            Ok(Progress::Young) => {}
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
             Err(error) if tries >= TRIES_MAX => return Err(error),
             Err(_) => {}
         }
@@ -123,26 +121,20 @@ struct Answers {
     young: Vec<Stat>,
 }
 
-enum Progress {
-    /// The worker is finished.
-    Done,
-    /// Young pod: counts if there are not enough old ones. The worker continues.
-    Young,
-}
-
 impl Answers {
-    fn take(&mut self, stat: Stat) -> Result<Progress, ScrapeError> {
+    /// Takes a response. Returns whether the worker is finished; a young pod counts only if there are not enough old ones.
+    fn take(&mut self, stat: Stat) -> Result<bool, ScrapeError> {
         if !self.seen.insert(stat.pod_name.clone()) {
             return Err(ScrapeError::Unscraped);
         }
         if stat.process_uptime >= self.cutoff {
             self.old.push(stat);
-            return Ok(Progress::Done);
+            return Ok(true);
         }
         if self.young.len() >= self.needed {
-            return Ok(Progress::Done);
+            return Ok(true);
         }
         self.young.push(stat);
-        Ok(Progress::Young)
+        Ok(false)
     }
 }

@@ -121,7 +121,11 @@ impl Fixture {
     /// Returns the counts of bad frames: not binary, undecodable, too large, forbidden.
     fn bad(&self) -> [u64; 4] {
         [BadFrame::NotBinary, BadFrame::Undecodable, BadFrame::TooLarge, BadFrame::Forbidden]
-            .map(|reason| self.counters.bad_frames(reason))
+            .map(|reason| self.bad_frames(reason))
+    }
+
+    fn bad_frames(&self, reason: BadFrame) -> u64 {
+        self.counters.bad_frames.get_or_create(&[("reason", reason)]).get()
     }
 
     async fn connect(&self, header: Option<(&str, &str)>) -> WebSocketStream<TcpStream> {
@@ -440,7 +444,7 @@ async fn unfinished_frames_are_bounded_together() {
         }
     }
     within(async {
-        while fixture.counters.bad_frames(BadFrame::Unfinished) == 0 {
+        while fixture.bad_frames(BadFrame::Unfinished) == 0 {
             tokio::task::yield_now().await;
         }
     })
@@ -454,5 +458,5 @@ async fn unfinished_frames_are_bounded_together() {
         assert_eq!(read.len(), FRAME_MAX);
     }
     assert!(ended <= 1, "{ended} lost their connection");
-    assert_eq!(fixture.counters.bad_frames(BadFrame::Unfinished), 1);
+    assert_eq!(fixture.bad_frames(BadFrame::Unfinished), 1);
 }
