@@ -2,7 +2,7 @@
 
 use crate::rig::{self, Pod, Rig, listen, patient, read_until, until, write};
 use activator::discovery::{Event, Listing, Spec};
-use common::backend::{Backend, Probe};
+use common::backend::Probe;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -148,17 +148,4 @@ mod tests {
             assert_eq!(decide(&input).initialized, expected, "{input:?}");
         }
     }
-
-    #[test]
-    fn a_verdict_is_a_status_a_reason_and_a_message() {
-        for (verdict, status, reason) in [
-            (ActiveCondition::Active, Some(true), ""),
-            (ActiveCondition::Queued, None, "Queued"),
-            (ActiveCondition::NoTraffic, Some(false), "NoTraffic"),
-            (ActiveCondition::TimedOut, Some(false), "TimedOut"),
-        ] {
-            assert_eq!((verdict.status(), verdict.reason()), (status, reason));
-            assert_eq!(verdict.message().is_empty(), reason.is_empty(), "{reason}: a reason has a message");
-        }
-    }
 }

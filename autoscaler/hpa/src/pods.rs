@@ -99,19 +99,4 @@ mod tests {
         assert_eq!(pod.overhead["cpu"], 10);
         assert_eq!(trimmed(&core::Pod::default()).phase, Phase::Unknown);
     }
-
-    #[test]
-    fn a_selector_finds_pods_of_its_namespace_alone() {
-        let cache = Store::new(|_, _, _| {});
-        for (namespace, name, app) in [("a", "z", "web"), ("b", "x", "web"), ("b", "y", "db"), ("ba", "x", "web")] {
-            let pod = pod(namespace, name, app);
-            cache.apply(&common_controller::key_of(&pod), "1", Some(trimmed(&pod)));
-        }
-        let selector = Selector::parse("app=web").expect("a selector");
-        let names = |namespace| -> Vec<String> {
-            select(&cache, namespace, &selector).into_iter().map(|pod| pod.name).collect()
-        };
-        assert_eq!(names("b"), ["x"]);
-        assert_eq!(names("c"), [""; 0]);
-    }
 }

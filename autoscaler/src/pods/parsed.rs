@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Kept part of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct ParsedPod {
-    metadata: ObjectMeta,
-    containers: Vec<Container>,
-    status: PodStatus,
+    pub(super) metadata: ObjectMeta,
+    pub(super) containers: Vec<Container>,
+    pub(super) status: PodStatus,
     /// Reason and message of its last warning; none: not looked up yet.
     pub(super) warning: Option<Option<(String, String)>>,
     /// Set once the lookup of the warning has started. Until its result, no cause is reported, so that the text does

@@ -230,17 +230,13 @@ impl Simulation {
         let spec = &plan.spec;
         let ready = self.autoscalers[index].cache.ready_pods(revision).len() as u32;
         let mut decider = Decider::new(spec, ready, now).with_live_delay();
-        let (mut status, mut replicas) = (ScaleStatus::initial(spec), None);
-        match initial {
-            Initial::Adopted(found) => {
-                status = ScaleStatus::adopted(spec, found);
-                replicas = Some(found);
-            }
+        let (status, replicas) = match initial {
+            Initial::Adopted(found) => (ScaleStatus::adopted(spec, found), Some(found)),
             Initial::TakenOver => {
                 decider = decider.taken_over();
-                status = ScaleStatus::taken_over(spec);
+                (ScaleStatus::taken_over(spec), None)
             }
-        }
+        };
         let metrics = Metrics::new(&CollectSpec {
             stable_window: spec.stable_window,
             panic_window: spec.panic_window,

@@ -31,7 +31,6 @@ fn the_third_of_three_is_refused_with_one_place_and_one_in_the_queue() {
     let mut second = arrive(&breaker).waiting();
     let refusal = now(breaker.acquire()).expect_err("the queue is full");
     assert_eq!(refusal, AdmissionError::QueueFull { limit: 1 });
-    assert!(refusal.to_string().contains("max-held"), "a refusal names its bound: {refusal}");
     drop(first);
     drop(second.woken().expect("its turn"));
     assert_eq!(load(&breaker), (0, 0));

@@ -356,7 +356,7 @@ fn apply(throttler: &Arc<Throttler>, requests: &mut Requests, op: Op, rng: &mut 
     let admit = |requests: &mut Requests, mut task: Task<Acquire>| match task.poll() {
         Poll::Pending => requests.waiting.push(task),
         Poll::Ready(Ok(admitted)) => requests.admitted.push(admitted),
-        Poll::Ready(Err(refusal)) => panic!("{refusal}"),
+        Poll::Ready(Err(refusal)) => panic!("{refusal:?}"),
     };
     match op {
         Op::Arrive => admit(requests, Task::new(throttler.acquire())),

@@ -7,7 +7,7 @@ use crate::cluster::error::Error;
 use crate::scale::{ForeignPods, PodAddress};
 use crate::standalone::traffic::SUCCEEDED_WITHIN;
 use autoscaler_core::path_mode::PathMode;
-use common::backend::Probe;
+use common::backend::ProbeKind;
 use serde_json::{Value, json};
 
 const SERVICES: &str = "/api/v1/namespaces/ns/services";

@@ -4,11 +4,11 @@ use super::connect::carrier;
 use super::fault_remedy::{self, HEAR_US, KNOW_US, give_right, missing_right};
 use super::request_info::RequestInfo;
 use crate::failure_log::FailureLog;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use http::header::USER_AGENT;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Collected, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use kube::client::{Body, DynBody};
 use kube::core::Status;
 use kube::{Client, Config};
@@ -147,11 +147,19 @@ impl Faults {
 
 /// Returns the same response, and the message of the Status in it.
 async fn read(response: Response<Box<DynBody>>) -> (Response<Box<DynBody>>, Option<String>) {
-    let (head, body) = response.into_parts();
+    let (head, mut body) = response.into_parts();
+    let mut bytes = BytesMut::new();
     // An unreadable body is dropped: the status code is sufficient for the caller.
-    let bytes = Limited::new(body, REFUSAL_MAX).collect().await.map(Collected::to_bytes).unwrap_or_default();
+    while let Some(Ok(frame)) = body.frame().await {
+        if let Ok(data) = frame.into_data() {
+            bytes.extend_from_slice(&data);
+        }
+        if bytes.len() > REFUSAL_MAX {
+            break;
+        }
+    }
     let message = serde_json::from_slice::<Status>(&bytes).ok().map(|status| status.message);
-    (Response::from_parts(head, whole(bytes)), message)
+    (Response::from_parts(head, whole(bytes.freeze())), message)
 }
 
 fn whole(bytes: Bytes) -> Box<DynBody> {

@@ -172,8 +172,8 @@ impl Watcher {
             (true, false, _) if change.deleted => Some(self.line("DELETED", &change.object)),
             (true, false, Some(previous)) => {
                 let mut last = previous.value.clone();
-                last["metadata"]["resourceVersion"] = change.version.to_string().into();
-                Some(self.line("DELETED", &Object::new(last, change.version)))
+                last["metadata"]["resourceVersion"] = change.object.version.to_string().into();
+                Some(self.line("DELETED", &Object::new(last, change.object.version)))
             }
             _ => None,
         }

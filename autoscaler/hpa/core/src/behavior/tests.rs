@@ -227,7 +227,8 @@ fn a_percentage_leads_nowhere_from_zero() {
 #[test]
 fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
     let rules = Rules::from_behavior(&HorizontalPodAutoscalerBehavior::default(), Duration::from_millis(1_900));
-    assert_eq!((window(&rules.up), window(&rules.down)), (Duration::ZERO, seconds(1)));
+    let windows = [&rules.up, &rules.down].map(|rules| rules.stabilization_window_seconds.unwrap_or(0));
+    assert_eq!(windows, [0, 1]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::*;
 use hyper::service::service_fn;
 use hyper_util::server::conn::auto;
+use std::convert::Infallible;
 use tokio::net::{TcpListener, TcpSocket};
 
 fn launch() -> Launch {
