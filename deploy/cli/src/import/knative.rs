@@ -8,6 +8,8 @@ use super::source::Source;
 use common::annotations::{self as knative, CLASS_HPA, CLASS_KPA, Key, METRIC_CPU, METRIC_MEMORY, METRIC_RPS};
 use common::config::AutoscalerConfig;
 use common::golang::{GoDuration, parse_duration};
+use k8s_openapi::api::core::v1::PodSpec;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 const TEMPLATE: &str = "/spec/template/metadata/annotations";
@@ -180,8 +182,12 @@ fn annotation(from: &Source, key: Key) -> Option<String> {
     [Some(key.name), key.alias].into_iter().flatten().map(at).find(|pointer| from.look(pointer).is_some())
 }
 
-/// Adds Knative's defaults to the serving container: its port, `PORT` and the port of its probes.
+/// Adds Knative's defaults to the serving container: its port, `PORT` and the port of its probes. Leaves a malformed
+/// pod as it is; [`super::refused`] reports it.
 fn container(pod: &mut Value) {
+    if PodSpec::deserialize(&*pod).is_err() {
+        return;
+    }
     if pod.get("enableServiceLinks").is_none() {
         pod["enableServiceLinks"] = false.into(); // Knative's default.
     }

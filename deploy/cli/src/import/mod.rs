@@ -177,14 +177,16 @@ fn head(Imported { source, notes, .. }: &Imported) -> String {
     text
 }
 
-/// Returns the validation error of the translated ZeroScaler, if a value of the source is out of bounds.
+/// Returns why the API server will reject a translated object: a value of the source has another type, or is out of
+/// bounds.
 fn refused(object: &Value) -> Option<(String, String)> {
-    if object["kind"] != "ZeroScaler" {
-        return None;
-    }
-    let named = |error: String| ("the ZeroScaler below".to_owned(), format!("will be rejected: {error}"));
-    match serde_json::from_value::<ZeroScaler>(object.clone()) {
-        Err(error) => Some(named(error.to_string())),
-        Ok(ours) => ours.validate_in(&AutoscalerConfig::default()).err().map(|error| named(error.to_string())),
-    }
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let checked = match kind {
+        "ZeroScaler" => serde_json::from_value::<ZeroScaler>(object.clone())
+            .map_err(|error| error.to_string())
+            .and_then(|ours| ours.validate_in(&AutoscalerConfig::default()).map_err(|error| error.to_string())),
+        _ => serde_json::from_value::<Deployment>(object.clone()).map(drop).map_err(|error| error.to_string()),
+    };
+    let error = checked.err()?;
+    Some((format!("the {kind} below"), format!("will be rejected: {error}")))
 }

@@ -144,3 +144,22 @@ fn a_label_of_a_knative_template_that_is_replaced_is_named() {
         assert_eq!(why, is_noted.then_some(expected), "{labels}");
     }
 }
+
+/// Goal: a malformed pod is copied unchanged, and its error is reported.
+#[test]
+fn a_malformed_pod_is_reported() {
+    for (pod, error) in [
+        ("{containers: [{image: a, ports: [8080]}]}", "invalid type: integer `8080`"),
+        ("{containers: [app]}", "invalid type: string \"app\""),
+        ("{containers: {image: a}}", "invalid type: map"),
+        ("app", "invalid type: string \"app\""),
+        ("[{image: a}]", "invalid type"),
+    ] {
+        let text = format!(
+            "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {{name: a}}\nspec: {{template: {{spec: {pod}}}}}"
+        );
+        let imported = one(&text);
+        let rejected = imported.notes.iter().find(|(field, _)| field == "the Deployment below");
+        assert!(rejected.is_some_and(|(_, why)| why.contains(error)), "{pod}: {:?}", imported.notes);
+    }
+}
