@@ -3,11 +3,13 @@
 use crate::client::connection_permit::ConnectionPermit;
 use crate::server::memory::output::Output;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 /// State of one connection. Over HTTP/1, one task changes all of it.
 #[derive(Debug)]
 pub(super) struct Progress {
+    /// Number of reads.
+    pub(super) reads: AtomicU32,
     /// Number of complete and valid heads.
     pub(super) heads: AtomicU64,
     /// The client detects the end of the last response only by the end of the connection.
@@ -19,7 +21,7 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(permit: Arc<ConnectionPermit>) -> Self {
         let output = Arc::new(Output::new(permit.clone()));
-        let (heads, closes_answer) = Default::default();
-        Self { heads, closes_answer, permit, output }
+        let (reads, heads, closes_answer) = Default::default();
+        Self { reads, heads, closes_answer, permit, output }
     }
 }

@@ -5,13 +5,14 @@ use super::service::ConnectionService;
 use super::{Chain, ErrorResponder};
 use crate::body::BodyError;
 use crate::client::connection_permit::{Listener, Phase};
-use crate::limits::{FIELDS_MAX, HEAD_MAX, STREAM_WINDOW};
+use crate::limits::{FIELDS_MAX, HEAD_MAX, HEAD_TIMEOUT, STREAM_WINDOW};
 use crate::server::deadline::ExchangeDeadline;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream, KeepAlive};
+use crate::server::io::head_timeout::HeadTimer;
 use crate::server::io::http1::ClientIo;
 use crate::server::io::http2::Http2Io;
 use hyper::server::conn::{http1, http2};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -58,9 +59,10 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
     match protocol {
         Protocol::Closed | Protocol::Other => Ok(()),
         Protocol::Http1 => {
+            let timer = HeadTimer::new(progress.clone());
             let io = ClientIo::new(io, client, progress);
             let mut builder = http1::Builder::new();
-            builder.header_read_timeout(None); // `ClientIo` has its own.
+            builder.timer(timer).header_read_timeout(HEAD_TIMEOUT);
             builder.max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX).max_headers(FIELDS_MAX);
             let connection = pin!(builder.serve_connection(TokioIo::new(io), service).with_upgrades());
             drive(connection, drain, || false, |c| c.graceful_shutdown()).await
@@ -71,6 +73,7 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
             // Boxed, so that an HTTP/1 connection does not carry the size of this future.
             let mut connection = Box::pin(
                 http2::Builder::new(InBoxes)
+                    .timer(TokioTimer::new())
                     .initial_stream_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)
                     .max_concurrent_streams(STREAMS_MAX)

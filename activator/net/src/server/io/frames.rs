@@ -31,7 +31,7 @@ pub(crate) struct Frames {
     block: u64,
     /// Number of bytes since the last DATA frame with data.
     since: u64,
-    /// Frames since the last call.
+    /// Frames that arrived since they were last taken.
     pub(super) came: Came,
 }
 

@@ -23,7 +23,6 @@ use crate::client::peer::Peer;
 use crate::relay::end::reset;
 use crate::server::heads::framing::Framing;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream};
-use crate::server::io::head_deadline::HeadDeadline;
 use crate::server::io::linger::Linger;
 use crate::server::memory::connection_memory::ConnectionMemory;
 use crate::server::progress::Progress;
@@ -50,7 +49,6 @@ pub(crate) struct ClientIo<S: ClientStream> {
     /// Detector of a disconnect while hyper has read bytes after the current request.
     disconnect: Option<Disconnect>,
     linger: Linger,
-    deadline: HeadDeadline,
     memory: ConnectionMemory,
     /// The client has half-closed after a complete request, and waits for the response.
     is_half_closed: bool,
@@ -61,9 +59,9 @@ pub(crate) struct ClientIo<S: ClientStream> {
 impl<S: ClientStream> ClientIo<S> {
     pub(crate) fn new(io: BoundedWrites<S>, client: Arc<Peer>, progress: Arc<Progress>) -> Self {
         let memory = ConnectionMemory::new(progress.permit.clone());
-        let (framing, linger, deadline) = Default::default();
+        let (framing, linger) = Default::default();
         let (left, disconnect, is_half_closed, is_shut_down) = (Bytes::new(), None, false, false);
-        Self { io, framing, left, progress, client, disconnect, linger, deadline, memory, is_half_closed, is_shut_down }
+        Self { io, framing, left, progress, client, disconnect, linger, memory, is_half_closed, is_shut_down }
     }
 
     /// Checks the framing of received bytes. Returns their replacement, if they must be changed.
@@ -124,24 +122,6 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    fn poll_socket(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let is_http = !self.progress.permit.is_tunnel();
-        if buffer.remaining() <= HEAD_PART || !self.framing.is_in_head() || !is_http {
-            return Pin::new(&mut self.io.stream).poll_read(cx, buffer);
-        }
-        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(HEAD_PART));
-        ready!(Pin::new(&mut self.io.stream).poll_read(cx, &mut part))?;
-        let read = part.filled().len();
-        buffer.advance(read);
-        Poll::Ready(Ok(()))
-    }
-
-    /// Checks the deadline of a request's head. A tunnel has none.
-    fn check_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let is_unfinished = self.framing.is_head_unfinished() && !self.progress.permit.is_tunnel();
-        self.deadline.check(cx, is_unfinished)
-    }
-
     /// Passes on as many of the left bytes as fit.
     fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
         let fits = self.left.len().min(buffer.remaining());
@@ -168,11 +148,15 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
         if self.left.is_empty() {
             self.disconnect = None; // hyper is reading.
             let before = buffer.filled().len();
-            let Poll::Ready(read) = self.poll_socket(cx, buffer) else {
-                self.check_deadline(cx)?;
-                return Poll::Pending;
-            };
-            read?;
+            let is_http = !self.progress.permit.is_tunnel();
+            if buffer.remaining() > HEAD_PART && self.framing.is_in_head() && is_http {
+                let mut part = ReadBuf::new(buffer.initialize_unfilled_to(HEAD_PART));
+                ready!(Pin::new(&mut self.io.stream).poll_read(cx, &mut part))?;
+                let read = part.filled().len();
+                buffer.advance(read);
+            } else {
+                ready!(Pin::new(&mut self.io.stream).poll_read(cx, buffer))?;
+            }
             if buffer.filled().len() == before && self.half_close() {
                 return Poll::Pending;
             }
@@ -183,10 +167,10 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
             }
             let unfinished = self.framing.unfinished as u64;
             self.memory.set(unfinished)?;
-            self.check_deadline(cx)?;
         } else {
             self.hand_on(buffer);
         }
+        self.progress.reads.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Ok(()))
     }
 }

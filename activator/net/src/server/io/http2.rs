@@ -5,10 +5,10 @@
 
 use crate::body::unread_frames::UnreadFrames;
 use crate::client::peer::Peer;
+use crate::limits::HEAD_TIMEOUT;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream};
 use crate::server::io::control_frame_limit::{self, ControlFrameCredit};
 use crate::server::io::frames::Frames;
-use crate::server::io::head_deadline::HeadDeadline;
 use crate::server::io::linger::Linger;
 use crate::server::memory::connection_memory::{self, ConnectionMemory};
 use crate::server::progress::Progress;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 /// GOAWAY with the code ENHANCE_YOUR_CALM. Its last stream is the highest possible, so that no request that may have
 /// run is repeated elsewhere.
@@ -34,15 +35,27 @@ pub(crate) struct Http2Io<S> {
     unread: Arc<UnreadFrames>,
     progress: Arc<Progress>,
     linger: Linger,
-    block_deadline: HeadDeadline,
+    /// Set while a header block is unfinished.
+    block: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: ClientStream> Http2Io<S> {
     pub(crate) fn new(io: BoundedWrites<S>, client: &Peer, progress: Arc<Progress>) -> Self {
         let (memory, unread) = (ConnectionMemory::new(progress.permit.clone()), client.unread_frames().clone());
         let (frames, linger, credit) = (Frames::default(), Linger::default(), ControlFrameCredit::default());
-        let block_deadline = HeadDeadline::default();
-        Self { io, frames, credit, is_flushed: true, memory, unread, progress, linger, block_deadline }
+        Self { io, frames, credit, is_flushed: true, memory, unread, progress, linger, block: None }
+    }
+
+    /// Checks the deadline of an unfinished header block.
+    fn in_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.frames.unfinished_block() == 0 {
+            self.block = None;
+            return Ok(());
+        }
+        match self.block.get_or_insert_with(|| Box::pin(sleep(HEAD_TIMEOUT))).as_mut().poll(cx) {
+            Poll::Ready(()) => Err(io::Error::new(io::ErrorKind::TimedOut, "a header block did not end within 60 s")),
+            Poll::Pending => Ok(()),
+        }
     }
 
     /// Sends the reason for the end of the connection, unless the parser's output may stop within a frame.
@@ -65,9 +78,8 @@ impl<S: ClientStream> AsyncRead for Http2Io<S> {
             return Poll::Ready(Err(this.calm_down(cx)));
         }
         let streams = connection_memory::streams(this.progress.permit.state.most.load(Ordering::Relaxed));
-        let block = this.frames.unfinished_block();
-        this.memory.set(connection_memory::block(block) + this.unread.cost() + streams)?;
-        this.block_deadline.check(cx, block > 0)?;
+        this.memory.set(connection_memory::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
+        this.in_time(cx)?;
         read
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod bounded_writes;
 pub(crate) mod control_frame_limit;
 mod frames;
-mod head_deadline;
+pub(crate) mod head_timeout;
 pub(crate) mod http1;
 pub(crate) mod http2;
 mod linger;

@@ -13,8 +13,8 @@
 //! server serves the n-th request only if n heads were counted. A rejected head is not counted, and no head after it.
 //! The result does not depend on when or how the parser reads: a head that did not pass here is not served.
 //!
-//! A head is read line by line. Of a body only the length matters; chunks are read as hyper's decoder does. If a
-//! message is malformed in a way that hyper rejects too, counting just stops.
+//! A head is read line by line. Of a body only the length matters. Lines around chunks are read as hyper's decoder does,
+//! except that each must end with CRLF. If a message is malformed in a way that hyper rejects too, counting just stops.
 //!
 //! # Changes to the bytes
 //!
@@ -98,14 +98,6 @@ impl Framing {
     /// Reports whether the next byte belongs to a head.
     pub(crate) fn is_in_head(&self) -> bool {
         self.state == FramingState::Head
-    }
-
-    /// Reports whether a head may be unfinished: one has begun, the first one is missing, or the position is unknown.
-    pub(crate) fn is_head_unfinished(&self) -> bool {
-        match self.state {
-            FramingState::Head => self.heads == 0 || !self.is_between(),
-            state => state == FramingState::Lost,
-        }
     }
 
     /// Reads at most one line. `replace` is called with the positions of bytes to encode.
@@ -207,6 +199,8 @@ mod tests {
             ("content-length: 4\r\ncontent-length: 4\r\n\r\nabcd", 2),
             ("transfer-encoding: chunked\r\n\r\n1\r\n\n\r\n0\r\n\r\n", 2),
             ("Transfer-Encoding: chunked\r\n\r\n0A ;x=\"y\"\r\n0123456789\r\n00\r\nx-sum: 1\r\ny: 2\r\n\r\n", 2),
+            ("transfer-encoding: chunked\r\n\r\n0\r\na: b\n\r\n", 1),
+            ("transfer-encoding: chunked\r\n\r\n0\r\na: b\nc: d\r\n\r\n", 1),
             ("content-length: 21\r\n\r\nabc", 1), // The other head is part of the body.
             ("content-length: 4\r\ncontent-length: 5\r\n\r\nabcd", 0),
             ("content-length: 4, 4\r\n\r\nabcd", 0),
