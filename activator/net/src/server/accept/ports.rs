@@ -221,9 +221,9 @@ impl ListenersShared {
             pause = (pause * 2).min(RETRY_MAX);
         };
         let served = tokio::select! {
-            biased;
-            () = &mut closed => return,
+            biased; // A port that is served accepts its queue, even if it was closed meanwhile.
             served = self.served.wait() => served,
+            () = &mut closed => return,
         };
         let serve = |(stream, address)| (served.serve)(Accepted { stream, address, port: port.borrow().clone() });
         loop {
