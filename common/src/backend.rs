@@ -46,6 +46,7 @@ pub struct Backend {
     #[serde(skip)]
     pub timeout_ms: u64,
     /// Longest wait for a pod, in milliseconds.
+    // In Knative, 0 means no limit. In the status, the reader raises 0 to 1.
     #[serde(rename = "timeoutMs")]
     pub wake_timeout_ms: u64,
     /// Longest duration of an exchange with a pod, in milliseconds; 0: no limit.

@@ -346,7 +346,7 @@ impl Membership {
 
 /// Reports whether an activator dials another one at once. Both must agree, so addresses are compared as text by every
 /// version.
-fn is_lower(me: &Peer, peer: &Peer) -> bool {
+pub(super) fn is_lower(me: &Peer, peer: &Peer) -> bool {
     me.to_string() < peer.to_string()
 }
 

@@ -45,3 +45,10 @@ async fn a_workload_that_is_made_anew_is_held() {
     holders.exit(&next);
     assert_eq!((places(&new), holders.link(&key).is_some()), (Capacity::Limited(1), false));
 }
+
+/// Goal: activators of any version agree on which of two dials the other: addresses are compared as text.
+#[test]
+fn the_lower_address_is_the_lower_text() {
+    let [nine, ten] = [9, 10].map(|last| Peer::from([10, 1, 0, last]));
+    assert!(membership::is_lower(&ten, &nine) && !membership::is_lower(&nine, &ten));
+}

@@ -140,6 +140,19 @@ async fn what_cannot_be_held_falls_back_at_once() {
     assert_eq!(rig.get("app.ns", "/late").await.header("x-zeroscale-fallback"), "sorry");
 }
 
+/// Goal: a request whose workload is deleted is refused, and does not go to the fallback.
+#[tokio::test]
+async fn a_request_of_a_deleted_workload_does_not_fall_back() {
+    let fallback = sorry().await;
+    let (rig, _) = rig(&[fallback.address]).await;
+    workload(&rig, NEVER_MS, Protocol::Http1, |_| {}).await;
+    let held = tokio::spawn(get(rig.address, "/held"));
+    rig.until(|load| load.queued == 1).await;
+    rig.tell(Event::Deleted(key("app"))).await;
+    let refused = held.await.expect("no panic");
+    assert_eq!((refused.status.as_u16(), refused.header("x-zeroscale-reason")), (503, "deleted"));
+}
+
 /// Goal: a slow fallback does not keep the workload awake.
 #[tokio::test]
 async fn a_slow_fallback_is_no_load_of_the_workload() {

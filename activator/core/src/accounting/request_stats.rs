@@ -86,7 +86,7 @@ mod tests {
         Timestamp::from_nanos(millis * 1_000_000)
     }
 
-    /// Plays events like `in 0`, `pout 500` (ms) and returns average and count of each `report`.
+    /// Plays events like `in 0`, `out 500` (ms) and returns average and count of each `report`.
     fn play(events: &str) -> Vec<[f64; 2]> {
         let mut stats = RequestStats::new(ms(0));
         let mut reports = Vec::new();
