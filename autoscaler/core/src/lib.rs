@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! stat ─▶ metrics (two windows) ─▶ decider ─▶ scale_status ─▶ bounds ─▶ scale_to_zero ─▶ replicas patch
-//!  └─▶ ScaleStatus::wakes ─▶ poke ─┐                           ├─▶ active (condition)
+//!  └─▶ ScaleStatus::wakes ─▶ poke ┐                           ├─▶ active (condition)
 //!     multiscaler::Wheel ─▶ tick ─┤ every 2 s                 ├─▶ path_mode (Proxy or Serve)
 //!                                 ▼                           └─▶ num_activators
 //!                              decider

@@ -166,9 +166,12 @@ impl Scaling {
     fn demand(&self, key: &Key, workload: &Workload, has_scale: bool, now: Timestamp) -> Demand {
         self.parts.ports.pods.track(key, workload.pods.clone(), workload.owner());
         let subject = Subject { spec: workload.parameters.decider.clone(), labels: workload.labels.clone() };
+        let surroundings = surroundings(workload, workload.target.current());
+        // Before `ensure`, which evaluates an edited spec at once; after it, for a loop that it created.
+        self.deciders().observe(key, surroundings);
         // A status with a reported scale comes from another process, or from an earlier run of this one.
         self.deciders().ensure(key, subject, if has_scale { Initial::TakenOver } else { workload.initial });
-        self.deciders().observe(key, surroundings(workload, workload.target.current()));
+        self.deciders().observe(key, surroundings);
         // Read once, before a patch: the patch may remove those pods.
         let failing = self.parts.ports.pods.failing(key);
         let decision = self.deciders().status(key);

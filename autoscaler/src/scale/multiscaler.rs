@@ -5,7 +5,8 @@
 //!
 //! - **on a tick**, in the task that turns the wheel ([`Multiscaler::run`]), every two seconds for each revision;
 //! - **on a poke**, in the task that has just read the stat from its socket ([`Multiscaler::stat_recorded`]). No timer
-//!   and no other task lies between a frame and the reconciler's queue.
+//!   and no other task lies between a frame and the reconciler's queue;
+//! - **on an edit** of the spec, in the reconciler's task ([`Deciders::ensure`]).
 //!
 //! # Missing reports
 //!
