@@ -65,6 +65,9 @@ async fn pass(
     controller.selectors.lock().register("shop", "web");
     for pod in pods {
         controller.pods.apply(&Key::new("shop", pod.name.as_str()), "1", Some(pod.clone()));
+        // Pods of another namespace with the same labels do not count.
+        let other = Pod { name: format!("{}-elsewhere", pod.name), ..pod.clone() };
+        controller.pods.apply(&Key::new("shop2", other.name.as_str()), "1", Some(other));
     }
     let status = HorizontalPodAutoscalerStatus::default();
     let autoscaler = Autoscaler { namespace: "shop", name: "web", spec, status: &status };
