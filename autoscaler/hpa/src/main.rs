@@ -24,6 +24,12 @@ struct Arguments {
     /// Path of a kubeconfig; default: `KUBECONFIG`, else the pod's own service account.
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// Address of the API server, instead of the kubeconfig's.
+    #[arg(long)]
+    server: Option<http::Uri>,
+    /// Name of a cluster in the kubeconfig.
+    #[arg(long)]
+    cluster: Option<String>,
     /// Lead without a lease; only for a single process.
     #[arg(long)]
     disable_ha: bool,
@@ -36,7 +42,7 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let Arguments { kubeconfig, disable_ha, hpa, controller } = Arguments::parse();
+    let Arguments { kubeconfig, server, cluster, disable_ha, hpa, controller } = Arguments::parse();
     let logs = init_logs(Format::Json, "info");
     let shutdown = signal_token().context("signal handlers cannot be installed")?;
     let mode = mode(environment::process("ZEROSCALE_MODE").unwrap_or_default().parse()?, hpa)?;
@@ -44,7 +50,11 @@ async fn main() -> anyhow::Result<()> {
     options.process.logs = Some(logs);
     options.alone = disable_ha;
     options.controller = controller;
-    let config = api_server::config(kubeconfig.as_deref(), &KubeConfigOptions::default()).await?;
+    let selected = KubeConfigOptions { cluster, ..KubeConfigOptions::default() };
+    let mut config = api_server::config(kubeconfig.as_deref(), &selected).await?;
+    if let Some(server) = server {
+        config.cluster_url = server;
+    }
     tracing::info!(?mode, namespace = options.system_namespace, identity = options.identity, "starting");
     run(options, api_server::client(config, "autoscaler-hpa")?, shutdown).await
 }
