@@ -22,7 +22,7 @@
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::TargetResource;
 use crate::standalone::finalizer::{ADOPTED_REPLICAS, ADOPTED_TARGET, adopted_target, has_finalizer};
-use crate::standalone::release::handover::{WAIT_MAX, count_addresses};
+use crate::standalone::release::handover::{Addresses, WAIT_MAX};
 use crate::standalone::release::restored_replicas;
 use crate::standalone::traffic::adopt::{self, ADOPTED_BY};
 use crate::standalone::traffic::slices::{SERVICE_NAME, ready};
@@ -262,8 +262,7 @@ async fn is_handed_over(client: &Client, object: &ZeroScaler, service: &str, has
     let pods = ready(&about(&names::private_service(&object.name_any())).await?);
     let services: Api<Service> = Api::namespaced(client.clone(), &namespace(object));
     let found = services.get_opt(service).await.with_context(|| format!("service/{service} cannot be read"))?;
-    let (pods, theirs) = count_addresses(found.as_ref(), pods.max(has_target.into()), about(service).await?);
-    Ok(theirs >= pods)
+    Ok(Addresses::count(found.as_ref(), pods.max(has_target.into()), about(service).await?).is_handed_over())
 }
 
 /// Removes our finalizer and the annotations recorded with it. Succeeds if the object is gone.

@@ -59,6 +59,11 @@ impl Links {
         inner.targets.iter().filter(|(_, targets)| names(targets)).map(|(workload, _)| workload.clone()).collect()
     }
 
+    /// Reports whether a target of this resource is scaled.
+    pub(crate) fn is_named(&self, resource: &TargetResource) -> bool {
+        self.inner.read().targets.values().flatten().any(|target| target.resource == *resource)
+    }
+
     /// Returns all resources of which a target is scaled.
     pub(crate) fn resources(&self) -> HashSet<TargetResource> {
         self.inner.read().targets.values().flatten().map(|target| target.resource.clone()).collect()

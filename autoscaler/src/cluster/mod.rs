@@ -100,7 +100,7 @@ impl Index {
 
 impl TargetListener for Index {
     fn is_named(&self, resource: &TargetResource) -> bool {
-        self.links.resources().contains(resource)
+        self.links.is_named(resource)
     }
 
     fn on_event(&self, news: TargetEvent<'_>) {

@@ -33,7 +33,7 @@ use crate::standalone::hosts::claims::{Claims, Named};
 use crate::standalone::hpa_conflicts::Horizontals;
 use crate::standalone::policies::{Concerned, Guard, Policies};
 use crate::standalone::ports::Numbers;
-use crate::standalone::release::handover::{Handovers, count_addresses};
+use crate::standalone::release::handover::{Addresses, Handovers};
 use crate::standalone::scalers::Scalers;
 use crate::standalone::scalers::findings::Findings;
 use crate::standalone::services::choice::{self, Choice, Selections};
@@ -272,20 +272,19 @@ impl Cluster {
     /// Returns how much longer our slices of a Service given back by `from` must stay. Returns `None` if they may be
     /// deleted.
     pub(crate) fn remaining_slice_time(&self, service: &Key, from: &Key) -> Option<Duration> {
-        let (pods, theirs) = self.addresses(service, from);
-        self.handovers.remaining_slice_time(service, from, theirs >= pods)
+        self.handovers.remaining_slice_time(service, from, self.addresses(service, from))
     }
 
     /// Reports whether clients may still hold connections to activators although the Service given back by `from` leads
     /// past them.
     pub(crate) fn may_hold_connections(&self, service: &Key, from: &Key) -> bool {
-        let (pods, theirs) = self.addresses(service, from);
-        pods > 0 && theirs >= pods && slices::ready(&self.activators()) > 0
+        let addresses = self.addresses(service, from);
+        addresses.pods > 0 && addresses.is_handed_over() && slices::ready(&self.activators()) > 0
     }
 
-    fn addresses(&self, service: &Key, from: &Key) -> (usize, usize) {
+    fn addresses(&self, service: &Key, from: &Key) -> Addresses {
         let private = self.slices_of(&Key::new(from.namespace(), names::private_service(from.name())));
-        count_addresses(self.services.get(service).as_deref(), slices::ready(&private), self.slices_of(service))
+        Addresses::count(self.services.get(service).as_deref(), slices::ready(&private), self.slices_of(service))
     }
 
     /// Returns the slices of `activator-service`.

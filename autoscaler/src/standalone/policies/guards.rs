@@ -42,7 +42,9 @@ impl Policies {
     ) -> Result<(), Error> {
         let own = guard.filter(|(_, guard)| !guard.rules.is_empty());
         let own = own.map(|(uid, guard)| (self.guard_key(uid), self.guard_policy(workload, uid, &guard.rules)));
-        let present = self.guards_of.read().get(workload).to_vec();
+        let mut present = self.guards_of.read().get(workload).to_vec();
+        // The index follows the watch, and may name a guard that was changed here.
+        present.retain(|key| self.guards.get(key).as_deref().and_then(workload_of).as_ref() == Some(workload));
         for key in present {
             if own.as_ref().is_none_or(|(own, _)| *own != key) {
                 writes.delete(workload, &self.guards, &key, "failed to delete NetworkPolicy").await?;

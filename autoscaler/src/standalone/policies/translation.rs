@@ -66,8 +66,15 @@ pub(super) fn translate(
         for rule in spec.ingress.iter().flatten() {
             let wrong = |why| format!("NetworkPolicy {name:?} cannot be followed: {why}");
             let (numbers, from) = translate_rule(rule, namespace, target, ports).map_err(wrong)?;
-            if !numbers.is_empty() {
-                rules.push(Rule { from, ports: Some(at(&numbers)) });
+            if numbers.is_empty() {
+                continue;
+            }
+            let numbers = Some(at(&numbers));
+            // Rules about the same numbers become one, because each lists all numbers.
+            match (rules[1..].iter_mut().find(|known| known.ports == numbers), from) {
+                (Some(Rule { from: Some(known), .. }), Some(peers)) => known.extend(peers),
+                (Some(known), _) => known.from = None,
+                (None, from) => rules.push(Rule { from, ports: numbers }),
             }
         }
     }

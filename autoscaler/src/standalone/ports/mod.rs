@@ -265,9 +265,11 @@ impl Numbers {
             if is_foreign {
                 self.look(); // If another process occupies a number, each response counts.
             }
-            let waiting = match is_ours {
+            let is_waited_for = |asked: &PendingQuery| asked.path.is_some() || asked.decision.is_some();
+            let waits = asks.get(&(address, number)).is_some_and(is_waited_for);
+            let waiting = match is_ours && (verdict == Verdict::Proven || !waits) {
                 true => asks.remove(&(address, number)),
-                // After a negative response the reconcile keeps waiting, and is queued only if the verdict changed.
+                // Without a proof the reconcile keeps waiting, and is queued only if the verdict changed.
                 false => asks.get(&(address, number)).filter(|_| verdict != known).cloned(),
             };
             let PendingQuery { path, decision, .. } = waiting.unwrap_or_default();

@@ -88,7 +88,9 @@ fn due(
         state.asks.entry(unidentified).or_default();
     }
     let (ports, mut due, mut next) = (state.shared_ports(), BTreeMap::new(), now + LOOK);
-    for ((address, number), pending) in &mut state.asks {
+    let mut pending: Vec<_> = state.asks.iter_mut().collect();
+    pending.sort_by_key(|(_, pending)| pending.next); // So that no number waits for others forever.
+    for ((address, number), pending) in pending {
         let Some(port) = ports.get(address).filter(|_| !asked.contains(address)) else { continue };
         if let Some(at) = pending.next.filter(|at| now < *at) {
             next = next.min(at);

@@ -28,18 +28,28 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 /// connection, so a busier client gets a response that closes its connection.
 pub(crate) const RECONNECT_TIME: Duration = Duration::from_secs(2);
 
-/// Counts the ready addresses of a Service that was given back: those of its workload's pods, of which there are `pods`,
-/// that clients should find, and those in `slices` of other controllers. Our slices are no longer needed if the second
-/// number is as large as the first. Clients of a Service without a selector should find none, because only we would lead
-/// to its pods.
-pub(crate) fn count_addresses(
-    service: Option<&Service>,
-    pods: usize,
-    mut slices: Vec<Arc<EndpointSlice>>,
-) -> (usize, usize) {
-    let selects = service.is_some_and(|found| unfit(found).is_none() && needs_adoption(found));
-    slices.retain(|slice| !slices::is_ours(slice));
-    (if selects { pods } else { 0 }, slices::ready(&slices))
+/// Ready addresses of a Service that was given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    /// Addresses of its workload's pods that clients should find. None if it has no selector, because only we would
+    /// lead to its pods.
+    pub(crate) pods: usize,
+    /// Addresses in slices of other controllers.
+    pub(crate) others: usize,
+}
+
+impl Addresses {
+    /// Counts the addresses of a Service whose workload has `pods` pods.
+    pub(crate) fn count(service: Option<&Service>, pods: usize, mut slices: Vec<Arc<EndpointSlice>>) -> Self {
+        let selects = service.is_some_and(|found| unfit(found).is_none() && needs_adoption(found));
+        slices.retain(|slice| !slices::is_ours(slice));
+        Self { pods: if selects { pods } else { 0 }, others: slices::ready(&slices) }
+    }
+
+    /// Reports whether our slices are no longer needed.
+    pub(crate) fn is_handed_over(self) -> bool {
+        self.others >= self.pods
+    }
 }
 
 /// Services that are being handed over.
@@ -58,9 +68,8 @@ struct Handover {
 impl Handovers {
     /// Returns how much longer our slices stay for a Service that `from` gave back. Returns `None` if they may be
     /// deleted.
-    /// `is_over`: other slices lead to all pods.
-    pub(crate) fn remaining_slice_time(&self, service: &Key, from: &Key, is_over: bool) -> Option<Duration> {
-        if !is_over {
+    pub(crate) fn remaining_slice_time(&self, service: &Key, from: &Key, addresses: Addresses) -> Option<Duration> {
+        if !addresses.is_handed_over() {
             let new = || Handover { from: from.clone(), since: Instant::now() };
             let since = self.begun.entry(service.clone()).or_insert_with(new).since;
             let left = WAIT_MAX.saturating_sub(since.elapsed());
@@ -92,18 +101,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ours_stay_until_theirs_are_as_many() {
         let (handovers, service, from) = (Handovers::default(), Key::new("ns", "web"), Key::new("ns", "hello"));
-        let left = |is_over| handovers.remaining_slice_time(&service, &from, is_over);
-        assert_eq!(left(true), None, "nobody would miss ours");
-        assert_eq!(left(false), Some(WAIT_MAX));
+        let left = |pods, others| handovers.remaining_slice_time(&service, &from, Addresses { pods, others });
+        assert_eq!(left(0, 0), None, "nobody would miss ours");
+        assert_eq!(left(2, 0), Some(WAIT_MAX));
         assert_eq!(handovers.waiting(&service), Some(from.clone()));
         tokio::time::advance(WAIT_MAX / 2).await;
-        assert_eq!(left(false), Some(WAIT_MAX / 2));
-        assert_eq!(left(true), None);
+        assert_eq!(left(2, 1), Some(WAIT_MAX / 2));
+        assert_eq!(left(2, 2), None);
         assert_eq!(handovers.waiting(&service), None);
-        assert_eq!(left(false), Some(WAIT_MAX), "another wait");
+        assert_eq!(left(1, 0), Some(WAIT_MAX), "another wait");
         tokio::time::advance(WAIT_MAX).await;
-        assert_eq!(left(false), None, "they may never come");
-        assert_eq!(left(false), Some(WAIT_MAX));
+        assert_eq!(left(1, 0), None, "they may never come");
+        assert_eq!(left(1, 0), Some(WAIT_MAX));
         handovers.forget(&from);
         assert_eq!(handovers.waiting(&service), None);
     }

@@ -111,11 +111,13 @@ impl Pass<'_> {
         let answers = |at: &Listed| reached(at).is_some_and(Serving::is_on);
         let is_urgent = changes.is_empty() || changes.iter().any(|(before, after)| is_urgent(before, after, serves));
         let may_be_succeeded = || changes.iter().all(|(before, after)| may_wait_for_successor(before, after, answers));
-        let count =
+        let ready =
             |listed: &[Listed], is_v6| listed.iter().filter(|at| at.ready && at.address.is_ipv6() == is_v6).count();
-        let is_alone = |(before, _): &(&[Listed], _)| count(before, false) == 1 || count(before, true) == 1;
+        let adds_second = |(before, after): &(&[Listed], &[Listed])| {
+            after.iter().any(|at| !before.contains(at) && ready(before, at.address.is_ipv6()) == 1)
+        };
         let patience = match () {
-            () if !is_urgent && !changes.iter().any(is_alone) => MERGED_WITHIN,
+            () if !is_urgent && !changes.iter().any(adds_second) => MERGED_WITHIN,
             () if *is_asked && may_be_succeeded() => SUCCEEDED_WITHIN,
             () => Duration::ZERO,
         };
@@ -175,8 +177,9 @@ impl Pass<'_> {
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
             // A port renamed since the plan is identified by the number that its slices lead to.
-            let outcome = given.find(&port.workload, |name| of.names.contains(name));
-            outcome.or_else(|| given.with(led?.number)).filter(|_| port.is_carried)
+            let outcome = given.find(&port.workload, |_| true).or_else(|| given.with(led?.number));
+            let outcome = outcome.or_else(|| given.find(&port.workload, |name| of.names.contains(name)));
+            outcome.filter(|_| port.is_carried)
         };
         let none = (PortOutcome { number: None, former: Vec::new(), problem: None }, Vec::new());
         let asked: Vec<Port<'_>> = of
