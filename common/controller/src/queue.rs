@@ -104,6 +104,8 @@ struct Entry {
     due: Option<(Instant, Priority)>,
     /// Consecutive failures.
     failures: u32,
+    /// Number of failures from which one is reported.
+    reported_from: u32,
 }
 
 impl Priority {
@@ -245,7 +247,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
             entry.failures += 1;
             state.add_timer(key.clone(), Instant::now() + delay, Priority::Normal);
         } else {
-            entry.failures = 0;
+            (entry.failures, entry.reported_from) = (0, 0);
         }
         match again {
             Some(priority) => {
@@ -362,8 +364,13 @@ impl<K: Ord + Clone> Item<K> {
     /// Reports whether a failure of this pass should be reported: first after [`QUIET_FAILURES`], then each time their
     /// number has doubled. Otherwise a key that fails every few seconds would fill the log.
     pub fn should_report(&self) -> bool {
-        let failures = self.queue.shared.state.lock().entries.get(&self.key).map_or(0, |entry| entry.failures);
-        failures.is_multiple_of(QUIET_FAILURES) && (failures / QUIET_FAILURES).is_power_of_two()
+        let mut state = self.queue.shared.state.lock();
+        let Some(entry) = state.entries.get_mut(&self.key) else { return false };
+        let is_due = entry.failures >= entry.reported_from.max(QUIET_FAILURES);
+        if is_due {
+            entry.reported_from = entry.failures.saturating_mul(2);
+        }
+        is_due
     }
 
     /// Returns the key.

@@ -13,6 +13,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::core::Status;
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
@@ -220,8 +221,10 @@ impl Elector {
         let failed = |text: String| Err(kube::Error::Service(text.into()));
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
-                tracing::warn!(lease = %name, "a lease is kept: a write under it has not ended in {IDLE_TIMEOUT:?}");
-                return Sent { lease, op, at: Instant::now(), response: failed("it is kept".to_owned()) };
+                let kept = format!("it is kept, because a write under it has not ended in {IDLE_TIMEOUT:?}");
+                // An error that is logged; see `is_reported`.
+                let response = Err(kube::Error::Api(Status::failure(&kept, "Kept").boxed()));
+                return Sent { lease, op, at: Instant::now(), response };
             }
             let at = Instant::now();
             let write = async {
