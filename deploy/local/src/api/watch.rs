@@ -130,7 +130,7 @@ impl Watcher {
             }
             let wake = self.next_bookmark.map_or(self.deadline, |at| at.min(self.deadline));
             tokio::select! {
-                _ = self.changed.changed() => {}
+                changed = self.changed.changed() => if changed.is_err() { self.lapse() },
                 () = self.api.shutdown.cancelled() => self.ended = true,
                 () = tokio::time::sleep_until(wake) => {
                     if self.next_bookmark.is_some() {

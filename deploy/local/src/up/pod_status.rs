@@ -1,6 +1,7 @@
 //! Status of the planes' Pods: the readiness of each plane, in the form that a kubelet writes. No node runs these Pods
-//! ([`super::pod`]), but the endpoints of the planes' Services follow from their status. The Pod of a stopped plane is
-//! complete, which removes its endpoint. Restarts of a plane are not counted; the log names them.
+//! ([`super::pod`]), but the endpoints of the planes' Services follow from their status. A Pod has an address only while
+//! its plane is ready: Kubernetes leaves Pods without a node out of a Service unless it publishes addresses that are not
+//! ready. The Pod of a stopped plane is complete. Restarts of a plane are not counted; the log names them.
 
 use super::pod;
 use super::system::NAMESPACE;
@@ -97,7 +98,7 @@ impl PlaneStatus {
         let condition = |kind: &str| json!({"type": kind, "status": truth, "lastTransitionTime": now});
         let status = json!({"status": {
             "phase": if *state == PlaneState::Stopped { "Succeeded" } else { "Running" },
-            "podIP": address, "podIPs": [{"ip": address}],
+            "podIP": is_ready.then_some(address), "podIPs": is_ready.then(|| json!([{"ip": address}])),
             "conditions": [condition("Ready"), condition("ContainersReady")],
             "containerStatuses": [{
                 "name": account, "image": pod::image(account), "imageID": "", "ready": is_ready, "started": true,

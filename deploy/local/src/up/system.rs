@@ -116,12 +116,16 @@ fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
     Ok(map)
 }
 
-/// Returns the Service of the planes with this account. Its endpoints follow from the status of their Pods.
+/// Returns the Service of the planes with this account. Its endpoints follow from the status of their Pods, which have
+/// no node and have an address only while they are ready ([`super::pod_status`]).
 fn service(name: &str, account: &str, ports: &[(&str, u16, u16)]) -> Value {
     let port = |(name, port, target): &(&str, u16, u16)| json!({"name": name, "port": port, "targetPort": target});
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"selector": {"app": account}, "ports": ports.iter().map(port).collect::<Vec<_>>()},
+        "spec": {
+            "selector": {"app": account}, "publishNotReadyAddresses": true,
+            "ports": ports.iter().map(port).collect::<Vec<_>>(),
+        },
     })
 }
 
