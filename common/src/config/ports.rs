@@ -24,7 +24,8 @@ const OFF: &str = "off";
 const GUARDED: PortRange = PortRange { first: 10_000, last: 19_999 };
 /// First number that needs no privileges.
 const FIRST_MIN: u16 = 1024;
-/// Numbers on which activators listen themselves: profiles, HTTP/1.1, h2c, TLS, metrics.
+/// Numbers on which activators listen themselves: HTTP/1.1, h2c, TLS, metrics; and 8008, on which those of earlier
+/// versions listen.
 const RESERVED: [u16; 5] = [8008, names::ACTIVATOR_HTTP1_PORT, names::ACTIVATOR_H2C_PORT, names::HTTPS_PORT, 9090];
 
 /// Content of `config-ports`.
