@@ -117,6 +117,10 @@ const LOOK: Duration = Duration::from_secs(60);
 /// Pause between two rebuilds of the host table, as a multiple of the last rebuild's duration.
 const REBUILT_AFTER: u32 = 9;
 
+/// Maximum pause between two rebuilds of the host table. The measured duration also contains time in which the process
+/// did not run, and until the rebuild a new workload has no name.
+const REBUILD_PAUSE_MAX: Duration = Duration::from_millis(100);
+
 impl Registry {
     /// Creates an empty registry.
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
@@ -150,7 +154,7 @@ impl Registry {
             self.take(batch.drain(..));
             let begun = Instant::now();
             if begun >= rebuilt_from && self.renew_hosts() {
-                rebuilt_from = Instant::now() + REBUILT_AFTER * begun.elapsed();
+                rebuilt_from = Instant::now() + (REBUILT_AFTER * begun.elapsed()).min(REBUILD_PAUSE_MAX);
             }
         }
     }

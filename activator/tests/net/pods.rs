@@ -239,6 +239,7 @@ async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
     rig.hosts("ns", &[("a.example.com", "one"), ("*.example.com", "two"), ("*.b.example.com", "three")]).await;
     for name in ["one", "two", "three"] {
         serve(&rig, "ns", name, |_| {}).await;
+        rig.until_named(&format!("{name}.ns")).await;
     }
     let rows = [
         ("a.example.com", "one"),

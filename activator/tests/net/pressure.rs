@@ -213,7 +213,7 @@ async fn held_uploads_do_not_stall_a_warm_one_beside_them() {
         .await;
         let rig = Pair { client: Protocol::H2c, pod: protocol }.rig(&pod).await;
         rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", "asleep", rig::backend("asleep"))))).await;
-        rig::until(|| rig.activator.load(&rig::key("asleep")).is_some()).await;
+        rig.until_named("asleep.ns").await;
         let client = rig::http2_client(rig.address).await;
         let mut held = tokio::task::JoinSet::new();
         let upload = |host: &str, size: usize| {

@@ -158,6 +158,16 @@ impl Rig {
         until(|| self.activator.load(&key("marker")).is_none()).await;
     }
 
+    /// Waits until a revision is found by this host: hosts are rebuilt after a pause, later than its other data. One
+    /// request is made, which may be held.
+    pub(crate) async fn until_named(&self, host: &str) {
+        let is_unknown = async || {
+            let asked = tokio::time::timeout(Duration::from_millis(100), self.get(host, "/")).await;
+            asked.is_ok_and(|answer| answer.status == http::StatusCode::NOT_FOUND)
+        };
+        until_async(async || !is_unknown().await).await;
+    }
+
     /// Sets the hosts of a namespace, each with the name of its revision.
     pub(crate) async fn hosts(&self, namespace: &str, hosts: &[(&str, &str)]) {
         let pattern = |host: &str| HostPattern::parse(host).expect("a pattern");

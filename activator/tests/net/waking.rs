@@ -79,6 +79,7 @@ async fn a_probe_that_hangs_delays_nobody() {
     known("app", &[address, good.address]).await;
     assert_eq!(rig.get("app.ns", "/").await.body, "good");
     known("other", &[other.address]).await;
+    rig.until_named("other.ns").await;
     assert_eq!(rig.get("other.ns", "/").await.body, "other");
 
     let mut probe = [0; 4096];
