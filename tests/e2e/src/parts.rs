@@ -1,17 +1,16 @@
 //! A cluster whose parts are separate processes: `local api`, `local node`, and the two binaries as in a cluster,
 //! configured only by Knative's environment variables and a kubeconfig. The test does the rest of a cluster: it
-//! maintains the status of the planes' Pods, as a kubelet's probes would.
+//! maintains the endpoints of the system's Services, as a kubelet's probes and Kubernetes' controllers would.
 
 use crate::process::Process;
 use crate::space::{SOON, client};
 use anyhow::Context;
 use common::names;
 use common_runtime::namespaces::Namespaces;
-use kube::{Api, Client};
+use kube::Client;
 use local::up::is_ready;
 use local::up::ranges::Ranges;
-use local::up::system;
-use local::up::{PlanePod, PlaneState, PlaneStatus};
+use local::up::system::{self, Member};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -32,9 +31,12 @@ impl Plane {
         format!("{}-{}", self.binary, self.index)
     }
 
-    fn status(self, ready: bool) -> PlaneStatus {
-        let state = if ready { PlaneState::Ready } else { PlaneState::NotReady };
-        PlaneStatus { name: self.pod_name(), account: self.binary, address: self.address.ip(), state }
+    fn service(self) -> &'static str {
+        if self.binary == "activator" { names::ACTIVATOR_SERVICE } else { names::AUTOSCALER_SERVICE }
+    }
+
+    fn member(self, ready: bool) -> Member {
+        Member { name: self.pod_name(), address: self.address.ip(), ready }
     }
 }
 
@@ -161,17 +163,14 @@ impl Parts {
         self.publish_all(&[(plane, ready)]).await
     }
 
-    /// Publishes the readiness of several planes.
+    /// Publishes all planes of a kind, each with its readiness.
     ///
     /// # Errors
     /// Fails if the API server does not respond.
     pub async fn publish_all(&self, planes: &[(Plane, bool)]) -> anyhow::Result<()> {
-        let pods = Api::namespaced(self.client.clone(), system::NAMESPACE);
-        for (plane, ready) in planes {
-            PlanePod::make(&self.client, plane.binary, &plane.pod_name()).await?;
-            plane.status(*ready).write(&pods).await?;
-        }
-        Ok(())
+        let Some((first, _)) = planes.first() else { return Ok(()) };
+        let members: Vec<_> = planes.iter().map(|(plane, ready)| plane.member(*ready)).collect();
+        system::publish(&self.client, first.service(), &members).await
     }
 
     /// Returns the address of a second autoscaler.

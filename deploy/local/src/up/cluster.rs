@@ -16,13 +16,14 @@ use crate::up::plane::{self, Plane};
 use crate::up::pod;
 use crate::up::pod_status::{PlaneState, PlaneStatus, PodStatuses};
 use crate::up::ranges::Ranges;
-use crate::up::system::{self, create_if_missing};
+use crate::up::system::{self, Member, create_if_missing};
 use crate::up::unsupported_kinds;
 use anyhow::Context;
 use autoscaler::dashboard::Settings as Dashboard;
 use autoscaler::{FrontEnd, Hpa, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::Mode;
+use common_runtime::failure_log::FailureLog;
 use common_runtime::listen::listen;
 use common_runtime::resolve::Resolve;
 use kube::{Api, Client, Config};
@@ -40,6 +41,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval of readiness probes. A kubelet takes seconds; here the interval bounds how long a restart goes unnoticed.
 const PROBE_PERIOD: Duration = Duration::from_millis(100);
+/// Pause after endpoints were rejected.
+const PUBLISH_RETRY: Duration = Duration::from_secs(1);
 /// Interval of readiness probes while a plane is still starting.
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
 /// Maximum wait for the planes at start.
@@ -110,6 +113,13 @@ impl PlaneId {
         match self {
             Self::Activator(_) => "activator",
             Self::Autoscaler(_) => "autoscaler",
+        }
+    }
+
+    fn service(self) -> &'static str {
+        match self {
+            Self::Activator(_) => names::ACTIVATOR_SERVICE,
+            Self::Autoscaler(_) => names::AUTOSCALER_SERVICE,
         }
     }
 }
@@ -317,7 +327,10 @@ impl Cluster {
         let _ = tokio::time::timeout(DRAIN + Duration::from_secs(1), tasks.join_all()).await;
         match self.server.take() {
             Some(server) => server.shutdown().await,
-            None => _ = tokio::time::timeout(DRAIN, pod::withdraw(&self.client)).await,
+            None => {
+                let withdrawn = async { tokio::join!(system::withdraw(&self.client), pod::withdraw(&self.client)) };
+                let _ = tokio::time::timeout(DRAIN, withdrawn).await;
+            }
         }
     }
 }
@@ -478,9 +491,44 @@ impl ClusterShared {
     }
 }
 
-/// Probes the planes as a kubelet does, and keeps the status of their Pods up to date.
+/// Endpoints of the planes' Services. Failed writes are repeated.
+struct Endpoints {
+    client: Client,
+    published: BTreeMap<&'static str, Vec<Member>>,
+    failed: Option<Instant>,
+    failures: FailureLog,
+}
+
+impl Endpoints {
+    /// Writes the endpoints that have changed.
+    async fn show(&mut self, planes: impl Iterator<Item = (PlaneId, Member)> + Clone) {
+        if self.failed.is_some_and(|at| at.elapsed() < PUBLISH_RETRY) {
+            return;
+        }
+        for service in system::SERVICES {
+            let of_service = planes.clone().filter(|(id, _)| id.service() == service);
+            let members: Vec<Member> = of_service.map(|(_, member)| member).collect();
+            if self.published.get(service) == Some(&members) {
+                continue;
+            }
+            let published = system::publish(&self.client, service, &members).await;
+            self.failed = published.as_ref().err().map(|_| Instant::now());
+            match published {
+                Ok(()) => {
+                    self.published.insert(service, members);
+                    self.failures.recovered();
+                }
+                Err(error) => self.failures.failed(&format!("{error:#}")),
+            }
+        }
+    }
+}
+
+/// Probes the planes as a kubelet does. Keeps the endpoints of their Services and the status of their Pods up to date.
 async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: CancellationToken) {
     let mut statuses = PodStatuses::new(&client);
+    let failures = FailureLog::for_operation("the update of the planes' endpoints");
+    let mut endpoints = Endpoints { client, published: BTreeMap::new(), failed: None, failures };
     let mut known: BTreeMap<PlaneId, u64> = BTreeMap::new();
     loop {
         shared.restart();
@@ -489,6 +537,10 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
         let probes = probes.map(async |(id, number)| (id, number, plane::is_ready(shared.address(id)).await));
         let answers = futures::future::join_all(probes).await;
         let probed = shared.record(answers);
+        let member = |(id, (_, ready)): (&PlaneId, &(u64, bool))| {
+            (*id, Member { name: id.name(), address: shared.address(*id).ip(), ready: *ready })
+        };
+        endpoints.show(probed.iter().map(member)).await;
         known.extend(probed.iter().map(|(id, (number, _))| (*id, *number)));
         for (id, number) in &known {
             let state = match probed.get(id) {

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Field manager in `managedFields`.
-const FIELD_MANAGER: &str = "local-up";
+pub(super) const FIELD_MANAGER: &str = "local-up";
 
 /// Kinds whose objects controllers create again.
 const MADE: [(&str, &str); 2] = [("apps/v1", "ReplicaSet"), ("v1", "Pod")];

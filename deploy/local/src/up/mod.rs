@@ -21,8 +21,6 @@ pub use event::{Event, Phases};
 pub(crate) use folder::remove_all as remove_folders;
 pub use options::{ApiArgs, UpOptions};
 pub use plane::is_ready;
-pub use pod::PlanePod;
-pub use pod_status::{PlaneState, PlaneStatus};
 
 use crate::retry;
 use activator::ColdStart;

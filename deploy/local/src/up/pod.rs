@@ -20,7 +20,7 @@ const SCHEDULER: &str = "none.zeroscale.dev";
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Pod of a plane, with an administrator's client.
-pub struct PlanePod {
+pub(super) struct PlanePod {
     pub(super) name: String,
     pub(super) uid: String,
     api: Api<Pod>,
@@ -28,10 +28,7 @@ pub struct PlanePod {
 
 impl PlanePod {
     /// Creates the Pod of plane `name` with service account `account`, unless it exists.
-    ///
-    /// # Errors
-    /// Fails if the API server rejects the Pod.
-    pub async fn make(administrator: &Client, account: &str, name: &str) -> anyhow::Result<Self> {
+    pub(super) async fn make(administrator: &Client, account: &str, name: &str) -> anyhow::Result<Self> {
         let api: Api<Pod> = Api::namespaced(administrator.clone(), NAMESPACE);
         let object: Pod = serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": account}},

@@ -1,7 +1,6 @@
 //! Status of the planes' Pods: the readiness of each plane, in the form that a kubelet writes. No node runs these Pods
-//! ([`super::pod`]), but the endpoints of the planes' Services follow from their status. A Pod has an address only while
-//! its plane is ready: Kubernetes leaves Pods without a node out of a Service unless it publishes addresses that are not
-//! ready. The Pod of a stopped plane is complete. Restarts of a plane are not counted; the log names them.
+//! ([`super::pod`]), but users look at `kubectl get pods`. The Pod of a stopped plane is complete. Restarts of a plane are
+//! not counted; the log names them.
 
 use super::pod;
 use super::system::NAMESPACE;
@@ -24,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// State of a plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PlaneState {
+pub(super) enum PlaneState {
     /// Its readiness probe passes.
     Ready,
     /// Its readiness probe does not pass.
@@ -35,15 +34,15 @@ pub enum PlaneState {
 
 /// Content of the status of a plane's Pod.
 #[derive(Clone, Debug)]
-pub struct PlaneStatus {
+pub(super) struct PlaneStatus {
     /// Name of the Pod.
-    pub name: String,
+    pub(super) name: String,
     /// Name of the plane's ServiceAccount.
-    pub account: &'static str,
+    pub(super) account: &'static str,
     /// Address of the plane.
-    pub address: IpAddr,
+    pub(super) address: IpAddr,
     /// State of the plane.
-    pub state: PlaneState,
+    pub(super) state: PlaneState,
 }
 
 /// Writes the status of the planes' Pods.
@@ -91,14 +90,14 @@ impl PlaneStatus {
     ///
     /// # Errors
     /// Fails if there is no such Pod, or with another error of the API server.
-    pub async fn write(&self, pods: &Api<Pod>) -> kube::Result<()> {
+    async fn write(&self, pods: &Api<Pod>) -> kube::Result<()> {
         let Self { name, account, address, state } = self;
         let is_ready = *state == PlaneState::Ready;
         let (truth, now) = (if is_ready { "True" } else { "False" }, Time(Timestamp::now()));
         let condition = |kind: &str| json!({"type": kind, "status": truth, "lastTransitionTime": now});
         let status = json!({"status": {
             "phase": if *state == PlaneState::Stopped { "Succeeded" } else { "Running" },
-            "podIP": is_ready.then_some(address), "podIPs": is_ready.then(|| json!([{"ip": address}])),
+            "podIP": address, "podIPs": [{"ip": address}],
             "conditions": [condition("Ready"), condition("ContainersReady")],
             "containerStatuses": [{
                 "name": account, "image": pod::image(account), "imageID": "", "ready": is_ready, "started": true,

@@ -5,12 +5,14 @@ use crate::up::{accounts, manifests};
 use anyhow::Context;
 use common::names;
 use common_runtime::namespaces::Namespaces;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::PostParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,11 +22,25 @@ pub const NAMESPACE: &str = "zeroscale-system";
 /// DNS domain of the cluster. Nothing serves DNS.
 pub const DOMAIN: &str = "cluster.local";
 
+/// Services of the planes.
+pub(super) const SERVICES: [&str; 2] = [names::ACTIVATOR_SERVICE, names::AUTOSCALER_SERVICE];
+
 /// ConfigMap with the autoscaler's settings.
 const CONFIG_AUTOSCALER: &str = "config-autoscaler";
 
 /// Maximum wait until a custom resource is served.
 const ESTABLISHED_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A plane behind one of the system's Services.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Name of its pod.
+    pub name: String,
+    /// Address of its pod.
+    pub address: IpAddr,
+    /// True if its readiness probe passes.
+    pub ready: bool,
+}
 
 /// Data of a config-autoscaler ConfigMap.
 pub type Configuration = BTreeMap<String, String>;
@@ -51,13 +67,13 @@ pub async fn create(
         })??;
     }
     accounts::create(client, namespaces).await?;
-    let activator = [("http", 80, names::ACTIVATOR_HTTP1_PORT), ("http2", 81, names::ACTIVATOR_H2C_PORT)];
-    let autoscaler = [("http", names::STAT_PORT, names::STAT_PORT)];
-    for service in [
-        service(names::ACTIVATOR_SERVICE, "activator", &activator),
-        service(names::AUTOSCALER_SERVICE, "autoscaler", &autoscaler),
-    ] {
-        manifests::apply(client, manifests::parse("system Services", &service.to_string())?).await?;
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    for name in SERVICES {
+        let port = |(name, port, target): &(&str, u16, u16)| json!({"name": name, "port": port, "targetPort": target});
+        let ports: Vec<_> = ports(name).iter().map(port).collect();
+        let service = json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"ports": ports}});
+        let created = create_if_missing(&services, &serde_json::from_value(service)?).await;
+        created.context("cannot create a system Service")?;
     }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
     let data = json!(configuration.clone().unwrap_or_default());
@@ -116,17 +132,53 @@ fn parse_configuration(text: &str) -> anyhow::Result<Configuration> {
     Ok(map)
 }
 
-/// Returns the Service of the planes with this account. Its endpoints follow from the status of their Pods, which have
-/// no node and have an address only while they are ready ([`super::pod_status`]).
-fn service(name: &str, account: &str, ports: &[(&str, u16, u16)]) -> Value {
-    let port = |(name, port, target): &(&str, u16, u16)| json!({"name": name, "port": port, "targetPort": target});
-    json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "selector": {"app": account}, "publishNotReadyAddresses": true,
-            "ports": ports.iter().map(port).collect::<Vec<_>>(),
-        },
-    })
+/// Returns names, ports and target ports of one of the [`SERVICES`].
+fn ports(service: &str) -> &'static [(&'static str, u16, u16)] {
+    match service {
+        names::ACTIVATOR_SERVICE => {
+            &[("http", 80, names::ACTIVATOR_HTTP1_PORT), ("http2", 81, names::ACTIVATOR_H2C_PORT)]
+        }
+        _ => &[("http", names::STAT_PORT, names::STAT_PORT)],
+    }
+}
+
+/// Publishes the endpoints of one of the [`SERVICES`]. The Services have no selector, because Kubernetes leaves Pods
+/// without a node out of a Service.
+///
+/// # Errors
+/// Fails if the API server rejects the slice.
+pub async fn publish(client: &Client, service: &str, members: &[Member]) -> anyhow::Result<()> {
+    let port = |(name, _, target): &(&str, u16, u16)| json!({"name": name, "port": target, "protocol": "TCP"});
+    let endpoint = |member: &Member| {
+        json!({"addresses": [member.address], "conditions": {"ready": member.ready, "serving": member.ready},
+            "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": member.name}})
+    };
+    let slice: EndpointSlice = serde_json::from_value(json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"name": slice_name(service), "namespace": NAMESPACE, "labels": {
+            "kubernetes.io/service-name": service, "endpointslice.kubernetes.io/managed-by": "local.zeroscale.dev"}},
+        "addressType": "IPv4",
+        "ports": ports(service).iter().map(port).collect::<Vec<_>>(),
+        "endpoints": members.iter().map(endpoint).collect::<Vec<_>>(),
+    }))?;
+    let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
+    let params = PatchParams::apply(manifests::FIELD_MANAGER).force();
+    let applied = api.patch(&slice_name(service), &params, &Patch::Apply(&slice)).await;
+    applied.map(drop).with_context(|| format!("cannot publish the endpoints of {service}"))
+}
+
+/// Deletes the endpoints, which are of no use after this cluster.
+pub(super) async fn withdraw(client: &Client) {
+    let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
+    for service in SERVICES {
+        if let Err(error) = slices.delete(&slice_name(service), &DeleteParams::default()).await {
+            tracing::debug!(service, %error, "the endpoints could not be deleted");
+        }
+    }
+}
+
+fn slice_name(service: &str) -> String {
+    format!("{service}-local")
 }
 
 #[cfg(test)]
