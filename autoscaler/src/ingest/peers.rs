@@ -229,7 +229,7 @@ impl Peers {
         let LinkSettings { token, trust, .. } = &self.settings;
         let (headers, token) = (forwarded::headers(hop, self.shares.me()), token.clone());
         let (trust, allow_plain) = trust.clone().map_or((None, true), |(trust, plain)| (Some(trust), plain));
-        let config = Config { headers, token, trust, allow_plain, ..Config::default() };
+        let config = Config { headers, token, trust, allow_plain };
         let mut batch = Vec::new();
         match DurableSender::start(urls.clone(), self.resolver.clone(), config, retired.clone()) {
             Ok(link) => self.send(&link, &mut entries, &mut batch, &retired).await,

@@ -39,9 +39,11 @@ enum Piece {
     },
 }
 
+type Reader = fn(&Call) -> String;
+
 /// All fields, with their values at the request's arrival. As in Knative's activator, the pod's name and address and the
 /// trace are always empty.
-const FIELDS: [(&str, fn(&Call) -> String); 19] = [
+const FIELDS: [(&str, Reader); 19] = [
     (".Request.Method", |call| call.request.method().to_string()),
     (".Request.RequestURI", |call| match call.request.uri() {
         uri if call.request.version() < Version::HTTP_2 => uri.to_string(),

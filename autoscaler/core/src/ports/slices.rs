@@ -164,11 +164,12 @@ pub fn is_urgent(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -
     let has_ready = |listed: &[Listed], is_v6: bool| listed.iter().any(|at| at.ready && at.address.is_ipv6() == is_v6);
     let moves = |address: IpAddr| after.iter().any(|at| at.address == address);
     let may_wait = |at: &Listed| after.contains(at) || (at.ready && serves(at) && !moves(at.address));
-    let is_left = |is_v6: bool| !has_ready(before, is_v6) || has_ready(after, is_v6);
+    let loses_last = |is_v6: bool| has_ready(before, is_v6) && !has_ready(after, is_v6);
     let is_first = |at: &Listed| !before.contains(at) && !has_ready(before, at.address.is_ipv6());
     !before.iter().any(|at| at.ready)
-        || !before.iter().all(may_wait)
-        || !(is_left(false) && is_left(true))
+        || before.iter().any(|at| !may_wait(at))
+        || loses_last(false)
+        || loses_last(true)
         || after.iter().any(is_first)
 }
 
