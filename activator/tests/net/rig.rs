@@ -163,7 +163,7 @@ impl Rig {
     pub(crate) async fn until_named(&self, host: &str) {
         let is_unknown = async || {
             let asked = tokio::time::timeout(Duration::from_millis(100), self.get(host, "/")).await;
-            asked.is_ok_and(|answer| answer.status == http::StatusCode::NOT_FOUND)
+            asked.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
         };
         until_async(async || !is_unknown().await).await;
     }

@@ -33,7 +33,7 @@ pub(crate) fn apply(
     config: &Value,
     options: &WriteOptions,
 ) -> Result<Value> {
-    let shape = Shape::of(resource);
+    let shape = Shape::for_resource(resource);
     let subresource = if part == Part::Status { "status" } else { "" };
     let mut stated = config.clone();
     let map = object(&mut stated);

@@ -56,7 +56,7 @@ pub(super) enum Shape<'a> {
 
 impl<'a> Shape<'a> {
     /// Returns the shape of a resource. Lists of Endpoints, EndpointSlices and policies are replaced as a whole.
-    pub(super) fn of(resource: &'a Resource) -> Self {
+    pub(super) fn for_resource(resource: &'a Resource) -> Self {
         match (resource.group.as_str(), resource.plural.as_str()) {
             _ if resource.is_custom() => Shape::Schema(&resource.schema),
             ("discovery.k8s.io" | "networking.k8s.io", _) | ("", "endpoints") => Shape::Atomic,

@@ -71,7 +71,7 @@ impl Patch {
             Patch::Json(operations) => json_patch::patch(document, operations)
                 .map_err(|error| ApiError::unprocessable(format!("the server rejected the patch: {error}")))?,
             Patch::Merge(patch) => json_patch::merge(document, patch),
-            Patch::Strategic(patch) => strategic::merge(document, patch, Shape::of(resource)),
+            Patch::Strategic(patch) => strategic::merge(document, patch, Shape::for_resource(resource)),
             Patch::Apply(_) => {
                 return Err(ApiError::unprocessable("this subresource does not support server-side apply"));
             }
