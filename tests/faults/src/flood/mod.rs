@@ -57,7 +57,7 @@ pub struct Figures {
     pub descriptors: usize,
     /// Warm requests. One without a response has failed.
     pub warm: Times,
-    /// Kubelet probes of the activator.
+    /// Probes of the activator.
     pub probes: Times,
     /// Event streams of another workload's waiting page.
     pub pages: Times,
@@ -101,7 +101,7 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
             clients.spawn(warm(plane.address, offset, n.is_multiple_of(2), taken.clone()));
         }
         let (probed, mut probes) = unbounded_channel();
-        clients.spawn(probes::repeat(plane.address, probes::probe("/"), probed));
+        clients.spawn(probes::repeat(plane.address, probes::network_probe(), probed));
         let (opened, mut pages) = unbounded_channel();
         clients.spawn(probes::repeat(plane.address, probes::page_events(PAGED_TOO), opened));
         let start = Instant::now();

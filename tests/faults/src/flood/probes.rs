@@ -17,7 +17,13 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// Timeout of an exchange: that of the kubelet's probes by default.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns the request of a probe.
+/// Returns the request by which an autoscaler probes an activator. The activator of a run is not ready for a kubelet,
+/// because no autoscaler receives its stats.
+pub(super) fn network_probe() -> String {
+    "GET / HTTP/1.1\r\nhost: pod\r\nk-network-probe: activator\r\nconnection: close\r\n\r\n".to_owned()
+}
+
+/// Returns the request of a kubelet's probe.
 pub(super) fn probe(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: pod\r\nuser-agent: kube-probe/1.36\r\nconnection: close\r\n\r\n")
 }
