@@ -1,4 +1,4 @@
-//! What an activator reports about a workload's port number that it listens on ([`crate::bound_ports`]).
+//! Report of an activator about a workload's port number that it listens on ([`crate::bound_ports`]).
 //!
 //! It names the process, the workload that has the number there, and whether the number may be written into slices. A
 //! released number is closing and may not. The instance is random for each start. It distinguishes a restarted process
