@@ -59,11 +59,11 @@ fn port_protocols(port: &PortIdentity, parts: &Arc<LayerParts>) -> CarriedProtoc
         wake_after: wake_after.unwrap_or(WAKE_AFTER_DEFAULT),
         connector: connector(),
     };
-    let Some(said) = port.among(&spec.ports) else { return auto() };
-    match said.protocol {
+    let Some(declared) = port.among(&spec.ports) else { return auto() };
+    match declared.protocol {
         PortProtocol::Http1 | PortProtocol::H2c => CarriedProtocol::Http,
         PortProtocol::Auto if port.speaker.is_pod() => tcp(None),
         PortProtocol::Auto => auto(),
-        PortProtocol::Tcp => tcp(said.wake_after),
+        PortProtocol::Tcp => tcp(declared.wake_after),
     }
 }

@@ -74,26 +74,3 @@ pub fn classify<'a>(user_agent: &str, kubelet_probe: &str, network_probe: &'a st
 fn is_kubelet_probe(user_agent: &str, kubelet_probe: &str) -> bool {
     user_agent.starts_with(USER_AGENT_KUBELET_PREFIX) || !kubelet_probe.is_empty()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probes_are_told_from_traffic() {
-        let rows = [
-            (("kube-probe/1.34", "", ""), Incoming::Kubelet),
-            (("kube-probe//", "", "queue"), Incoming::Kubelet),
-            (("Istio", "yes", ""), Incoming::Kubelet),
-            (("Knative-Ingress-Probe", "", "probe"), Incoming::HashProbe),
-            (("Knative-Autoscaling-Probe", "", "activator"), Incoming::ActivatorProbe),
-            (("curl", "", "activator"), Incoming::ActivatorProbe),
-            (("Knative-Activator-Probe", "", "queue"), Incoming::UnknownProbe("queue")),
-            (("curl kube-probe/", "", ""), Incoming::Traffic),
-            (("Knative-Activator-Probe", "", ""), Incoming::Traffic),
-        ];
-        for ((agent, kubelet, network), expected) in rows {
-            assert_eq!(classify(agent, kubelet, network), expected, "{agent} {kubelet} {network}");
-        }
-    }
-}

@@ -167,83 +167,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Rows of owners computed by upstream: the key, then the owner's index among 2, 3, 5 and 10 buckets.
-    #[test]
-    fn owners_are_the_same_as_upstream() {
-        let rows = [
-            ("default/hello-00001", [1, 0, 0, 5]),
-            ("default/hello-00002", [1, 1, 1, 8]),
-            ("default/autoscale-go-00001", [1, 0, 2, 2]),
-            ("prod/checkout-00042", [0, 0, 2, 8]),
-            ("ns1/rev1", [0, 1, 1, 3]),
-            ("ns1/rev2", [0, 1, 0, 5]),
-        ];
-        for (key, owners) in rows {
-            for (count, expected) in [2, 3, 5, 10].into_iter().zip(owners) {
-                assert_eq!(owner(&bucket_names(count), key), Some(bucket_name(expected, count).as_str()), "{key}");
-            }
-        }
-        let fixture = ["as-bucket-01-of-02", "as-bucket-00-of-02"];
-        assert_eq!(owner(&fixture, "knative-testing/succulent"), Some("as-bucket-00-of-02"));
-        assert_eq!(owner(&fixture, "knative-testing/plant"), Some("as-bucket-01-of-02"));
-        assert_eq!(owner::<String>(&[], "a/b"), None);
-    }
-
-    /// Positions of the same keys on upstream's ring: the key, the start of its search, the positions of 2 and 3
-    /// buckets.
-    #[test]
-    fn keys_and_buckets_stand_where_upstreams_do() {
-        fn places(names: &[String], key: &str) -> Vec<u64> {
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            let ring = place(&names, key, SLOTS as u64);
-            let of = |name: &&str| ring.iter().find(|(_, placed)| *placed == name).map_or(u64::MAX, |(slot, _)| *slot);
-            names.iter().map(of).collect()
-        }
-        let start = |key: &str| angle_of(key, START_SALT, SLOTS as u64);
-        for (key, expected, two, three) in [
-            ("default/hello-00001", 1630, [1307, 1654], [518, 715, 588]),
-            ("default/hello-00002", 551, [1742, 1219], [83, 1150, 1893]),
-            ("default/autoscale-go-00001", 524, [445, 2026], [762, 1453, 236]),
-            ("prod/checkout-00042", 1303, [1334, 2019], [1331, 1446, 293]),
-            ("ns1/rev1", 1359, [1550, 1937], [897, 1950, 75]),
-            ("ns1/rev2", 806, [1115, 632], [1640, 1515, 510]),
-        ] {
-            assert_eq!((start(key), places(&bucket_names(2), key)), (expected, two.to_vec()), "{key}");
-            assert_eq!(places(&bucket_names(3), key), three, "{key}");
-        }
-        let named = |names: [&str; 2], key| (start(key), places(&names.map(str::to_owned), key));
-        let fixture = ["as-bucket-00-of-02", "as-bucket-01-of-02"];
-        assert_eq!(named(fixture, "knative-testing/succulent"), (674, vec![1142, 1871]));
-        assert_eq!(named(fixture, "knative-testing/plant"), (859, vec![511, 1418]));
-        assert_eq!(named(["b-174", "b-8"], "ns/rev"), (1629, vec![1585, 331]));
-        assert_eq!(named(["b-174", "b-8"], "x/y"), (1666, vec![52, 133]));
-    }
-
-    /// Compares with upstream's distribution of 20 000 keys in 50 namespaces over 10 buckets.
-    #[test]
-    fn twenty_thousand_keys_are_shared_evenly() {
-        let (names, mut shares) = (bucket_names(10), BTreeMap::new());
-        for i in 0..20_000 {
-            let key = format!("ns{}/rev-{i:05}", i % 50);
-            *shares.entry(owner(&names, &key).map(str::to_owned)).or_insert(0) += 1;
-        }
-        let (fewest, most) = (shares.values().min(), shares.values().max());
-        assert_eq!((shares.len(), fewest, most), (10, Some(&1811), Some(&2088)), "{shares:?}");
-    }
-
-    /// Uses two buckets whose hashes share a slot.
+    /// Goal: cases that the recorded vectors (kind `bucket_owner`) lack. Hashes of b-8 and b-174 share a slot.
     #[test]
     fn colliding_buckets_are_told_apart_as_upstream_does() {
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev"), Some("b-8"));
         assert_eq!(owner(&["b-8", "b-174"], "x/y"), Some("b-174"));
         // The first hash has a leading zero, which upstream does not print.
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev1501"), Some("b-174"));
-    }
-
-    #[test]
-    fn a_slot_at_the_start_angle_itself_is_picked() {
         // Slots 1398 and 1527, start 1527.
         assert_eq!(owner(&bucket_names(2), "ns/rev464"), Some("autoscaler-bucket-01-of-02"));
+        assert_eq!(owner::<String>(&[], "a/b"), None);
     }
 
     #[test]

@@ -36,16 +36,16 @@ pub(crate) struct Fallback {
 
 impl Fallback {
     /// Builds it from the status that the owner wrote. Returns `None` if the Service name is invalid.
-    pub(super) fn new(said: &FallbackStatus) -> Option<Self> {
+    pub(super) fn new(status: &FallbackStatus) -> Option<Self> {
         let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        let service = Some(&said.service).filter(|name| !name.is_empty() && is_name(name))?;
+        let service = Some(&status.service).filter(|name| !name.is_empty() && is_name(name))?;
         Some(Self {
-            matching: Matching::new(&said.matching, &[]),
+            matching: Matching::new(&status.matching, &[]),
             service: service.clone(),
             mark: HeaderValue::try_from(service).ok()?,
-            port: said.port,
-            protocol: said.protocol,
-            after: Duration::from_millis(said.after_ms),
+            port: status.port,
+            protocol: status.protocol,
+            after: Duration::from_millis(status.after_ms),
             found: Arc::default(),
         })
     }
@@ -79,7 +79,7 @@ mod tests {
     async fn what_was_found_is_kept_with_the_service_and_its_port() {
         let now = tokio::time::Instant::now();
         let found = fallback("{service: sorry, port: 80, afterMs: 1}").expect("good");
-        found.found.lock().await.hear(now, Ok(vec![([10, 0, 0, 9], 80).into()]));
+        found.found.lock().await.record(now, Ok(vec![([10, 0, 0, 9], 80).into()]));
         for (edited, is_kept) in [("sorry, port: 80", true), ("sorry, port: 81", false), ("other, port: 80", false)] {
             let mut edited = fallback(&format!("{{service: {edited}, afterMs: 2}}")).expect("good");
             edited.follow(&found);

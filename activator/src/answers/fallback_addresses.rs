@@ -23,28 +23,28 @@ pub(crate) struct FallbackAddresses {
     /// Earliest time of the next lookup.
     again: Option<Instant>,
     /// Addresses that the last successful lookup returned.
-    pub(crate) said: Vec<SocketAddr>,
+    pub(crate) addresses: Vec<SocketAddr>,
 }
 
 impl FallbackAddresses {
     /// Returns the addresses to use at `now`, or `None` if they must be resolved again.
     pub(crate) fn fresh(&self, now: Instant) -> Option<Vec<SocketAddr>> {
-        self.again.is_some_and(|again| now < again).then(|| self.said.clone())
+        self.again.is_some_and(|again| now < again).then(|| self.addresses.clone())
     }
 
     /// Records the result of a lookup that ended at `now`.
-    pub(crate) fn hear(&mut self, now: Instant, said: io::Result<Vec<SocketAddr>>) {
-        let pause = match said {
+    pub(crate) fn record(&mut self, now: Instant, addresses: io::Result<Vec<SocketAddr>>) {
+        let pause = match addresses {
             Ok(addresses) => {
-                self.said = addresses;
+                self.addresses = addresses;
                 KEPT
             }
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
-                self.said.clear();
+                self.addresses.clear();
                 PAUSE
             }
             // A lookup that timed out has delayed its request already, so it gets the longer pause.
-            Err(error) if self.said.is_empty() && error.kind() != ErrorKind::TimedOut => PAUSE,
+            Err(error) if self.addresses.is_empty() && error.kind() != ErrorKind::TimedOut => PAUSE,
             Err(_) => KEPT,
         };
         self.again = Some(now + pause);
@@ -67,7 +67,7 @@ mod tests {
     fn after_lookup(begin: Instant) -> FallbackAddresses {
         let mut found = FallbackAddresses::default();
         assert_eq!(found.fresh(begin), None, "nobody was asked");
-        found.hear(begin, Ok(addresses()));
+        found.record(begin, Ok(addresses()));
         found
     }
 
@@ -81,7 +81,7 @@ mod tests {
             assert_eq!(found.fresh(now), Some(addresses()), "{:?}", now - begin);
             now += KEPT;
             assert_eq!(found.fresh(now), None, "to be asked for again after {:?}", now - begin);
-            found.hear(now, Err(ErrorKind::TimedOut.into()));
+            found.record(now, Err(ErrorKind::TimedOut.into()));
         }
     }
 
@@ -91,7 +91,7 @@ mod tests {
         let begin = Instant::now();
         for (kind, pause) in [(ErrorKind::Other, PAUSE), (ErrorKind::TimedOut, KEPT)] {
             let mut found = FallbackAddresses::default();
-            found.hear(begin, Err(kind.into()));
+            found.record(begin, Err(kind.into()));
             let just_before = begin + pause - Duration::from_millis(1);
             assert_eq!((found.fresh(just_before), found.fresh(begin + pause)), (Some(Vec::new()), None), "{kind}");
         }
@@ -104,9 +104,9 @@ mod tests {
         for kind in [ErrorKind::NotFound, ErrorKind::ConnectionRefused] {
             let mut found = after_lookup(begin);
             let now = begin + KEPT;
-            found.hear(now, Err(kind.into()));
+            found.record(now, Err(kind.into()));
             assert_eq!((found.fresh(now), found.fresh(now + PAUSE)), (Some(Vec::new()), None), "{kind}");
-            found.hear(now + PAUSE, Err(ErrorKind::TimedOut.into()));
+            found.record(now + PAUSE, Err(ErrorKind::TimedOut.into()));
             assert_eq!(found.fresh(now + PAUSE), Some(Vec::new()), "{kind}: it does not come back");
         }
     }
@@ -122,6 +122,6 @@ mod tests {
         found.failed(begin + later);
         assert_eq!(found.fresh(begin + later), Some(addresses()));
         assert_eq!(found.fresh(begin + PAUSE), None, "the second does not put it off");
-        assert_eq!(found.said, addresses(), "if nobody knows better");
+        assert_eq!(found.addresses, addresses(), "if nobody knows better");
     }
 }

@@ -25,24 +25,24 @@ pub(crate) struct Fixed {
 
 impl Fixed {
     /// Builds a static response. The default status is 200.
-    pub(crate) fn new(said: &FixedResponse) -> Self {
-        Self::or(said, StatusCode::OK)
+    pub(crate) fn new(response: &FixedResponse) -> Self {
+        Self::or(response, StatusCode::OK)
     }
 
     /// Builds a placeholder. The default status is 503, and a 503 always has `Retry-After`.
-    pub(crate) fn placeholder(said: &FixedResponse) -> Self {
-        let mut fixed = Self::or(said, StatusCode::SERVICE_UNAVAILABLE);
+    pub(crate) fn placeholder(response: &FixedResponse) -> Self {
+        let mut fixed = Self::or(response, StatusCode::SERVICE_UNAVAILABLE);
         if fixed.status == StatusCode::SERVICE_UNAVAILABLE && !fixed.headers.contains_key(RETRY_AFTER) {
             fixed.headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         fixed
     }
 
-    fn or(said: &FixedResponse, status: StatusCode) -> Self {
+    fn or(response: &FixedResponse, status: StatusCode) -> Self {
         let read = |status: i32| StatusCode::from_u16(u16::try_from(status).ok()?).ok();
-        let status = said.status.and_then(read).filter(|status| status.as_u16() >= 200).unwrap_or(status);
+        let status = response.status.and_then(read).filter(|status| status.as_u16() >= 200).unwrap_or(status);
         let mut headers = HeaderMap::new();
-        for header in &said.headers {
+        for header in &response.headers {
             let parsed = HeaderName::try_from(&header.name).ok().zip(HeaderValue::try_from(&header.value).ok());
             let Some((name, value)) = parsed else { continue };
             if !FRAMING.contains(&name.as_str()) {
@@ -52,7 +52,7 @@ impl Fixed {
         // These statuses forbid a body; over HTTP/2 a body would make the response malformed.
         let body = match status {
             StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Bytes::new(),
-            _ => Bytes::from(said.body.clone()),
+            _ => Bytes::from(response.body.clone()),
         };
         if !body.is_empty() && !headers.contains_key(CONTENT_TYPE) {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
@@ -71,11 +71,11 @@ mod tests {
 
     #[test]
     fn a_response_is_as_it_is_written_but_for_what_frames_it() {
-        let said = fixed(
+        let written = fixed(
             "{status: 202, body: x, headers: [{name: A, value: '1'}, {name: a, value: '2'}, {name: Content-Length, \
              value: '9'}, {name: Keep-Alive, value: x}, {name: 'B C', value: x}, {name: D, value: \"x\\r\\ny\"}]}",
         );
-        let response = Fixed::new(&said);
+        let response = Fixed::new(&written);
         let fields: Vec<_> = response.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
         let kind: (&str, &[u8]) = ("content-type", b"text/plain; charset=utf-8");
         assert_eq!(fields, [("a", &b"1"[..]), ("a", b"2"), kind]);
@@ -90,8 +90,8 @@ mod tests {
             assert_eq!(&response.body[..], body.as_bytes(), "{status}");
             assert_eq!(response.headers.contains_key(CONTENT_TYPE), !body.is_empty(), "{status}");
         }
-        let said = fixed("{status: 304, body: x, headers: [{name: Content-Type, value: image/png}]}");
-        assert_eq!(Fixed::new(&said).headers[CONTENT_TYPE], "image/png");
+        let written = fixed("{status: 304, body: x, headers: [{name: Content-Type, value: image/png}]}");
+        assert_eq!(Fixed::new(&written).headers[CONTENT_TYPE], "image/png");
     }
 
     #[test]
@@ -99,9 +99,9 @@ mod tests {
         for (yaml, fixed_status, placeholder) in
             [("{}", 200, 503), ("{status: 418}", 418, 418), ("{status: 101}", 200, 503), ("{status: -1}", 200, 503)]
         {
-            let said = fixed(yaml);
-            assert_eq!(Fixed::new(&said).status.as_u16(), fixed_status, "{yaml}");
-            let put_off = Fixed::placeholder(&said);
+            let written = fixed(yaml);
+            assert_eq!(Fixed::new(&written).status.as_u16(), fixed_status, "{yaml}");
+            let put_off = Fixed::placeholder(&written);
             assert_eq!(put_off.status.as_u16(), placeholder, "{yaml}");
             assert_eq!(put_off.headers.contains_key(RETRY_AFTER), placeholder == 503, "{yaml}");
         }

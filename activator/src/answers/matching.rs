@@ -28,22 +28,22 @@ pub(crate) struct Matching {
 }
 
 impl Matching {
-    /// Parses `said`. `default_methods`: methods to match if `said` names none; empty for any.
-    pub(crate) fn new(said: &RequestMatch, default_methods: &[Method]) -> Self {
-        let methods: Vec<Method> = match said.methods.is_empty() {
+    /// Parses `rule`. `default_methods`: methods to match if `rule` names none; empty for any.
+    pub(crate) fn new(rule: &RequestMatch, default_methods: &[Method]) -> Self {
+        let methods: Vec<Method> = match rule.methods.is_empty() {
             true => default_methods.to_vec(),
-            false => said.methods.iter().filter_map(|name| name.parse().ok()).collect(),
+            false => rule.methods.iter().filter_map(|name| name.parse().ok()).collect(),
         };
         let header = |name: &str, value: Option<&str>| {
             let value = value.map(HeaderValue::from_str).transpose().ok()?;
             Some((HeaderName::try_from(name).ok()?, value))
         };
-        let headers = said.headers.iter().map(|said| header(&said.name, said.value.as_deref()));
+        let headers = rule.headers.iter().map(|rule| header(&rule.name, rule.value.as_deref()));
         let headers: Option<Vec<_>> = headers.collect();
         Self {
-            paths: said.paths.clone(),
-            accept: said.accept.clone(),
-            is_never: headers.is_none() || (methods.is_empty() && !said.methods.is_empty()),
+            paths: rule.paths.clone(),
+            accept: rule.accept.clone(),
+            is_never: headers.is_none() || (methods.is_empty() && !rule.methods.is_empty()),
             headers: headers.unwrap_or_default(),
             methods,
         }
@@ -141,10 +141,10 @@ mod tests {
     /// Goal: an invalid header name matches no request rather than every request.
     #[test]
     fn a_header_that_cannot_be_matches_no_request() {
-        let said: RequestMatch = serde_yaml_ng::from_str("{headers: [{name: 'a b'}]}").expect("readable");
+        let rule: RequestMatch = serde_yaml_ng::from_str("{headers: [{name: 'a b'}]}").expect("readable");
         let (headers, method) = (HeaderMap::new(), Method::GET);
         let request = Request { method: &method, path: "/", headers: &headers };
-        assert!(!Matching::new(&said, &[]).matches(request));
+        assert!(!Matching::new(&rule, &[]).matches(request));
         assert!(Matching::new(&RequestMatch::default(), &[]).matches(request));
     }
 }

@@ -93,19 +93,20 @@ pub(crate) struct Request<'a> {
 
 impl Answers {
     /// Builds the rule from the `answers` of a ZeroScaler.
-    pub(crate) fn new(said: &zeroscaler::Answers) -> Self {
-        let zeroscaler::Answers { page, placeholder, fixed, fallback } = said;
-        let placeholder =
-            placeholder.as_ref().map(|said| (Matching::new(&said.matching, &[]), Fixed::placeholder(&said.response)));
-        let fixed = fixed.iter().map(|said| Static {
-            matching: Matching::new(&said.matching, &[Method::GET, Method::HEAD]),
-            answer: Arc::new(Fixed::new(&said.response)),
-            always: said.answer == AnswerMode::Always,
-            keeps_awake: said.keeps_awake,
+    pub(crate) fn new(answers: &zeroscaler::Answers) -> Self {
+        let zeroscaler::Answers { page, placeholder, fixed, fallback } = answers;
+        let placeholder = placeholder
+            .as_ref()
+            .map(|placeholder| (Matching::new(&placeholder.matching, &[]), Fixed::placeholder(&placeholder.response)));
+        let fixed = fixed.iter().map(|answer| Static {
+            matching: Matching::new(&answer.matching, &[Method::GET, Method::HEAD]),
+            answer: Arc::new(Fixed::new(&answer.response)),
+            always: answer.answer == AnswerMode::Always,
+            keeps_awake: answer.keeps_awake,
         });
-        let page = page.as_ref().map(|said| {
-            let own = said.html.as_deref().map(|html| Arc::new(Page::new(Some(html))));
-            (Matching::new(&said.matching, &[Method::GET]), own)
+        let page = page.as_ref().map(|page| {
+            let own = page.html.as_deref().map(|html| Arc::new(Page::new(Some(html))));
+            (Matching::new(&page.matching, &[Method::GET]), own)
         });
         Self {
             page,

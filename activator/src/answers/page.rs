@@ -247,8 +247,8 @@ mod tests {
         assert_eq!(paused.retry(), RETRY_PAUSED);
         for html in [None, Some("<p>{{workload}} wakes")] {
             let page = Page::new(html);
-            let shown = text(&page, paused);
-            assert!(shown.contains("data-zeroscale=\"paused\"") && shown.contains("shop is paused"), "{shown}");
+            let text = text(&page, paused);
+            assert!(text.contains("data-zeroscale=\"paused\"") && text.contains("shop is paused"), "{text}");
             assert!(page.headers(paused).contains_key(CONTENT_SECURITY_POLICY));
         }
         let knows = Page::new(Some("<p class={{state}}>{{workload}}"));

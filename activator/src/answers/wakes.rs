@@ -32,16 +32,16 @@ struct WakeState {
 #[derive(Clone, Copy, Debug)]
 struct Running {
     since: Instant,
-    seen: Instant,
+    last_request: Instant,
 }
 
 impl Wakes {
     /// Records that a request waits for the workload. Returns the start of the wake.
     pub(crate) fn wait(&self, now: Instant) -> Instant {
         let mut state = self.state.lock();
-        let running = state.running.filter(|running| now.saturating_duration_since(running.seen) < FORGOTTEN);
+        let running = state.running.filter(|running| now.saturating_duration_since(running.last_request) < FORGOTTEN);
         let since = running.map_or(now, |running| running.since);
-        state.running = Some(Running { since, seen: now });
+        state.running = Some(Running { since, last_request: now });
         since
     }
 

@@ -104,15 +104,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_has_a_default() {
+    fn what_is_said_counts_and_the_rest_has_a_default() {
         let options = from("NOTHING", "").expect("nothing is wrong");
         assert_eq!(options, ClientOptions::new(Some(160 * MEMORY_EACH)));
         assert_eq!(options.bounds.connections, 160);
         assert!(ClientOptions::new(None).bounds.connections > 0);
-    }
-
-    #[test]
-    fn what_is_said_counts() {
         let keepalive = |every, questions| Some(KeepAlive { every: Duration::from_secs(every), questions });
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE", "1m").map(|o| o.keepalive), Ok(keepalive(60, 9)));
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE", "0s").map(|o| o.keepalive), Ok(None));

@@ -135,8 +135,8 @@ impl Index {
     /// Stores the entries of one object; none for a deleted object. Returns the sides of revisions whose union may have
     /// changed.
     pub(crate) fn set(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Vec<Owner> {
-        let told = entries.into_iter().filter(|entry| !entry.addresses.is_empty());
-        let entries: Box<[Entry]> = told.map(|entry| self.shared(entry)).collect();
+        let with_addresses = entries.into_iter().filter(|entry| !entry.addresses.is_empty());
+        let entries: Box<[Entry]> = with_addresses.map(|entry| self.shared(entry)).collect();
         let about = |entries: &[Entry]| entries.first().map(|entry| (entry.key.clone(), entry.side));
         let owner = about(&entries);
         let former = match &owner {
@@ -271,19 +271,13 @@ mod tests {
     #[test]
     fn a_listing_is_the_sum_of_its_slices_without_terminating_pods() {
         let mut index = Index::default();
-        let changed = put(
-            &mut index,
-            &slice(
-                "a",
-                "Private",
-                json!([
-                    {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
-                    {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
-                    {"addresses": ["10.0.0.3"], "conditions": {"ready": false, "serving": true, "terminating": true}},
-                    {"addresses": ["10.0.0.4"]},
-                ]),
-            ),
-        );
+        let endpoints = json!([
+            {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
+            {"addresses": ["10.0.0.2"], "conditions": {"ready": false}},
+            {"addresses": ["10.0.0.3"], "conditions": {"ready": false, "serving": true, "terminating": true}},
+            {"addresses": ["10.0.0.4"]},
+        ]);
+        let changed = put(&mut index, &slice("a", "Private", endpoints));
         assert_eq!(changed, [owner_of(Side::Private)]);
         let more = slice("b", "Private", json!([{"addresses": ["10.0.0.2"], "conditions": {"ready": true}}]));
         put(&mut index, &more);
@@ -297,18 +291,12 @@ mod tests {
     #[test]
     fn public_slices_tell_the_activators() {
         let mut index = Index::default();
-        put(
-            &mut index,
-            &slice(
-                "p",
-                "Public",
-                json!([
-                    {"addresses": ["10.0.1.2"], "conditions": {"ready": true}},
-                    {"addresses": ["10.0.1.1"], "conditions": {"ready": true}},
-                    {"addresses": ["10.0.1.3"], "conditions": {"ready": false}},
-                ]),
-            ),
-        );
+        let endpoints = json!([
+            {"addresses": ["10.0.1.2"], "conditions": {"ready": true}},
+            {"addresses": ["10.0.1.1"], "conditions": {"ready": true}},
+            {"addresses": ["10.0.1.3"], "conditions": {"ready": false}},
+        ]);
+        put(&mut index, &slice("p", "Public", endpoints));
         let Event::Activators { addresses, .. } = index.event(&owner_of(Side::Public), None, Ports::NamedOrOnly) else {
             panic!("not activators")
         };
@@ -320,7 +308,7 @@ mod tests {
     /// that the autoscaler writes, all pods count.
     #[test]
     fn pods_that_are_called_after_others_are_left_out() {
-        let told_by = |manager: &str| -> EndpointSlice {
+        let slice_by = |manager: &str| -> EndpointSlice {
             let endpoint = |address: &str, pod: serde_json::Value| json!({"addresses": [address], "targetRef": pod});
             let pod = |name: &str| json!({"kind": "Pod", "name": name});
             serde_json::from_value(json!({
@@ -339,7 +327,7 @@ mod tests {
         ];
         for (manager, expected) in rows {
             let mut index = Index::default();
-            index.set(ObjectKey::new("ns", "s"), Entry::of_slice(&told_by(manager)));
+            index.set(ObjectKey::new("ns", "s"), Entry::of_slice(&slice_by(manager)));
             let owner = (RevisionKey::new("ns", "app"), Side::Private);
             let Event::Pods { listing, .. } = index.event_of(&owner, None, Ports::NamedOrOnly, None, &own, |_| true)
             else {

@@ -28,8 +28,8 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 pub(super) struct Membership {
     me: Peer,
     decider: Option<SharingDecider>,
-    /// Standing in effect.
-    pub(super) standing: SharingMode,
+    /// Mode in effect.
+    pub(super) mode: SharingMode,
     siblings: Siblings,
     /// Addresses of all listed activators, ready or not.
     endpoints: BTreeMap<Peer, SocketAddr>,
@@ -46,7 +46,7 @@ pub(super) struct Membership {
     members_since: Instant,
     pub(super) pods_known_since: Instant,
     alone_since: Instant,
-    told: SharingReport,
+    reported: SharingReport,
     pub(super) leaving: bool,
     pub(super) cut_off: bool,
     has_ended: bool,
@@ -68,7 +68,7 @@ impl Membership {
         Self {
             me,
             decider: None,
-            standing: SharingMode::Divided,
+            mode: SharingMode::Divided,
             siblings: Siblings::default(),
             endpoints: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -80,7 +80,7 @@ impl Membership {
             members_since: now,
             pods_known_since: now,
             alone_since: now,
-            told: SharingReport::default(),
+            reported: SharingReport::default(),
             leaving: false,
             cut_off: false,
             has_ended: false,
@@ -130,11 +130,11 @@ impl Membership {
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.connected(peer, now()));
         self.siblings.contacts.insert(*peer, Contact::Session(SharingReport::default()));
-        session.send(Frame::Report(self.told));
+        session.send(Frame::Report(self.reported));
         true
     }
 
-    /// Records the standing that a sibling reported.
+    /// Records the mode that a sibling reported.
     pub(super) fn record_report(&mut self, session: &Arc<Session>, report: SharingReport) {
         if self.is_present(session) {
             self.siblings.contacts.insert(session.peer, Contact::Session(report));
@@ -170,7 +170,7 @@ impl Membership {
     pub(super) fn apply_changes(&mut self, shared: &Arc<Holders>, now: Instant) {
         self.set_members(shared, now);
         let Some(decider) = &mut self.decider else { return };
-        let before = self.standing;
+        let before = self.mode;
         let held_alone = || shared.all().iter().all(|link| link.is_alone(shared));
         let after = decider.judge(&self.siblings, held_alone, now);
         let report = decider.report(&self.siblings, now);
@@ -178,11 +178,11 @@ impl Membership {
             let foreign: Vec<String> = decider.foreign(&self.siblings, now).map(Peer::to_string).collect();
             let siblings = self.siblings.listed.iter().filter(|peer| **peer != self.me).count();
             tracing::info!(?before, standing = ?after, siblings, ?foreign, "use of pods with a hard limit");
-            self.standing = after;
+            self.mode = after;
             self.change(shared, before, after, now);
         }
-        if report != self.told {
-            self.told = report;
+        if report != self.reported {
+            self.reported = report;
             self.sessions.values().for_each(|session| session.send(Frame::Report(report)));
         }
         if after == SharingMode::Shared {
@@ -219,13 +219,13 @@ impl Membership {
         }
         if members != self.members {
             (self.members, self.members_since) = (members, now);
-            if self.standing == SharingMode::Shared {
+            if self.mode == SharingMode::Shared {
                 shared.tell_all(&Input::Members(self.members.clone()));
             }
         }
     }
 
-    /// Applies a changed standing.
+    /// Applies a changed mode.
     fn change(&mut self, shared: &Arc<Holders>, before: SharingMode, after: SharingMode, now: Instant) {
         if after == SharingMode::Alone {
             self.alone_since = now;
@@ -268,7 +268,7 @@ impl Membership {
 
     /// Starts to share a workload's limit.
     pub(super) fn share(&self, shared: &Arc<Holders>, link: &Link, before: Before) {
-        let (peers, is_shared) = (shared.peers.load_full(), self.standing == SharingMode::Shared);
+        let (peers, is_shared) = (shared.peers.load_full(), self.mode == SharingMode::Shared);
         link.share(|pods, throttler| {
             let empty_since = match before {
                 Before::NoPods => Some(self.pods_known_since),
@@ -339,7 +339,7 @@ impl Membership {
     /// Reports whether no tick is needed: this activator is alone, or knows no other.
     pub(super) fn is_quiet(&self) -> bool {
         let only = self.siblings.known.iter().all(|peer| *peer == self.me);
-        let is_alone = self.standing == SharingMode::Alone || self.decider.is_none();
+        let is_alone = self.mode == SharingMode::Alone || self.decider.is_none();
         only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
     }
 }
@@ -355,7 +355,7 @@ pub(super) fn is_lower(me: &Peer, peer: &Peer) -> bool {
 pub(super) struct Isolation {
     /// Time since which neither has responded.
     since: Option<Instant>,
-    asked: Option<Instant>,
+    last_request: Option<Instant>,
     answered: Arc<AtomicBool>,
 }
 
@@ -365,7 +365,7 @@ impl Isolation {
     pub(super) fn look(&mut self, shared: &Arc<Holders>, now: Instant) -> bool {
         let membership = shared.membership.lock();
         let has_siblings = membership.siblings.listed.iter().any(|peer| *peer != membership.me);
-        let lost = membership.standing == SharingMode::Shared && membership.sessions.is_empty() && has_siblings;
+        let lost = membership.mode == SharingMode::Shared && membership.sessions.is_empty() && has_siblings;
         let Some(ask) = shared.parts.ask_api.as_ref().filter(|_| lost) else {
             *self = Self::default();
             return false;
@@ -375,8 +375,8 @@ impl Isolation {
             self.since = None;
         }
         let since = *self.since.get_or_insert(now);
-        if self.asked.is_none_or(|asked| now.saturating_duration_since(asked) >= ASK_EVERY) {
-            self.asked = Some(now);
+        if self.last_request.is_none_or(|at| now.saturating_duration_since(at) >= ASK_EVERY) {
+            self.last_request = Some(now);
             let (answered, asking) = (self.answered.clone(), ask());
             shared.parts.runtime.spawn(async move {
                 if tokio::time::timeout(CUT_OFF_AFTER, asking).await.unwrap_or(false) {

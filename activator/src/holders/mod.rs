@@ -10,8 +10,8 @@
 //! beside its throttler ([`link`]).
 //!
 //! ```text
-//! discovery ── activators ──▶ membership ── standing, connected peers ──▶ links (Holding) ──▶ throttlers
-//!                               ▲ opened, said, ended                  │ ▲ messages        request routing
+//! discovery ── activators ──▶ membership ── mode, connected peers ──▶ links (Holding) ──▶ throttlers
+//!                               ▲ opened, reported, ended              │ ▲ messages        request routing
 //!                            session ◀─────────────────────────────────┘ │
 //!                               └────────────────────────────────────────┘
 //! ```
@@ -161,7 +161,7 @@ impl Holders {
     pub(crate) fn enter(self: &Arc<Self>, key: &RevisionKey, throttler: &Arc<Throttler>, fresh: bool) -> Arc<Link> {
         let membership = self.membership.lock();
         let link = Link::new(key.clone(), throttler.clone(), self);
-        if membership.standing.shares_limits() {
+        if membership.mode.shares_limits() {
             membership.share(self, &link, if fresh { Before::NoPods } else { Before::Others });
         }
         // Insert only after the link knows all siblings: messages find it here without the membership's lock.
@@ -190,7 +190,7 @@ impl Holders {
 
     /// Returns the current use of pods with a hard limit.
     pub(crate) fn sharing_mode(&self) -> SharingMode {
-        self.membership.lock().standing
+        self.membership.lock().mode
     }
 
     /// Changes the membership and applies the consequences.

@@ -114,8 +114,8 @@ mod tests {
     async fn an_activators_token_is_good_and_no_other() {
         let security = security();
         let prove = async |token: Option<&str>| {
-            let said = security.prove(&Peer::from([10, 1, 0, 1]), token.map(str::to_owned)).await;
-            said.map_err(|error| error.to_string())
+            let proof = security.prove(&Peer::from([10, 1, 0, 1]), token.map(str::to_owned)).await;
+            proof.map_err(|error| error.to_string())
         };
         assert_eq!(prove(Some("activator")).await, Ok(()));
         let rows = [
@@ -124,8 +124,8 @@ mod tests {
             (None, "no token"),
         ];
         for (token, why) in rows {
-            let said = prove(token).await;
-            assert!(said.clone().is_err_and(|error| error.contains(why)), "{token:?}: {said:?}");
+            let proof = prove(token).await;
+            assert!(proof.clone().is_err_and(|error| error.contains(why)), "{token:?}: {proof:?}");
         }
     }
 
@@ -154,19 +154,19 @@ mod tests {
         let (good, other) = (secured("activator-service.sys.svc").await, secured("autoscaler.sys.svc").await);
         let talk = async |dialling: &Security, answering: &Security| -> io::Result<[u8; 2]> {
             let (one, two) = tokio::io::duplex(16 * 1024);
-            let said = async {
+            let dialled = async {
                 let mut io = dialling.dialled(one).await?;
                 io.write_all(b"hi").await?;
                 io.flush().await?;
                 Ok::<_, io::Error>(io) // Open until the other side has read.
             };
-            let heard = async {
+            let answered = async {
                 let mut read = [0; 2];
                 answering.accepted(two).await?.read_exact(&mut read).await?;
                 Ok(read)
             };
-            let (said, heard) = tokio::join!(said, heard);
-            said.and(heard)
+            let (dialled, answered) = tokio::join!(dialled, answered);
+            dialled.and(answered)
         };
         assert_eq!(talk(&good, &good).await.expect("they agree"), *b"hi");
         let error = talk(&other, &good).await.expect_err("another name").to_string();

@@ -272,7 +272,7 @@ mod tests {
         assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
         let report = SharingReport { foreign: false, complete: true, shares: true };
         shared.with_membership(|membership, _| membership.record_report(&session, report));
-        assert_eq!(shared.membership.lock().standing, SharingMode::Shared);
+        assert_eq!(shared.membership.lock().mode, SharingMode::Shared);
         (session, outgoing)
     }
 

@@ -5,8 +5,8 @@ use activator_core::holders::sharing_mode::SharingMode;
 use common_runtime::telemetry::{self, FamilyText, catalog};
 use std::sync::Arc;
 
-/// Label values of the standings.
-const STANDINGS: [(SharingMode, &str); 4] = [
+/// Label values of the modes.
+const MODES: [(SharingMode, &str); 4] = [
     (SharingMode::Undecided, "undecided"),
     (SharingMode::Alone, "alone"),
     (SharingMode::Divided, "divided"),
@@ -18,9 +18,9 @@ pub(crate) fn show(registry: &telemetry::Metrics, holders: &Arc<Holders>) {
     let holders = holders.clone();
     registry.collect(move || {
         let now = holders.sharing_mode();
-        vec![FamilyText::new(catalog::POD_SHARING, STANDINGS, move |(standing, word), encoder| {
+        vec![FamilyText::new(catalog::POD_SHARING, MODES, move |(mode, word), encoder| {
             let labels = [("standing", word)];
-            encoder.encode_family(&labels)?.encode_gauge(&i64::from(standing == now))
+            encoder.encode_family(&labels)?.encode_gauge(&i64::from(mode == now))
         })]
     });
 }

@@ -66,8 +66,8 @@ fn of_parts(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl
 /// Returns the charge of a response head until it is written, if the head is large.
 pub(super) fn answer(head: &HeaderMap, client: Version) -> Option<u64> {
     let free = if client < Version::HTTP_2 { ANSWER_FREE } else { ANSWER_FREE_STREAM };
-    let kept = fields(head);
-    (kept > free).then_some(kept)
+    let size = fields(head);
+    (size > free).then_some(size)
 }
 
 /// Returns the charge of a request head.
@@ -147,10 +147,10 @@ mod tests {
         ];
         for (name, make) in rows {
             let mut map = HeaderMap::new();
-            let kept = u64::try_from(measure(|| map = make()).bytes_current).expect("no less than before");
+            let size = u64::try_from(measure(|| map = make()).bytes_current).expect("no less than before");
             let (charged, shares_texts) = (fields(&map), name.contains("table"));
-            assert!(charged >= kept, "{name}: charged {charged}, kept {kept}");
-            assert!(shares_texts || charged <= 2 * kept, "{name}: charged {charged}, kept {kept}");
+            assert!(charged >= size, "{name}: charged {charged}, size {size}");
+            assert!(shares_texts || charged <= 2 * size, "{name}: charged {charged}, size {size}");
         }
     }
 

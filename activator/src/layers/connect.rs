@@ -138,7 +138,7 @@ impl Connector for PortConnector {
         if let Some(revision) = registry.by_port(&self.port)
             && let Some(port) = self.undeclared_port(&revision)
         {
-            revision.seen.silent(port);
+            revision.observations.silent(port);
             self.parts.sink.observed(&revision);
         }
     }
@@ -170,8 +170,8 @@ impl PortConnector {
                 return None;
             }
             let client = SocketAddr::from(([0, 0, 0, 0], 0)); // No client is involved.
-            let (_, said) = self.say(revision, &target, client, Instant::now(), true).await.ok()?;
-            return match said {
+            let (_, reply) = self.say(revision, &target, client, Instant::now(), true).await.ok()?;
+            return match reply {
                 POD_FIRST => Some(true),
                 CLIENT_FIRST => Some(false),
                 _ => None,
@@ -193,18 +193,18 @@ impl PortConnector {
     /// Returns the Service's number of the port if its protocol is not known.
     fn undeclared_port(&self, revision: &Revision) -> Option<u16> {
         let live = revision.live();
-        let said = self.port.among(&live.spec.ports)?;
-        (said.protocol == PortProtocol::Auto && said.spoken.is_none()).then_some(said.id.port)
+        let declared = self.port.among(&live.spec.ports)?;
+        (declared.protocol == PortProtocol::Auto && declared.spoken.is_none()).then_some(declared.id.port)
     }
 
     /// Answers another activator's question whether pods speak first.
     async fn answer(&self) -> Connected<Occupied> {
         let revision = self.parts.registry.by_port(&self.port);
-        let asked = match &revision {
+        let speaks_first = match &revision {
             Some(revision) => self.ask(revision, true).await,
             None => None,
         };
-        Connected::Reply(match asked {
+        Connected::Reply(match speaks_first {
             Some(true) => POD_FIRST,
             Some(false) => CLIENT_FIRST,
             None => ELSEWHERE,
@@ -273,7 +273,7 @@ impl PortConnector {
         if self.port.speaker.is_pod()
             && let Some(port) = self.undeclared_port(revision)
         {
-            revision.seen.pod_speaks_first(port);
+            revision.observations.pod_speaks_first(port);
         }
         let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
         let connected = timeout(bound, self.held(revision.clone(), in_flight, received, client)).await;

@@ -121,14 +121,14 @@ impl Fallbacks {
             return addresses;
         }
         let name = format!("{}.{namespace}.svc.{}.", fallback.service, self.cluster_domain);
-        let within = if found.said.is_empty() { FOUND_WITHIN } else { CONFIRMED_WITHIN };
-        let said = timeout(within, self.resolver.resolve(&name, fallback.port)).await;
-        let said = said.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
-        if let Err(error) = &said {
+        let within = if found.addresses.is_empty() { FOUND_WITHIN } else { CONFIRMED_WITHIN };
+        let result = timeout(within, self.resolver.resolve(&name, fallback.port)).await;
+        let result = result.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+        if let Err(error) = &result {
             tracing::debug!(name, %error, "the lookup of a fallback failed");
         }
-        found.hear(Instant::now(), said);
-        found.said.clone()
+        found.record(Instant::now(), result);
+        found.addresses.clone()
     }
 }
 
@@ -148,22 +148,21 @@ mod tests {
     use http::{HeaderMap, Method};
     use kube::Client;
     use kube::client::Body;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use tokio_util::sync::CancellationToken;
 
-    /// Specs of Services `ns/sorry` in the API server, at most one; `None`: the API server does not respond.
-    type Said = Arc<Mutex<Option<Vec<Value>>>>;
-
-    /// Returns a workload's fallback, and a sender in a cluster.
-    fn cluster(said: &Said) -> (Arc<Fallback>, Fallbacks) {
-        let said = said.clone();
+    /// Returns a workload's fallback, and a sender in a cluster whose API server has the Service, and may be silent.
+    fn cluster(is_silent: Arc<AtomicBool>) -> (Arc<Fallback>, Fallbacks) {
         let server = tower::service_fn(move |_: http::Request<Body>| {
-            let said = said.lock().clone();
+            let is_silent = is_silent.load(Ordering::Relaxed);
             async move {
-                let Some(specs) = said else { return std::future::pending().await };
-                let items: Vec<_> = specs.iter().map(|spec| json!({"spec": spec})).collect();
-                let list = json!({"metadata": {}, "items": items}).to_string();
+                if is_silent {
+                    return std::future::pending().await;
+                }
+                let spec = json!({"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80}]});
+                let list = json!({"metadata": {}, "items": [{"spec": spec}]}).to_string();
                 Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes())))
             }
         });
@@ -184,10 +183,6 @@ mod tests {
         (fallback, Fallbacks { pools, resolver, cluster_domain, answered: metrics.answered })
     }
 
-    fn fit() -> Option<Vec<Value>> {
-        Some(vec![json!({"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": [{"port": 80}]})])
-    }
-
     /// Returns the addresses for a request.
     async fn addresses((fallback, fallbacks): &(Arc<Fallback>, Fallbacks)) -> Vec<SocketAddr> {
         fallbacks.addresses(fallback, "ns").await
@@ -197,35 +192,13 @@ mod tests {
         vec!["10.0.0.9:80".parse().expect("an address")]
     }
 
-    /// Goal: if a Service changes after it was checked, requests go to its own address or nowhere.
-    #[tokio::test(start_paused = true)]
-    async fn a_service_leads_nowhere_but_to_its_own_address() {
-        let ports = json!([{"port": 80}]);
-        let unfit = [
-            vec![json!({"type": "ExternalName", "externalName": "db.other.svc.cluster.local", "ports": ports})],
-            vec![json!({"clusterIP": "None", "ports": ports})],
-            vec![],
-        ];
-        for service in unfit {
-            let said = Said::new(Mutex::new(Some(service.clone())));
-            let cluster = cluster(&said);
-            assert_eq!(addresses(&cluster).await, [], "{service:?}");
-            *said.lock() = fit();
-            tokio::time::advance(Duration::from_secs(1)).await;
-            assert_eq!(addresses(&cluster).await, service_address(), "it is fit now");
-            *said.lock() = Some(service.clone());
-            tokio::time::advance(Duration::from_secs(5)).await;
-            assert_eq!(addresses(&cluster).await, [], "{service:?}: it was fit before");
-        }
-    }
-
     /// Goal: an unresponsive API server delays a request by a second at most, and the fallback stays usable.
     #[tokio::test(start_paused = true)]
     async fn the_last_address_serves_while_the_api_server_is_silent() {
-        let said = Said::new(Mutex::new(fit()));
-        let cluster = cluster(&said);
+        let is_silent = Arc::<AtomicBool>::default();
+        let cluster = cluster(is_silent.clone());
         assert_eq!(addresses(&cluster).await, service_address());
-        *said.lock() = None;
+        is_silent.store(true, Ordering::Relaxed);
         for _ in 0..10 {
             tokio::time::advance(Duration::from_secs(5)).await;
             let begun = Instant::now();

@@ -180,13 +180,14 @@ fn exchange(
         let of = live.spec.backend.client_affinity.then(|| client_of(&peer, request.headers()));
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of };
         // The request may lose its pods to another activator before it has one.
-        let kept = back.as_ref().filter(|_| revision.throttler.holds_lots()).map(|_| Prepared::keep_original(&request));
+        let back_if_lost = back.as_ref().filter(|_| revision.throttler.holds_lots());
+        let original = back_if_lost.map(|_| Prepared::keep_original(&request));
         let passthrough = live.spec.passthrough.as_deref().cloned();
         let mut prepared = Prepared::new(request, live.spec.contract, protocol, peer.clone(), passthrough)?;
         if is_guess {
             prepared.guess_protocol();
         }
-        kept.into_iter().for_each(|kept| prepared.with_original(kept));
+        original.into_iter().for_each(|original| prepared.with_original(original));
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a waiting request does not carry the memory that sending needs.
@@ -291,7 +292,7 @@ async fn send(
     let (revision, peer) = (active.revision(), client.peer);
     let (method, version, length) = prepared.kind();
     let mut sending = Sending::new(client, trace);
-    let told = |pool: &Pool, ending, since: Instant| {
+    let report_sent = |pool: &Pool, ending, since: Instant| {
         let kind = ExchangeKind::new(&method, version, pool.is_encrypted());
         revision.metrics.sent(&kind, ending, since.elapsed(), length);
     };
@@ -311,7 +312,7 @@ async fn send(
         match sending.attempt(revision, prepared, &pool).await? {
             Ok(mut response) => {
                 learn_protocol(revision, peer, &mut response);
-                told(&pool, Ending::answered(response.status()), released);
+                report_sent(&pool, Ending::answered(response.status()), released);
                 sending.charge(revision, &mut response)?;
                 let occupied = Occupied { _place: Some((permit, active)), _trace: sending.at_pod };
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
@@ -320,7 +321,7 @@ async fn send(
                 note_failure(revision, &pool, &permit, &error, evidence);
                 let is_lost = matches!(error, ProxyError::Pod { .. });
                 let refusal = Refusal::from(error);
-                told(&pool, Ending::unanswered(if is_lost { LOST } else { refusal.reason() }), released);
+                report_sent(&pool, Ending::unanswered(if is_lost { LOST } else { refusal.reason() }), released);
                 return Err(refusal);
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
@@ -341,7 +342,7 @@ async fn send(
                     continue;
                 }
                 if sending.note(&cause, evidence) {
-                    told(&pool, Ending::unanswered(LOST), released);
+                    report_sent(&pool, Ending::unanswered(LOST), released);
                 }
                 if !is_beside {
                     take_out(revision, &pool, &permit, &cause, evidence);
@@ -420,9 +421,9 @@ pub(super) fn until_it_listens(since: Instant) -> Duration {
 /// Returns the address that identifies the client: the last forwarded address if the peer is trusted, or else the
 /// peer's.
 fn client_of(peer: &Peer, fields: &HeaderMap) -> IpAddr {
-    let told = fields.get_all("x-forwarded-for").iter().next_back().and_then(|told| told.to_str().ok());
-    let told = told.and_then(|told| told.rsplit(',').next()?.trim().parse().ok()).filter(|_| peer.trust.forwarded);
-    told.unwrap_or_else(|| peer.address.ip())
+    let field = fields.get_all("x-forwarded-for").iter().next_back().and_then(|field| field.to_str().ok());
+    let address = field.and_then(|field| field.rsplit(',').next()?.trim().parse().ok());
+    address.filter(|_| peer.trust.forwarded).unwrap_or_else(|| peer.address.ip())
 }
 
 impl Client<'_> {
@@ -576,11 +577,11 @@ pub(super) async fn unless_it_gives_way<T>(
     share: &Share,
     work: impl Future<Output = T>,
 ) -> Result<T, Refusal> {
-    let told = OptionFuture::from(held.map(HeldCharge::gives_way));
+    let gives_way = OptionFuture::from(held.map(HeldCharge::gives_way));
     tokio::select! {
         biased; // A result that is ready counts.
         done = work => Ok(done),
-        Some(()) = told => Err(too_much(share.full())),
+        Some(()) = gives_way => Err(too_much(share.full())),
     }
 }
 

@@ -216,8 +216,8 @@ fn answer(fields: &HeaderMap, readiness: &Readiness) -> Option<Response<Full<Byt
         Incoming::ActivatorProbe => plain(StatusCode::OK, headers::ACTIVATOR_VALUE, false),
         Incoming::UnknownProbe(_) => {
             let value = fields.get(NETWORK_PROBE).map_or(&b""[..], HeaderValue::as_bytes);
-            let shown = golang::quote(&golang::escape_html(value));
-            plain(StatusCode::BAD_REQUEST, format!("unexpected probe header value: {shown}\n"), true)
+            let quoted = golang::quote(&golang::escape_html(value));
+            plain(StatusCode::BAD_REQUEST, format!("unexpected probe header value: {quoted}\n"), true)
         }
     })
 }
@@ -249,13 +249,14 @@ mod tests {
         readiness.set_linked();
         type Fields<'a> = &'a [(&'a str, &'a [u8])];
         let no_hash = "a probe request must contain a non-empty \"K-Network-Hash\" header\n";
-        let rows: [(Fields<'_>, Option<(u16, &str)>); 17] = [
+        let rows: [(Fields<'_>, Option<(u16, &str)>); 18] = [
             (&[("user-agent", b"kube-probe/1.34")], Some((200, ""))),
             (&[("user-agent", b"kube-probe/")], Some((200, ""))),
             (&[("k-kubelet-probe", b"x")], Some((200, ""))),
             (&[("user-agent", b"kube-probe/1"), ("k-network-probe", b"queue")], Some((200, ""))),
             (&[("user-agent", b"kube-probe")], None),
             (&[("user-agent", b"Kube-Probe/1")], None),
+            (&[("user-agent", b"curl kube-probe/")], None),
             (&[("k-kubelet-probe", b"")], None),
             (&[("k-network-probe", b"probe"), ("k-network-hash", b"h")], Some((200, "hash \"h\""))),
             (&[("k-network-probe", b"probe"), ("k-network-hash", b"")], Some((400, no_hash))),

@@ -77,9 +77,9 @@ impl<'a> Sending<'a> {
 
     /// Charges a large head of the response.
     pub(super) fn charge(&self, revision: &Revision, response: &mut Response<PodBody>) -> Result<(), Refusal> {
-        if let Some(kept) = charge::answer(response.headers(), self.client.version) {
-            let charge = revision.memory.hold(self.client.address(), kept).map_err(|full| Refusal::AnswerFull {
-                needed: kept,
+        if let Some(size) = charge::answer(response.headers(), self.client.version) {
+            let charge = revision.memory.hold(self.client.address(), size).map_err(|full| Refusal::AnswerFull {
+                needed: size,
                 bound: full.limit,
                 own: full.own,
             })?;

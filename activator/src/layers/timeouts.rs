@@ -256,7 +256,6 @@ mod tests {
     use std::future::poll_fn;
     use std::time::Duration;
     use tokio::time::sleep;
-    use tower_test::mock;
 
     const fn ms(millis: u64) -> Duration {
         Duration::from_millis(millis)
@@ -387,27 +386,10 @@ mod tests {
         }
     }
 
-    /// Goal: Knative's end-to-end rows of 10.11 hold (seconds there, a tenth of that here, with the clock paused).
-    /// Columns: time of the first byte, timeouts, result.
-    #[tokio::test(start_paused = true)]
-    async fn case_10_11_end_to_end_rows() {
-        let rows = [
-            (200, (1_000, 0, 0), "whole"),
-            (1_200, (1_000, 0, 0), "timeout"),
-            (400, (1_000, 700, 0), "whole"),
-            (1_500, (2_000, 700, 0), "response-start-timeout"),
-            (200, (1_000, 0, 500), "whole"),
-            (2_000, (1_500, 0, 700), "idle-timeout"),
-        ];
-        for (first_byte, bounds, expected) in rows {
-            assert_eq!(outcome(first_byte, &[0], bounds).await.0, expected, "{first_byte} {bounds:?}");
-        }
-    }
-
     /// Goal: rows of 10.11 about an exchange that fails by itself. Before a timeout its own failure is returned; after
     /// a timeout the response is the timeout's. A timeout that has fired is not polled again.
     #[tokio::test(start_paused = true)]
-    async fn case_10_11_aborts() {
+    async fn an_exchange_that_fails_by_itself_is_refused_for_what_came_first() {
         for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {
             let revision = fixture::revision(|backend| backend.timeout_ms = 100);
             let inner = tower::service_fn(move |_: Call| async move {
@@ -417,30 +399,5 @@ mod tests {
             let refused = Timeouts { inner }.call(call::fixture::call(&revision)).await.err().expect("no answer");
             assert_eq!(refused.reason(), expected);
         }
-    }
-
-    /// Goal: an exchange that is refused by an inner layer, or dropped, leaves nothing behind and changes nothing.
-    #[tokio::test(start_paused = true)]
-    async fn refusals_pass_and_the_rest_below_is_dropped_at_the_bound() {
-        let revision = fixture::revision(|backend| backend.timeout_ms = 100);
-        let (inner, mut below) = mock::pair::<Call, Response<http_body_util::Empty<Bytes>>>();
-        let inner = tower::ServiceExt::map_err(inner, |_| Refusal::Deleted);
-        let mut timed = mock::Spawn::new(Timeouts { inner });
-        tokio_test::assert_ready!(timed.poll_ready()).expect("ready");
-        let mut exchange = tokio_test::task::spawn(timed.call(call::fixture::call(&revision)));
-        assert!(exchange.poll().is_pending());
-        let (_, respond) =
-            tokio_test::assert_ready!(tokio_test::task::spawn(below.next_request()).poll()).expect("sent");
-        respond.send_error("gone");
-        let refused = tokio_test::assert_ready!(exchange.poll());
-        assert!(matches!(refused, Err(Refusal::Deleted)));
-
-        tokio_test::assert_ready!(timed.poll_ready()).expect("ready");
-        let mut exchange = tokio_test::task::spawn(timed.call(call::fixture::call(&revision)));
-        assert!(exchange.poll().is_pending());
-        tokio::time::advance(ms(101)).await;
-        assert!(exchange.is_woken());
-        let refused = tokio_test::assert_ready!(exchange.poll());
-        assert!(matches!(refused, Err(Refusal::Timeout(TimedOut::Total(_)))));
     }
 }

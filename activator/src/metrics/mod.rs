@@ -295,8 +295,8 @@ impl RevisionMetrics {
 
     /// Records the outcome of a request at a pod. `length`: size of the request body, if known.
     pub(crate) fn sent(&self, kind: &ExchangeKind, ending: Ending, took: Duration, length: Option<u64>) {
-        let told = length.map_or(f64::NAN, |length| length as f64);
-        self.client.observe(kind, ending, [took.as_secs_f64(), told]);
+        let length = length.map_or(f64::NAN, |length| length as f64);
+        self.client.observe(kind, ending, [took.as_secs_f64(), length]);
     }
 
     /// Records the time that a request waited for a slot.

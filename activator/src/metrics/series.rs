@@ -34,7 +34,7 @@ struct SeriesSetShared<const N: usize> {
     mode: Mode,
     /// First status that is an error on this side.
     errors_from: u16,
-    shown: Mutex<Vec<Arc<Side<N>>>>,
+    exported: Mutex<Vec<Arc<Side<N>>>>,
 }
 
 /// Series of one revision, by kind and status.
@@ -67,17 +67,17 @@ impl<const N: usize> Sides<N> {
         measures: [Measure; N],
     ) -> Self {
         let bounds = measures.each_ref().map(|measure| measure.bounds);
-        let sides = Self(Arc::new(SeriesSetShared { bounds, mode, errors_from, shown: Mutex::default() }));
+        let sides = Self(Arc::new(SeriesSetShared { bounds, mode, errors_from, exported: Mutex::default() }));
         for (at, measure) in measures.into_iter().enumerate() {
-            let shown = sides.clone();
-            registry.collect(move || vec![shown.text(&measure, at)]);
+            let sides = sides.clone();
+            registry.collect(move || vec![sides.text(&measure, at)]);
         }
         sides
     }
 
     /// Returns the measure with this index, for all current series.
     fn text(&self, measure: &Measure, at: usize) -> FamilyText {
-        let (sides, mode, errors_from) = (self.0.shown.lock().clone(), self.0.mode, self.0.errors_from);
+        let (sides, mode, errors_from) = (self.0.exported.lock().clone(), self.0.mode, self.0.errors_from);
         // The series of a revision are copied together and encoded outside the lock that requests take.
         let series = sides.into_iter().flat_map(move |side| {
             let all: Vec<(ExchangeKind, Ending, Histogram)> =
@@ -97,13 +97,13 @@ impl<const N: usize> Sides<N> {
     pub(crate) fn side(&self, base: Labels) -> Arc<Side<N>> {
         let SeriesSetShared { bounds, mode, .. } = *self.0;
         let side = Arc::new(Side { bounds, mode, base, series: Mutex::default() });
-        self.0.shown.lock().push(side.clone());
+        self.0.exported.lock().push(side.clone());
         side
     }
 
     /// Stops the export of a side. Later observations are not visible.
     pub(crate) fn remove(&self, side: &Arc<Side<N>>) {
-        self.0.shown.lock().retain(|shown| !Arc::ptr_eq(shown, side));
+        self.0.exported.lock().retain(|exported| !Arc::ptr_eq(exported, side));
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
             Ending::from(&Refusal::ClientGone),
             Ending::unanswered("connection"),
         ];
-        let told = |mode, errors_from: u16| {
+        let series = |mode, errors_from: u16| {
             let metrics = telemetry::Metrics::default();
             let sides = Sides::register(&metrics, mode, errors_from, [measure("a", &[1.0])]);
             let side = sides.side(Vec::new());
@@ -210,17 +210,17 @@ mod tests {
                 line.split_once(&format!("{name}=\"")).and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()))
             };
             let counts = text.lines().filter(|line| line.starts_with("a_seconds_count{"));
-            let told = counts.map(|line| {
+            let series = counts.map(|line| {
                 let both = ["status_code", "error_type"].map(|name| label(line, name).unwrap_or_default()).join(" ");
                 format!("{both} {}", line.rsplit(' ').next().unwrap_or_default())
             });
-            told.collect::<Vec<String>>()
+            series.collect::<Vec<String>>()
         };
         let server = ["200  1", "404  2", "502 502 1", "502 pod 1", " client-gone 1", " connection 1"];
-        assert_eq!(told(Mode::Standalone, 500), server);
+        assert_eq!(series(Mode::Standalone, 500), server);
         let client = ["200  1", "404 404 2", "502 502 1", "502 pod 1", " client-gone 1", " connection 1"];
-        assert_eq!(told(Mode::Standalone, 400), client);
-        assert_eq!(told(Mode::Knative, 500), ["200  1", "404  2", "502  2", "400  1"]);
+        assert_eq!(series(Mode::Standalone, 400), client);
+        assert_eq!(series(Mode::Knative, 500), ["200  1", "404  2", "502  2", "400  1"]);
     }
 
     /// Goal: a pod that sends every possible status creates one series per status that HTTP names, and one per class.

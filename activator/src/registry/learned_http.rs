@@ -81,8 +81,8 @@ impl Revision {
         request: &Request<B>,
         port: Option<&WorkloadPort>,
     ) -> (Protocol, bool) {
-        let said = port.and_then(|port| port.among(&live.spec.ports));
-        live.protocol_for(request, said, self.learned(port).get())
+        let declared = port.and_then(|port| port.among(&live.spec.ports));
+        live.protocol_for(request, declared, self.learned(port).get())
     }
 
     /// Records that pods responded in this protocol instead of the assumed one.

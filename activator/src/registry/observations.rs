@@ -111,11 +111,11 @@ mod tests {
     /// Goal: a request counts as held in each second in which it waits, and nothing is reported twice.
     #[test]
     fn held_requests_are_those_that_wait_at_some_moment() {
-        let (seen, now) = (UnreportedObservations::default(), Instant::now());
+        let (unreported, now) = (UnreportedObservations::default(), Instant::now());
         // (began to wait, wait still) -> held
         for (row, expected) in [((0, 0), None), ((5, 2), Some(5)), ((1, 3), Some(3)), ((0, 0), Some(3)), ((0, 0), None)]
         {
-            assert_eq!(seen.take(row.0, row.1, now).map(|seen| seen.held), expected, "{row:?}");
+            assert_eq!(unreported.take(row.0, row.1, now).map(|reported| reported.held), expected, "{row:?}");
         }
     }
 
@@ -123,12 +123,12 @@ mod tests {
     /// once for all requests that waited.
     #[test]
     fn wakes_are_told_once_with_their_phases() {
-        let (seen, start) = (UnreportedObservations::default(), Instant::now());
+        let (unreported, start) = (UnreportedObservations::default(), Instant::now());
         for _ in 0..=WAKES_MAX {
-            seen.answered(&cold(start, [1, 5, 9, 10, 12]));
+            unreported.answered(&cold(start, [1, 5, 9, 10, 12]));
         }
         let at = |ms| start + Duration::from_millis(ms);
-        let told = seen.take(0, 0, at(1012)).expect("wakes");
+        let reported = unreported.take(0, 0, at(1012)).expect("wakes");
         let expected = ObservedWake {
             ended_ms_ago: 1000,
             signal_us: 1000,
@@ -137,18 +137,18 @@ mod tests {
             forward_us: 3000,
             ..ObservedWake::default()
         };
-        assert_eq!(told.wakes, vec![expected; WAKES_MAX]);
-        assert_eq!(seen.take(0, 0, at(2000)), None);
+        assert_eq!(reported.wakes, vec![expected; WAKES_MAX]);
+        assert_eq!(unreported.take(0, 0, at(2000)), None);
 
         let long = "é".repeat(REASON_MAX);
         for ms in [3000, 3001, 7000] {
-            seen.failed(&cold(start, [2, ms, ms, ms, ms]), &long);
+            unreported.failed(&cold(start, [2, ms, ms, ms, ms]), &long);
         }
         let late = ColdStart { received: at(9000), ..cold(start, [2, 12_500, 12_600, 12_600, 12_600]) };
-        seen.failed(&late, "timeout");
-        let told = seen.take(0, 0, at(13_000)).expect("failures").wakes;
-        let lengths: Vec<_> = told.iter().map(|wake| [wake.signal_us, wake.start_us, wake.probe_us]).collect();
+        unreported.failed(&late, "timeout");
+        let wakes = unreported.take(0, 0, at(13_000)).expect("failures").wakes;
+        let lengths: Vec<_> = wakes.iter().map(|wake| [wake.signal_us, wake.start_us, wake.probe_us]).collect();
         assert_eq!(lengths, [[2000, 2_998_000, 0], [0, 3_500_000, 100_000]]);
-        assert!(told[0].failed.len() <= REASON_MAX && told[1].failed == "timeout");
+        assert!(wakes[0].failed.len() <= REASON_MAX && wakes[1].failed == "timeout");
     }
 }

@@ -138,21 +138,21 @@ impl Revision {
         let Some(port) = port.filter(|_| live.spec.contract == Contract::Plain) else { return Some(address) };
         let of_pod = self.pod_ports();
         let of_pod = of_pod.as_ref().and_then(|pods| pods.get(&address.ip()));
-        let said = port.among(&live.spec.ports);
+        let declared = port.among(&live.spec.ports);
         let named = |name: &str| of_pod.and_then(|ports| ports.get(name).copied());
-        let by_name = named(&port.line.load().port.name).or_else(|| named(&said?.id.name));
+        let by_name = named(&port.line.load().port.name).or_else(|| named(&declared?.id.name));
         // During a rename the ledger line, the workload and the pods' slices change one after the other. A pod with a
         // single port takes requests there. For a port that the workload no longer has, the last target is the only
         // source.
         let mut all = of_pod.into_iter().flat_map(|ports| ports.values().copied()).chain([address.port()]);
-        let known = || port.led_to().filter(|known| said.is_none() || all.any(|of_pod| of_pod == *known));
-        match by_name.or_else(|| said?.pod_port).or_else(known) {
+        let known = || port.led_to().filter(|known| declared.is_none() || all.any(|of_pod| of_pod == *known));
+        match by_name.or_else(|| declared?.pod_port).or_else(known) {
             Some(number) => {
                 port.leads_to(number);
                 Some(SocketAddr::new(address.ip(), number))
             }
             // The first port is the one at which the pod takes requests.
-            None if said.is_some() && said == live.spec.ports.first() => {
+            None if declared.is_some() && declared == live.spec.ports.first() => {
                 port.leads_to(address.port());
                 Some(address)
             }
@@ -272,7 +272,7 @@ impl Registry {
 
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
         let spec = self.get(&entry.key).and_then(|workload| workload.spec()).filter(|spec| spec.uid == entry.uid);
-        let told = |port: &PortIdentity, error: Option<&io::Error>| {
+        let status = |port: &PortIdentity, error: Option<&io::Error>| {
             // Its owner may have changed since it was looked up.
             let port = port.downcast_ref::<WorkloadPort>().filter(|port| port.entry.uid == entry.uid)?;
             Some(match (error, &spec) {
@@ -285,7 +285,7 @@ impl Registry {
             })
         };
         let being_closed = || (false, Some("the port is being closed".to_owned()));
-        let (in_use, error) = ports.sockets.one(number, told).flatten().unwrap_or_else(being_closed);
+        let (in_use, error) = ports.sockets.one(number, status).flatten().unwrap_or_else(being_closed);
         let closing = entry.state != common::ports::NumberState::Held;
         BoundPort { number, uid: entry.uid.to_string(), closing, in_use, error }
     }

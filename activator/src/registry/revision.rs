@@ -58,7 +58,7 @@ pub(crate) struct Revision {
     /// Hash of its pods' addresses, to detect another set of pods.
     pods: AtomicU64,
     timeline: Mutex<Timeline>,
-    pub(crate) seen: UnreportedObservations,
+    pub(crate) observations: UnreportedObservations,
     /// Inbox of the task that probes.
     pub(super) backends: Handle,
     /// Responses without a pod, if configured.
@@ -154,7 +154,7 @@ impl Revision {
             pod_ports: ArcSwapOption::empty(),
             pods: AtomicU64::new(0),
             timeline: Mutex::default(),
-            seen: UnreportedObservations::default(),
+            observations: UnreportedObservations::default(),
             backends: Handle::default(),
             answers: ArcSwapOption::empty(),
             wakes,
@@ -173,7 +173,7 @@ impl Revision {
         self.live.store(Arc::new(Live::from_spec(spec)));
         let former = self.answers.load_full();
         if spec.answers.is_some() || former.is_some() {
-            let following = |said| Arc::new(Answers::new(said).following(former.as_deref()));
+            let following = |answers| Arc::new(Answers::new(answers).following(former.as_deref()));
             self.answers.store(spec.answers.as_deref().map(following));
         }
         self.throttler.set_concurrency(spec.backend.container_concurrency);
@@ -320,7 +320,7 @@ impl Revision {
         };
         if self.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
             cold.announce();
-            self.seen.answered(&cold);
+            self.observations.answered(&cold);
         }
         self.metrics.notify(&cold);
         cold
@@ -335,7 +335,7 @@ impl Revision {
             let key = self.key.clone();
             let cold =
                 ColdStart { key, received, signalled, address_known, probed: now, released: now, first_byte: now };
-            self.seen.failed(&cold, &refusal.to_string());
+            self.observations.failed(&cold, &refusal.to_string());
         }
     }
 
@@ -347,7 +347,7 @@ impl Revision {
     /// Returns the observations since the last call.
     pub(super) fn take_observations(&self) -> Option<Box<Observations>> {
         let [waited, waiting] = self.metrics.waiting();
-        self.seen.take(waited, waiting, Instant::now())
+        self.observations.take(waited, waiting, Instant::now())
     }
 }
 

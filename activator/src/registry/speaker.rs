@@ -64,7 +64,7 @@ impl Speaker {
         match *state {
             SpeakerState::Pod => Next::PassOn,
             _ if self.http.load(Ordering::Relaxed) => Next::Wait,
-            SpeakerState::Client(asked) if asked == pods => Next::Wait,
+            SpeakerState::Client(asked_pods) if asked_pods == pods => Next::Wait,
             SpeakerState::Asking => Next::Later,
             SpeakerState::Unknown | SpeakerState::Client(_) => {
                 *state = SpeakerState::Asking;

@@ -145,29 +145,29 @@ impl StatSink {
         let mut messages = vec![wire::attestation(&self.system_namespace, &self.pod_name)];
         let mut signals = Vec::new();
         let reporting = std::mem::take(&mut *self.reporting.lock());
-        let mut kept = Vec::with_capacity(reporting.len());
+        let mut tracked = Vec::with_capacity(reporting.len());
         for revision in reporting {
-            let seen = if self.shows { revision.take_observations() } else { None };
+            let observations = if self.shows { revision.take_observations() } else { None };
             if let Some(report) = revision.stats.report() {
                 revision.metrics.concurrency.set(report.average_concurrency);
                 let entry = self.entry(&revision, report.average_concurrency, report.request_count);
-                messages.push(WireStatMessage { seen, ..entry });
+                messages.push(WireStatMessage { seen: observations, ..entry });
                 // Without a connection the signal is dropped and stays pending.
                 signals.extend(report.signal.map(|signal| (revision.clone(), signal)));
-            } else if seen.is_some() {
-                messages.push(WireStatMessage { seen, ..self.entry(&revision, 0.0, 0.0) });
+            } else if observations.is_some() {
+                messages.push(WireStatMessage { seen: observations, ..self.entry(&revision, 0.0, 0.0) });
             }
             if revision.stats.is_tracked() {
-                kept.push(revision);
+                tracked.push(revision);
                 continue;
             }
-            // Leave the list first, then check again: a request in between either rejoins the list, or is seen here.
+            // Leave the list first, then check again: a request in between either rejoins the list, or is found here.
             revision.reporting.store(false, Ordering::Release);
             if revision.stats.is_tracked() && !revision.reporting.swap(true, Ordering::AcqRel) {
-                kept.push(revision);
+                tracked.push(revision);
             }
         }
-        self.reporting.lock().append(&mut kept);
+        self.reporting.lock().append(&mut tracked);
         if connected {
             self.send(self.frame(messages), signals);
         }

@@ -22,10 +22,10 @@ fn registry() -> Arc<Registry> {
 /// Returns an empty registry, and a function that exports its metrics.
 fn registry_with_metrics() -> (Arc<Registry>, impl Fn() -> String) {
     let start = Instant::now();
-    let shown = telemetry::Metrics::default();
+    let exported = telemetry::Metrics::default();
     let registry = Registry::new(Parts {
         clock: Arc::new(move || Timestamp::default() + start.elapsed()),
-        metrics: Metrics::new(&shown, Mode::Standalone, None),
+        metrics: Metrics::new(&exported, Mode::Standalone, None),
         memory: Memory::new(None),
         pools: Pools::start((1, 1), None, CancellationToken::new()),
         readiness: Arc::new(Readiness::new(start)),
@@ -36,7 +36,7 @@ fn registry_with_metrics() -> (Arc<Registry>, impl Fn() -> String) {
         probe_budget: Arc::default(),
         holders: None,
     });
-    (registry, move || shown.encode().expect("text"))
+    (registry, move || exported.encode().expect("text"))
 }
 
 fn is(name: &str) -> Event {
@@ -86,12 +86,17 @@ fn pods(addresses: &[&str]) -> Event {
     Event::Pods { key: key(), listing: Listing { ready, ..Listing::default() } }
 }
 
+/// Returns the event that clients of the workload are led to these activators.
+fn activators(addresses: &[&str]) -> Event {
+    Event::Activators { key: key(), addresses: addresses.iter().map(ToString::to_string).collect() }
+}
+
 /// Returns the active revision without creating one.
 fn at_work(registry: &Registry) -> Option<Arc<Revision>> {
     registry.workload("ns", "app")?.revision()
 }
 
-fn asked_for(registry: &Registry) -> Arc<Revision> {
+fn requested(registry: &Registry) -> Arc<Revision> {
     registry.by_key("ns", "app").expect("known")
 }
 
@@ -108,18 +113,14 @@ fn minutes_pass(registry: &Registry, now: &mut Instant, minutes: u32) {
 #[tokio::test]
 async fn the_first_request_finds_what_was_told_while_it_slept() {
     let (registry, metrics) = registry_with_metrics();
-    let activators = |addresses: &[&str]| Event::Activators {
-        key: key(),
-        addresses: addresses.iter().map(ToString::to_string).collect(),
-    };
     take(&registry, [activators(&[OWN_IP, "10.0.0.2"]), is("app"), Event::Synced].into_iter());
     let asleep = Load { in_flight: 0, queued: 0, capacity: Capacity::CLOSED };
     assert_eq!(registry.load("ns", "app"), Some(asleep));
     assert_eq!(registry.all().len(), 1);
     assert!(at_work(&registry).is_none() && !metrics().contains("app"), "{}", metrics());
 
-    let revision = asked_for(&registry);
-    assert!(Arc::ptr_eq(&revision, &asked_for(&registry)) && metrics().contains("app"));
+    let revision = requested(&registry);
+    assert!(Arc::ptr_eq(&revision, &requested(&registry)) && metrics().contains("app"));
     assert!(Arc::ptr_eq(&revision, &registry.by_host("app.ns", [127, 0, 0, 1].into()).expect("known")));
     revision.throttler.set_concurrency(1);
     let destinations = ["10.1.0.1:80", "10.1.0.2:80"].map(|address| address.parse().expect("an address"));
@@ -132,10 +133,6 @@ async fn the_first_request_finds_what_was_told_while_it_slept() {
 #[tokio::test]
 async fn clients_are_led_here_for_now_where_another_can_take_them() {
     let registry = registry();
-    let led_to = |addresses: &[&str]| Event::Activators {
-        key: key(),
-        addresses: addresses.iter().map(ToString::to_string).collect(),
-    };
     let siblings = |others: &[(&str, bool)]| {
         let of = |(address, ready): &(&str, bool)| (address.parse().expect("an address"), *ready);
         Event::Siblings(discovery::Activators { all: others.iter().map(of).collect(), shows_leaving: true })
@@ -144,13 +141,13 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
     let (own, other) = (OWN_IP, "10.0.0.9");
     let (leaving, coming) = (("10.0.0.1:8012", false), |ready| ("10.0.0.9:8012", ready));
     let rows = [
-        (led_to(&[own]), siblings(&[leaving]), 0),
-        (led_to(&[own]), siblings(&[leaving, coming(false)]), 0),
-        (led_to(&[own]), siblings(&[leaving, coming(true)]), 1),
-        (led_to(&[own, other]), siblings(&[leaving]), 1),
-        (led_to(&[other]), siblings(&[leaving, coming(true)]), 0),
+        (activators(&[own]), siblings(&[leaving]), 0),
+        (activators(&[own]), siblings(&[leaving, coming(false)]), 0),
+        (activators(&[own]), siblings(&[leaving, coming(true)]), 1),
+        (activators(&[own, other]), siblings(&[leaving]), 1),
+        (activators(&[other]), siblings(&[leaving, coming(true)]), 0),
         // In a dual-stack cluster an activator has two addresses, but counts once.
-        (led_to(&[own, "fd00::1"]), siblings(&[leaving, ("[fd00::1]:8012", true)]), 0),
+        (activators(&[own, "fd00::1"]), siblings(&[leaving, ("[fd00::1]:8012", true)]), 0),
     ];
     for (number, (led, siblings, left)) in rows.into_iter().enumerate() {
         take(&registry, [led, siblings].into_iter());
@@ -194,19 +191,19 @@ async fn a_revision_of_no_use_is_dropped() {
     take(&registry, [is("app"), Event::Synced].into_iter());
     let mut now = Instant::now();
     let rest = u32::try_from(workload::REST.as_secs() / LOOK.as_secs()).expect("few");
-    let first = asked_for(&registry);
+    let first = requested(&registry);
     minutes_pass(&registry, &mut now, 3 * rest);
     assert!(Arc::ptr_eq(&first, &at_work(&registry).expect("somebody has it")));
 
     drop(first);
     minutes_pass(&registry, &mut now, rest);
-    let second = Arc::downgrade(&asked_for(&registry)); // Use restarts the time.
+    let second = Arc::downgrade(&requested(&registry)); // Use restarts the time.
     minutes_pass(&registry, &mut now, rest);
     assert!(at_work(&registry).is_some() && second.strong_count() == 1);
     minutes_pass(&registry, &mut now, 1);
     assert!(at_work(&registry).is_none() && second.strong_count() == 0 && !metrics().contains("app"));
 
-    drop(asked_for(&registry));
+    drop(requested(&registry));
     take(&registry, [pods(&["10.1.0.1:80"])].into_iter());
     minutes_pass(&registry, &mut now, 3 * rest);
     assert!(at_work(&registry).is_some(), "a pod is probed");
@@ -214,7 +211,7 @@ async fn a_revision_of_no_use_is_dropped() {
     minutes_pass(&registry, &mut now, rest + 1);
     assert!(at_work(&registry).is_none());
 
-    let entered = asked_for(&registry).stats.enter();
+    let entered = requested(&registry).stats.enter();
     minutes_pass(&registry, &mut now, 3 * rest);
     assert_eq!(at_work(&registry).expect("it has something to report").stats.concurrency(), 1);
     drop(entered);
@@ -227,7 +224,7 @@ async fn what_is_deleted_does_no_work() {
     let registry = registry();
     take(&registry, [is("app"), Event::Synced].into_iter());
     let workload = registry.workload("ns", "app").expect("known");
-    let held = asked_for(&registry).throttler.acquire();
+    let held = requested(&registry).throttler.acquire();
     take(&registry, [Event::Deleted(key())].into_iter());
     assert!(held.await.is_err(), "it is gone");
     assert!(workload.at_work(&registry.parts, |_| true).is_none(), "found before, asked for later");
@@ -243,12 +240,12 @@ async fn there_are_never_two_revisions_at_once() {
     std::thread::scope(|scope| {
         let asking = [(); 2].map(|()| {
             scope.spawn(|| {
-                let (mut seen, mut latest) = (0, Weak::new());
-                while seen < 50 {
-                    let revision = asked_for(&registry);
+                let (mut revisions, mut latest) = (0, Weak::new());
+                while revisions < 50 {
+                    let revision = requested(&registry);
                     std::thread::yield_now();
-                    assert!(Arc::ptr_eq(&revision, &asked_for(&registry)));
-                    seen += usize::from(!latest.ptr_eq(&Arc::downgrade(&revision)));
+                    assert!(Arc::ptr_eq(&revision, &requested(&registry)));
+                    revisions += usize::from(!latest.ptr_eq(&Arc::downgrade(&revision)));
                     latest = Arc::downgrade(&revision);
                     drop(revision);
                     // Continuous requests would leave no time to drop it.
@@ -273,7 +270,7 @@ const ASLEEP_BYTES: i64 = 1000;
 async fn a_workload_that_sleeps_costs_little() {
     const MANY: u16 = 1000;
     let registry = registry();
-    let kept = allocation_counter::measure(|| {
+    let allocated = allocation_counter::measure(|| {
         let mut blocks = BTreeMap::<Block, Ledger>::new();
         for n in 1..=MANY {
             let name = format!("asleep-{n:05}");
@@ -296,6 +293,6 @@ async fn a_workload_that_sleeps_costs_little() {
         take(&registry, blocks.into_iter().map(|(block, entries)| Event::Numbers { block, entries }));
         take(&registry, [Event::Synced].into_iter());
     });
-    let each = kept.bytes_current / i64::from(MANY);
+    let each = allocated.bytes_current / i64::from(MANY);
     assert!(each <= ASLEEP_BYTES, "{each} bytes");
 }

@@ -130,19 +130,6 @@ mod tests {
         );
     }
 
-    /// Goal: an Active condition without a transition time counts as unchanged since the beginning of time.
-    #[test]
-    fn a_condition_without_a_time_is_as_old_as_time() {
-        let century = Duration::from_secs(100 * 365 * 86_400);
-        for is in [TRUE, FALSE] {
-            let conditions = serde_json::json!([{"type": "Active", "status": is}]);
-            let status: PodAutoscalerStatus =
-                serde_json::from_value(serde_json::json!({"conditions": conditions})).expect("a status");
-            let age = status.status_for(ACTIVE, is, at(0));
-            assert!(age.is_some_and(|age| age > century), "{is}: {age:?}");
-        }
-    }
-
     #[test]
     fn reasons_and_messages_are_upstreams() {
         let mut status = PodAutoscalerStatus::default();

@@ -231,26 +231,4 @@ mod tests {
         }
         endless.into_iter().for_each(|writer| writer.abort());
     }
-
-    /// Goal: a wake is sent at once in a flood of statuses.
-    #[tokio::test(start_paused = true)]
-    async fn a_flood_of_statuses_does_not_delay_a_wake_up() {
-        let limiter = WriteLimiter::new(Rate::AUTOSCALER);
-        let flood: Vec<_> = (0..500)
-            .map(|_| {
-                let limiter = limiter.clone();
-                tokio::spawn(async move { limiter.acquire(WriteClass::Object).await })
-            })
-            .collect();
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        let start = Instant::now();
-        for _ in 0..40 {
-            limiter.acquire(WriteClass::Wake).await;
-        }
-        assert_eq!(start.elapsed(), Duration::ZERO, "half of the bucket was kept for them");
-        for status in flood {
-            status.await.expect("no panic");
-        }
-        assert!(start.elapsed() > Duration::from_secs(10), "the flood itself keeps to the rate: {:?}", start.elapsed());
-    }
 }

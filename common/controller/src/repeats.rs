@@ -14,7 +14,7 @@ const REMEMBERED_MAX: usize = 4096;
 /// Recently reported messages, as hashes.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    said: HashMap<u64, Instant>,
+    last_reports: HashMap<u64, Instant>,
 }
 
 impl Repeats {
@@ -24,16 +24,16 @@ impl Repeats {
         what.hash(&mut hasher);
         let hash = hasher.finish();
         let fresh = |at: &Instant| now.duration_since(*at) < QUIET;
-        if self.said.get(&hash).is_some_and(fresh) {
+        if self.last_reports.get(&hash).is_some_and(fresh) {
             return false;
         }
-        if self.said.len() >= REMEMBERED_MAX {
-            self.said.retain(|_, at| fresh(at));
+        if self.last_reports.len() >= REMEMBERED_MAX {
+            self.last_reports.retain(|_, at| fresh(at));
         }
-        if self.said.len() >= REMEMBERED_MAX {
-            self.said.clear();
+        if self.last_reports.len() >= REMEMBERED_MAX {
+            self.last_reports.clear();
         }
-        self.said.insert(hash, now);
+        self.last_reports.insert(hash, now);
         true
     }
 }
@@ -57,7 +57,7 @@ mod tests {
         let (mut repeats, now) = (Repeats::default(), Instant::now());
         for n in 0..3 * REMEMBERED_MAX {
             assert!(repeats.is_new(&n, now));
-            assert!(repeats.said.len() <= REMEMBERED_MAX);
+            assert!(repeats.last_reports.len() <= REMEMBERED_MAX);
         }
     }
 }

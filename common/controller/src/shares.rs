@@ -270,19 +270,19 @@ mod tests {
     async fn edits_of_the_map_are_told() {
         let (map, content) = watch::channel(Arc::new(0));
         map.send_replace(Arc::new(1));
-        let (until, (told, mut heard)) = (CancellationToken::new(), tokio::sync::mpsc::unbounded_channel());
+        let (until, (edited, mut reports)) = (CancellationToken::new(), tokio::sync::mpsc::unbounded_channel());
         let (mut followed, ended) = (map.subscribe(), until.clone());
         drop(content);
         let following = tokio::spawn(async move {
-            edits(&mut followed, &ended, || told.send(()).expect("the test listens")).await;
+            edits(&mut followed, &ended, || edited.send(()).expect("the test listens")).await;
         });
         tokio::task::yield_now().await;
         for _ in 0..2 {
             map.send_modify(|content| *content = Arc::new(**content + 1));
-            heard.recv().await.expect("told");
+            reports.recv().await.expect("edited");
         }
         until.cancel();
         following.await.expect("ends");
-        assert!(heard.try_recv().is_err(), "no more than there were");
+        assert!(reports.try_recv().is_err(), "no more than there were");
     }
 }

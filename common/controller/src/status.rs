@@ -85,18 +85,18 @@ mod tests {
             (422, false, "refused", 1),
             (503, false, "failed", 1),
         ];
-        for (said, is_well, outcome, count) in rows {
+        for (code, is_well, outcome, count) in rows {
             let mut metric = Metric::new("hello", MetricSpec::default());
             metric.metadata.namespace = Some("ns".to_owned());
             let object = serde_json::to_value(&metric).expect("serialisable");
             let (service, mut server) = tower_test::mock::pair::<Request<Body>, Response<Body>>();
             let answering = async {
                 while let Some((request, respond)) = server.next_request().await {
-                    let (code, body) = match request.method() == Method::PUT && said != 200 {
-                        true => (said, json!({"kind": "Status", "status": "Failure", "code": said, "message": "no"})),
+                    let (status, body) = match request.method() == Method::PUT && code != 200 {
+                        true => (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"})),
                         false => (200, object.clone()),
                     };
-                    let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+                    let answer = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
                     respond.send_response(answer.expect("a response"));
                 }
             };
@@ -109,9 +109,9 @@ mod tests {
                 written = write(writer, &store, &read, MetricStatus::default()) => written,
                 () = answering => unreachable!("the client lives"),
             };
-            assert_eq!(written.is_ok(), is_well, "{said}: {written:?}");
+            assert_eq!(written.is_ok(), is_well, "{code}: {written:?}");
             let counts: Vec<_> = limiter.write_tally().counts().into_iter().filter(|(_, count)| *count > 0).collect();
-            assert_eq!(counts, [(["object", outcome], count)], "{said}");
+            assert_eq!(counts, [(["object", outcome], count)], "{code}");
         }
     }
 }

@@ -355,6 +355,13 @@ mod tests {
         (store, log)
     }
 
+    fn object(name: &str, version: &str) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        (object.metadata.namespace, object.metadata.name) = (Some("ns".into()), Some(name.into()));
+        object.metadata.resource_version = Some(version.into());
+        object
+    }
+
     #[tokio::test(start_paused = true)]
     async fn our_own_write_is_seen_before_the_watch_tells_of_it() {
         let (store, _) = store();
@@ -373,17 +380,11 @@ mod tests {
     #[test]
     fn readers_do_not_wait_for_an_object_to_be_packed() {
         let store = Arc::new(Store::<u32>::packing(|_, _, _| {}));
-        let object = |version: &str| {
-            let mut object = ConfigMap::default();
-            (object.metadata.name, object.metadata.namespace) = (Some("a".into()), Some("ns".into()));
-            object.metadata.resource_version = Some(version.into());
-            object
-        };
         let (key, mut converted) = (ObjectKey::new("ns", "a"), Vec::new());
         for version in ["1", "1", "2"] {
             let before = store.get(&key);
             store.take(watcher::Event::Init::<ConfigMap>, |_| unreachable!());
-            store.take(watcher::Event::InitApply(object(version)), |_| {
+            store.take(watcher::Event::InitApply(object("a", version)), |_| {
                 assert!(store.inner.try_read().is_some(), "readers wait");
                 assert_eq!(store.get(&key), before);
                 converted.push(version);
@@ -413,14 +414,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_for_what_has_ended_is_not_shown() {
         let (store, key) = (store().0, ObjectKey::new("ns", "a"));
-        let ended = |version: &str| {
-            let mut object = ConfigMap::default();
-            (object.metadata.namespace, object.metadata.name) = (Some("ns".into()), Some("a".into()));
-            object.metadata.resource_version = Some(version.into());
-            watcher::Event::Delete(object)
-        };
         store.apply(&key, "5", Some(5));
-        store.take(ended("8"), |_| unreachable!());
+        store.take(watcher::Event::Delete(object("a", "8")), |_| unreachable!());
         store.offer(&key, "7", 7);
         assert_eq!(store.get(&key), None);
         store.offer(&key, "9", 9);
@@ -440,23 +435,11 @@ mod tests {
     async fn an_answer_that_the_watch_has_overtaken_is_not_kept() {
         let (store, _) = store();
         let key = ObjectKey::new("ns", "a");
-        for (watched, answered, kept) in [("5", "7", 1), ("7", "7", 0), ("8", "7", 0)] {
+        for (watched, answered, offers) in [("5", "7", 1), ("7", "7", 0), ("8", "7", 0)] {
             store.apply(&key, watched, Some(1));
             store.offer(&key, answered, 2);
-            assert_eq!(store.inner.read().offered.len(), kept, "watched {watched}, answered {answered}");
+            assert_eq!(store.inner.read().offered.len(), offers, "watched {watched}, answered {answered}");
         }
-    }
-
-    #[test]
-    fn keys_of_one_namespace_are_told_alone() {
-        let (store, _) = store();
-        let keys = ["a/x", "ns/a", "ns/b", "ns-2/a"].map(|key| key.split_once('/').expect("a key"));
-        let [_, a, b, _] = keys.map(|(namespace, name)| {
-            let key = ObjectKey::new(namespace, name);
-            store.apply(&key, "1", Some(1));
-            key
-        });
-        assert_eq!(store.keys_within("ns"), [a, b]);
     }
 
     #[test]
@@ -466,22 +449,16 @@ mod tests {
         store.apply(&a, "1", Some(1));
         store.apply(&b, "2", Some(2));
         assert!(!store.is_synced());
-        let at = |name: &str, version: &str| {
-            let mut object = ConfigMap::default();
-            (object.metadata.namespace, object.metadata.name) = (Some("ns".into()), Some(name.into()));
-            object.metadata.resource_version = Some(version.into());
-            object
-        };
         let convert = |_: ConfigMap| -> u32 { panic!("what is held already is not converted") };
         store.take(watcher::Event::Init, convert);
-        store.take(watcher::Event::InitApply(at("b", "2")), convert);
+        store.take(watcher::Event::InitApply(object("b", "2")), convert);
         store.take(watcher::Event::InitDone, convert);
         assert!(store.is_synced());
-        let told = [
+        let expected = [
             ("ns/a".to_owned(), None, Some(1)),
             ("ns/b".to_owned(), None, Some(2)),
             ("ns/a".to_owned(), Some(1), None),
         ];
-        assert_eq!(*log.lock(), told);
+        assert_eq!(*log.lock(), expected);
     }
 }

@@ -338,9 +338,9 @@ mod tests {
         ];
         let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
         for (outcome, count_on) in rows {
-            let (before, said) = (alive(), format!("{outcome:?}"));
+            let (before, text) = (alive(), format!("{outcome:?}"));
             let _ = writer.write(&ObjectKey::new("ns", "hello"), "patch", async move |_: BoundedApi| outcome).await;
-            assert_eq!(alive(), before + count_on, "{said}");
+            assert_eq!(alive(), before + count_on, "{text}");
             tokio::time::sleep(CANCEL_MARGIN * 2).await;
         }
     }

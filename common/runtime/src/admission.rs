@@ -179,8 +179,8 @@ impl Gate {
 
     fn is_worth_saying(&self, refused: &TokenError, now: Instant) -> bool {
         let mut logged = self.logged.lock();
-        let said = logged.get(&discriminant(refused));
-        let is_new = said.is_none_or(|at| now.duration_since(*at) >= QUIET);
+        let last_report = logged.get(&discriminant(refused));
+        let is_new = last_report.is_none_or(|at| now.duration_since(*at) >= QUIET);
         if is_new {
             logged.insert(discriminant(refused), now);
         }

@@ -101,10 +101,7 @@ fn parse(text: &str) -> Result<Version, semver::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{Request, Response};
-    use kube::client::Body;
-    use std::convert::Infallible;
-    use std::sync::Arc;
+    use crate::tests::mock_api;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -128,23 +125,22 @@ mod tests {
         assert!("1.34".parse::<MinimumVersion>().is_err());
     }
 
-    fn server(version: impl Fn(usize) -> &'static str + Send + Sync + 'static) -> Client {
-        let (asked, version) = (Arc::new(AtomicUsize::new(0)), Arc::new(version));
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let version = version(asked.fetch_add(1, Ordering::Relaxed));
-            let text = serde_json::json!({
+    fn server(version: impl Fn(usize) -> &'static str + Send + 'static) -> Client {
+        let requests = AtomicUsize::new(0);
+        mock_api(move |_| {
+            let version = version(requests.fetch_add(1, Ordering::Relaxed));
+            let body = serde_json::json!({
                 "major": "1", "minor": "0", "gitVersion": version, "gitCommit": "", "gitTreeState": "",
                 "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
             });
-            async move { Ok::<_, Infallible>(Response::new(Body::from(text.to_string().into_bytes()))) }
-        });
-        Client::new(service, "default")
+            Some((200, body))
+        })
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_old_server_is_waited_for_and_then_named() {
         let least = MinimumVersion::for_mode(Mode::Knative);
-        let upgraded = server(|asked| if asked < 3 { "v1.33.0" } else { "v1.34.1" });
+        let upgraded = server(|attempt| if attempt < 3 { "v1.33.0" } else { "v1.34.1" });
         least.check(&upgraded).await.expect("new enough in the end");
         let start = Instant::now();
         let error = least.check(&server(|_| "v1.33.0")).await.expect_err("too old").to_string();

@@ -265,28 +265,13 @@ fn meant(key: &str, known: &[&'static str]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{Request, Response};
-    use kube::client::Body;
+    use crate::tests::{failure, mock_api};
     use serde_json::json;
-    use std::convert::Infallible;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::time::Instant;
 
     fn parse(data: &Data) -> Result<u32, String> {
         data.get("n").map_or(Ok(7), |n| n.parse().map_err(|e| format!("n={n:?}: {e}")))
-    }
-
-    #[test]
-    fn a_bad_update_keeps_the_former_value_and_a_deletion_brings_the_default_back() {
-        let mut maps = ConfigMaps::default();
-        let value = maps.subscribe("config-x", 7, parse);
-        let data = |n: &str| Data::from([("n".to_owned(), n.to_owned())]);
-        maps.deliver("config-x", &data("9"));
-        assert_eq!(**value.borrow(), 9);
-        maps.deliver("config-x", &data("nine"));
-        assert_eq!(**value.borrow(), 9, "a value that does not parse changes nothing");
-        maps.deliver("config-x", &Data::new());
-        assert_eq!(**value.borrow(), 7);
     }
 
     /// Goal: a map that is deleted and created again changes nothing meanwhile if values are kept, and means defaults
@@ -313,31 +298,23 @@ mod tests {
     /// list after a watch that fails as too old. Later watches get no response.
     fn deleting(by_list: bool) -> Client {
         let (lists, watches) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let service = tower::service_fn(move |request: Request<Body>| {
+        mock_api(move |request| {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": "9"},
                              "metadata": {"name": "config-x", "namespace": "ns", "resourceVersion": "2"}});
-            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-            let body = if is_watch {
+            if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
                 let gone = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410,
                                   "reason": "Expired", "message": "too old"});
                 let event = match by_list {
                     true => json!({"type": "ERROR", "object": gone}),
                     false => json!({"type": "DELETED", "object": map}),
                 };
-                (watches.fetch_add(1, Ordering::Relaxed) == 0).then_some(event)
-            } else {
-                let is_first = lists.fetch_add(1, Ordering::Relaxed) == 0;
-                let items = if is_first { vec![map] } else { Vec::new() };
-                let metadata = json!({"resourceVersion": "2"});
-                Some(json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items}))
-            };
-            async move {
-                let Some(body) = body else { return std::future::pending().await };
-                let body = Body::from((body.to_string() + "\n").into_bytes());
-                Ok::<_, Infallible>(Response::new(body))
+                return (watches.fetch_add(1, Ordering::Relaxed) == 0).then_some((200, event));
             }
-        });
-        Client::new(service, "default")
+            let is_first = lists.fetch_add(1, Ordering::Relaxed) == 0;
+            let items = if is_first { vec![map] } else { Vec::new() };
+            let metadata = json!({"resourceVersion": "2"});
+            Some((200, json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": items})))
+        })
     }
 
     #[test]
@@ -354,41 +331,27 @@ mod tests {
         }
     }
 
-    /// Goal: a rejected map is reported by name, error and metric while it is rejected, even if only one subscriber
-    /// rejects it.
+    /// Goal: a rejected map changes no value. It is reported by name, error and metric while it is rejected, even if
+    /// only one subscriber rejects it. A deletion restores the default.
     #[test]
-    fn refused_maps_are_told() {
+    fn refused_maps_change_nothing_and_are_reported() {
         let mut maps = ConfigMaps::default();
-        let _values =
+        let [value, _other] =
             [maps.subscribe("config-x", 7, parse), maps.subscribe("config-x", 7, |_: &Data| Ok::<_, String>(7))];
         let (metrics, refusals) = (Metrics::default(), maps.refusals());
         refusals.register(&metrics);
         let data = |n: &str| Data::from([("n".to_owned(), n.to_owned())]);
-        for (n, refused) in [("9", 0), ("nine", 1), ("10", 0)] {
-            maps.deliver("config-x", &data(n));
+        for (data, expected, refused) in
+            [(data("9"), 9, 0), (data("nine"), 9, 1), (data("10"), 10, 0), (Data::new(), 7, 0)]
+        {
+            maps.deliver("config-x", &data);
+            assert_eq!(**value.borrow(), expected);
             let text = metrics.encode().expect("text");
             assert!(text.contains(&format!("zeroscale_config_refused{{config_map=\"config-x\"}} {refused}")), "{text}");
             let error = refusals.none().err().map(|error| error.to_string());
             let expected = "ConfigMap config-x: n=\"nine\": invalid digit found in string";
             assert_eq!(error.as_deref(), (refused == 1).then_some(expected));
         }
-    }
-
-    /// Returns a client of an API server that responds to the nth attempt with `code`, and lists no map if that is 200.
-    fn answering(code: impl Fn(usize) -> u16 + Send + Sync + 'static) -> Client {
-        let (asked, code) = (AtomicUsize::new(0), Arc::new(code));
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let code = code(asked.fetch_add(1, Ordering::Relaxed));
-            let body = match code {
-                200 => {
-                    json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []})
-                }
-                _ => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": "no"}),
-            };
-            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            async move { Ok::<_, Infallible>(answer.expect("a response")) }
-        });
-        Client::new(service, "default")
     }
 
     /// Goal: a process that can run without its maps waits for an overloaded API server as long as necessary, and for a
@@ -398,15 +361,22 @@ mod tests {
         const PATIENCE: Duration = Duration::from_secs(5);
         type Code = fn(usize) -> u16;
         let rows: [(Code, bool); 3] = [
-            (|asked| if asked < 20 { 503 } else { 200 }, true),
-            (|asked| if asked < 2 { 403 } else { 200 }, true),
+            (|attempt| if attempt < 20 { 503 } else { 200 }, true),
+            (|attempt| if attempt < 2 { 403 } else { 200 }, true),
             (|_| 403, false),
         ];
         for (number, (code, expected)) in rows.into_iter().enumerate() {
             let (begin, shutdown) = (Instant::now(), CancellationToken::new().drop_guard());
             let until = shutdown.token().clone();
-            let maps = ConfigMaps::default();
-            let is_read = maps.start_if_allowed(answering(code), "ns", PATIENCE, until).await;
+            let requests = AtomicUsize::new(0);
+            let client = mock_api(move |_| match code(requests.fetch_add(1, Ordering::Relaxed)) {
+                200 => {
+                    let metadata = json!({"resourceVersion": "1"});
+                    Some((200, json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": metadata, "items": []})))
+                }
+                code => failure(code),
+            });
+            let is_read = ConfigMaps::default().start_if_allowed(client, "ns", PATIENCE, until).await;
             assert_eq!(is_read, expected, "row {number}");
             match number {
                 0 => assert!(begin.elapsed() > 3 * PATIENCE, "{:?}", begin.elapsed()),

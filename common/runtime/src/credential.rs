@@ -51,9 +51,9 @@ impl TokenFile {
 }
 
 /// Compares a presented text with a secret, in a time that does not reveal where they differ.
-pub fn is_secret(shown: &str, secret: &str) -> bool {
-    let differs = shown.bytes().zip(secret.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
-    shown.len() == secret.len() && differs == 0
+pub fn is_secret(presented: &str, secret: &str) -> bool {
+    let differs = presented.bytes().zip(secret.bytes()).fold(0, |differs, (a, b)| differs | (a ^ b));
+    presented.len() == secret.len() && differs == 0
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub mod resolve;
 pub mod shutdown;
 pub mod stat_tls;
 pub mod telemetry;
+#[cfg(test)]
+mod tests;
 pub mod tls;
 pub mod watching;
 pub mod websocket;

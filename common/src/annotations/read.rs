@@ -82,18 +82,9 @@ mod tests {
 
     #[test]
     fn whatever_parses_is_used() {
-        assert_eq!(MIN_SCALE.int32(&map(&[(MIN_SCALE.name, "-1")])), Some(-1));
-        assert_eq!(MIN_SCALE.int32(&map(&[(MIN_SCALE.name, "2147483648")])), None);
         assert_eq!(TARGET.float(&map(&[(TARGET.name, "0")])), Some(0.0));
         assert_eq!(TARGET.float(&map(&[(TARGET.name, "NaN")])), None);
         assert_eq!(WINDOW.duration(&map(&[(WINDOW.name, "-1s")])), Some(GoDuration::from_secs(-1)));
-    }
-
-    #[test]
-    fn the_metric_defaults_by_class() {
-        assert_eq!(metric(&map(&[])), "concurrency");
-        assert_eq!(metric(&map(&[(CLASS.name, CLASS_HPA)])), "cpu");
-        assert_eq!(metric(&map(&[(CLASS.name, "other.example.com")])), "");
         assert_eq!(metric(&map(&[(METRIC.name, "")])), "");
     }
 }

@@ -65,93 +65,9 @@ mod tests {
     use super::*;
     use crate::config::map;
 
-    fn is_accepted(entries: &[(&str, &str)], config: &AutoscalerConfig) -> bool {
-        let full: Vec<(String, &str)> =
-            entries.iter().map(|(key, value)| (format!("autoscaling.knative.dev/{key}"), *value)).collect();
-        let entries: Vec<(&str, &str)> = full.iter().map(|(key, value)| (key.as_str(), *value)).collect();
-        is_valid(&map(&entries), config)
-    }
-
-    /// Goal: results equal upstream's.
+    /// Goal: NaN is refused. Recorded vectors (kind `annotations`) cover all other rules.
     #[test]
-    fn single_annotations_are_checked() {
-        let good: &[&[(&str, &str)]] = &[
-            &[],
-            &[("class", "some.other.domain")],
-            &[("min-scale", "1"), ("activation-scale", "2"), ("max-scale", "3")],
-            &[("class", "of-keys"), ("metric-aggregation-algorithm", "random-selection")],
-            &[("panic-threshold-percentage", "210")],
-            &[("target", "11")],
-            &[("target-burst-capacity", "-1")],
-            &[("target-burst-capacity", "0")],
-            &[("target-burst-capacity", "19870709")],
-            &[("window", "7s")],
-            &[("scale-to-zero-pod-retention-period", "0")],
-            &[("scale-to-zero-pod-retention-period", "21m31.5s")],
-            &[("scale-down-delay", "0")],
-            &[("scale-down-delay", "21m31s")],
-            &[("initial-scale", "2")],
-            &[("initial-scale", "3000000000")],
-        ];
-        for entries in good {
-            assert!(is_accepted(entries, &AutoscalerConfig::default()), "{entries:?}");
-        }
-        let bad: &[&[(&str, &str)]] = &[
-            &[("class", "unsupported.knative.dev")],
-            &[("min-scale", "-1")],
-            &[("max-scale", "-1")],
-            &[("max-scale", "2147483648")],
-            &[("min-scale", "bar")],
-            &[("max-scale", "bar")],
-            &[("min-scale", "5"), ("max-scale", "2")],
-            &[("min-scale", "3"), ("activation-scale", "2")],
-            &[("max-scale", "1"), ("activation-scale", "2")],
-            &[("activation-scale", "1")],
-            &[("activation-scale", "bar")],
-            &[("class", CLASS_KPA), ("metric-aggregation-algorithm", "random-selection")],
-            &[("panicWindowPercentage", "-1")],
-            &[("panic-window-percentage", "202")],
-            &[("panic-window-percentage", "fifty")],
-            &[("panic-threshold-percentage", "109")],
-            &[("panic-threshold-percentage", "10009")],
-            &[("target", "-11")],
-            &[("target", "0")],
-            &[("target", "NaN")],
-            &[("target", "100}")],
-            &[("target-burst-capacity", "-11")],
-            &[("target-burst-capacity", "-0.5")],
-            &[("target-burst-capacity", "qarashen")],
-            &[("target-utilization-percentage", "0")],
-            &[("target-utilization-percentage", "101")],
-            &[("target-utilization-percentage", "half")],
-            &[("window", "1s")],
-            &[("window", "365h")],
-            &[("window", "1m9s82ms")],
-            &[("scale-to-zero-pod-retention-period", "311m")],
-            &[("scale-to-zero-pod-retention-period", "-42s")],
-            &[("scale-down-delay", "42.5s")],
-            &[("scale-down-delay", "311m")],
-            &[("metric", "cpu")],
-            &[("metric", ""), ("class", CLASS_HPA)],
-            &[("initial-scale", "0")],
-            &[("initial-scale", "-1")],
-            &[("initial-scale", "invalid")],
-        ];
-        for entries in bad {
-            assert!(!is_accepted(entries, &AutoscalerConfig::default()), "{entries:?}");
-        }
-    }
-
-    #[test]
-    fn the_cluster_sets_limits() {
-        let limited = AutoscalerConfig { max_scale_limit: 10, max_scale: 5, ..AutoscalerConfig::default() };
-        for (max, is_within) in [("11", false), ("0", false), ("9", true), ("10", true)] {
-            assert_eq!(is_accepted(&[("max-scale", max)], &limited), is_within, "{max}");
-        }
-        assert!(is_accepted(&[], &limited));
-        let hpa = AutoscalerConfig { pod_autoscaler_class: CLASS_HPA.into(), ..AutoscalerConfig::default() };
-        assert!(is_accepted(&[("metric", "cpu")], &hpa));
-        let zero = AutoscalerConfig { allow_zero_initial_scale: true, ..AutoscalerConfig::default() };
-        assert!(is_accepted(&[("initial-scale", "0")], &zero));
+    fn a_target_that_is_not_a_number_is_refused() {
+        assert!(!is_valid(&map(&[(TARGET.name, "NaN")]), &AutoscalerConfig::default()));
     }
 }

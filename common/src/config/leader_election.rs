@@ -45,10 +45,10 @@ impl LeaderElectionConfig {
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let read = Reader(data);
         let default = Timing::KNATIVE;
-        let asked = read.duration(&["lease-duration", "leaseDuration"], default.lease_duration.into())?;
-        let seconds = asked.to_std().as_secs();
+        let lease_duration = read.duration(&["lease-duration", "leaseDuration"], default.lease_duration.into())?;
+        let seconds = lease_duration.to_std().as_secs();
         let rule = format!("must be from 1 s to {LEASE_SECONDS_MAX} s");
-        ensure((1..=LEASE_SECONDS_MAX).contains(&seconds), "lease-duration", asked, rule)?;
+        ensure((1..=LEASE_SECONDS_MAX).contains(&seconds), "lease-duration", lease_duration, rule)?;
         let lease = GoDuration::from(Duration::from_secs(seconds));
         let renew = read.duration(&["renew-deadline", "renewDeadline"], default.renew_deadline.into())?;
         let retry = read.duration(&["retry-period", "retryPeriod"], default.retry_period.into())?;

@@ -96,9 +96,9 @@ impl PortsConfig {
     /// Fails if a range is not FIRST-LAST, begins below 1024, ends before it begins, or contains a port on which
     /// activators listen themselves; or if the two ranges share numbers.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
-        let said = |key| Reader(data).first(&[key]).map(|(_, text)| text);
-        let range = said(RANGE).map_or(Ok(PortRange::default()), |text| read(RANGE, text))?;
-        let guarded = match said(GUARDED_KEY) {
+        let text_of = |key| Reader(data).first(&[key]).map(|(_, text)| text);
+        let range = text_of(RANGE).map_or(Ok(PortRange::default()), |text| read(RANGE, text))?;
+        let guarded = match text_of(GUARDED_KEY) {
             None => beside(range),
             Some(OFF) => return Ok(Self { range, guarded: None, follows_policies: false }),
             Some(text) => Some(read(GUARDED_KEY, text)?),

@@ -116,15 +116,15 @@ pub fn settle<'a>(
     for (key, claim) in claims {
         let grant = held.get(key.namespace()).and_then(|grants| grants.get(key.name()));
         let has = grant.filter(|grant| grant.uid == claim.uid).map_or(&[][..], |grant| grant.hosts.as_slice());
-        let kept: Vec<HostPattern>;
-        let asked = match &claim.hosts {
+        let former: Vec<HostPattern>;
+        let requested = match &claim.hosts {
             Some(hosts) => hosts,
             None => {
-                kept = has.iter().filter_map(|host| HostPattern::parse(host)).collect();
-                &kept
+                former = has.iter().filter_map(|host| HostPattern::parse(host)).collect();
+                &former
             }
         };
-        for host in asked.iter().filter(|host| rules.refuse(key.namespace(), host).is_none()) {
+        for host in requested.iter().filter(|host| rules.refuse(key.namespace(), host).is_none()) {
             let host = host.to_string();
             let rank = (!has.contains(&host), claim.created, key);
             match best.get(&host) {

@@ -205,11 +205,6 @@ mod tests {
     /// Goal: the structured form selects the same objects as its text.
     #[test]
     fn both_forms_select_the_same() {
-        let expression = |operator: &str, values: &[&str]| Expression {
-            key: "tier".into(),
-            operator: operator.into(),
-            values: values.iter().map(|v| (*v).into()).collect(),
-        };
         for expression in [
             expression("In", &["a", "b"]),
             expression("NotIn", &["a"]),
@@ -226,6 +221,11 @@ mod tests {
         }
         assert!(expression("Near", &[]).test().is_err() && expression("In", &[]).test().is_err());
         assert!(LabelSelector::default().is_empty() && !have_all(&labels("a=b"), &labels("a=c")));
+    }
+
+    fn expression(operator: &str, values: &[&str]) -> Expression {
+        let values = values.iter().map(ToString::to_string).collect();
+        Expression { key: "tier".into(), operator: operator.into(), values }
     }
 
     fn labels(text: &str) -> Labels {
@@ -298,21 +298,16 @@ mod tests {
 
     #[test]
     fn a_metric_selector_becomes_text_and_names_a_bad_operator() {
-        let expression = |operator: &str, values: &[&str]| Expression {
-            key: "verb".into(),
-            operator: operator.into(),
-            values: values.iter().map(ToString::to_string).collect(),
-        };
         for (operator, values, text) in [
-            ("In", &["b", "a"][..], Ok("queue=jobs,verb in (a,b)")),
-            ("NotIn", &["a"], Ok("queue=jobs,verb notin (a)")),
-            ("Exists", &[], Ok("queue=jobs,verb")),
-            ("DoesNotExist", &[], Ok("!verb,queue=jobs")),
+            ("In", &["b", "a"][..], Ok("queue=jobs,tier in (a,b)")),
+            ("NotIn", &["a"], Ok("queue=jobs,tier notin (a)")),
+            ("Exists", &[], Ok("queue=jobs,tier")),
+            ("DoesNotExist", &[], Ok("!tier,queue=jobs")),
             ("Near", &["a"], Err("\"Near\" is not a valid label selector operator")),
             (
                 "In",
                 &[],
-                Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty (verb)"),
+                Err("values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty (tier)"),
             ),
             (
                 "Exists",
@@ -320,10 +315,8 @@ mod tests {
                 Err("values: Invalid value: [\"a\"]: values set must be empty for exists and does not exist"),
             ),
         ] {
-            let selector = LabelSelector {
-                match_labels: labels("queue=jobs"),
-                match_expressions: vec![expression(operator, values)],
-            };
+            let match_expressions = vec![expression(operator, values)];
+            let selector = LabelSelector { match_labels: labels("queue=jobs"), match_expressions };
             let sorted = |t: &str| t.split(',').map(str::to_owned).collect::<BTreeSet<_>>();
             match (selector.text(), text) {
                 (Ok(got), Ok(wanted)) => assert_eq!(sorted(&got), sorted(wanted)),
@@ -335,18 +328,12 @@ mod tests {
 
     #[test]
     fn a_metric_selector_is_printed_as_the_controller_does() {
-        let selector = LabelSelector {
-            match_labels: labels("verb=GET"),
-            match_expressions: vec![Expression {
-                key: "a".into(),
-                operator: "In".into(),
-                values: vec!["b".into(), "c".into()],
-            }],
-        };
+        let match_expressions = vec![expression("In", &["b", "c"])];
+        let selector = LabelSelector { match_labels: labels("verb=GET"), match_expressions };
         assert_eq!(
             selector.to_string(),
             "&LabelSelector{MatchLabels:map[string]string{verb: GET,},MatchExpressions:\
-             []LabelSelectorRequirement{LabelSelectorRequirement{Key:a,Operator:In,Values:[b c],},},}"
+             []LabelSelectorRequirement{LabelSelectorRequirement{Key:tier,Operator:In,Values:[b c],},},}"
         );
     }
 }

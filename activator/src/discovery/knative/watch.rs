@@ -274,6 +274,19 @@ mod tests {
         .expect("a revision")
     }
 
+    /// Returns the labels of an object of the revision.
+    fn labels(kind: &str) -> serde_json::Value {
+        json!({names::SERVICE_TYPE: kind, names::REVISION: "app-00001"})
+    }
+
+    fn service(name: &str, ip: &str) -> Service {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": name, "labels": labels(names::SERVICE_TYPE_PRIVATE)},
+            "spec": {"clusterIP": ip, "ports": [{"name": "http", "port": 80}]},
+        }))
+        .expect("a Service")
+    }
+
     /// Goal: a revision has the address of its private Service in either order of events, until the last Service with
     /// its label is gone.
     #[test]
@@ -284,14 +297,6 @@ mod tests {
                 Event::ClusterIp { destination, .. } => Some(destination.map(|address| address.to_string())),
                 _ => None,
             })
-        };
-        let service = |name: &str, ip: &str| -> Service {
-            let labels = json!({names::SERVICE_TYPE: names::SERVICE_TYPE_PRIVATE, names::REVISION: "app-00001"});
-            serde_json::from_value(json!({
-                "metadata": {"namespace": "ns", "name": name, "labels": labels},
-                "spec": {"clusterIP": ip, "ports": [{"name": "http", "port": 80}]},
-            }))
-            .expect("a Service")
         };
         let is = |address: &str| Some(Some(address.to_owned()));
         adapter.service(&service("first", "10.0.0.1"));
@@ -311,8 +316,8 @@ mod tests {
     #[test]
     fn what_was_told_of_a_revision_goes_with_it_and_comes_back_with_it() {
         let mut adapter = adapter();
-        let told = |adapter: &mut KnativeWatch| {
-            let told = adapter.events.drain(..).map(|event| match event {
+        let events = |adapter: &mut KnativeWatch| {
+            let events = adapter.events.drain(..).map(|event| match event {
                 Event::Revision(_) => "is".to_owned(),
                 Event::Deleted(_) => "deleted".to_owned(),
                 Event::Pods { listing, .. } => format!("pods {}", listing.all().count()),
@@ -320,9 +325,8 @@ mod tests {
                 Event::ClusterIp { destination, .. } => format!("cluster IP {}", destination.is_some()),
                 other => panic!("not of a revision: {other:?}"),
             });
-            told.collect::<Vec<_>>()
+            events.collect::<Vec<_>>()
         };
-        let labels = |kind: &str| json!({names::SERVICE_TYPE: kind, names::REVISION: "app-00001"});
         let endpoints = |kind: &str| -> Endpoints {
             let ports = json!([{"name": "http", "port": 8012}]);
             serde_json::from_value(json!({
@@ -331,11 +335,7 @@ mod tests {
             }))
             .expect("Endpoints")
         };
-        let service: Service = serde_json::from_value(json!({
-            "metadata": {"namespace": "ns", "name": "private", "labels": labels(names::SERVICE_TYPE_PRIVATE)},
-            "spec": {"clusterIP": "10.0.0.2", "ports": [{"name": "http", "port": 80}]},
-        }))
-        .expect("a Service");
+        let service = service("private", "10.0.0.2");
         let kinds = [names::SERVICE_TYPE_PRIVATE, names::SERVICE_TYPE_PUBLIC].map(endpoints);
         let all = ["is", "pods 1", "activators 1", "cluster IP true"];
         let gone = ["deleted", "pods 0", "activators 0", "cluster IP false"];
@@ -345,22 +345,22 @@ mod tests {
             adapter.take_endpoints(watcher::Event::Apply(endpoints.clone()));
         }
         adapter.take_service(watcher::Event::Apply(service.clone()));
-        assert_eq!(told(&mut adapter), ["is", "pods 0", "activators 0", "pods 1", "activators 1", "cluster IP true"]);
+        assert_eq!(events(&mut adapter), ["is", "pods 0", "activators 0", "pods 1", "activators 1", "cluster IP true"]);
         for _ in 0..2 {
             adapter.take_revision(watcher::Event::Delete(app()));
-            assert_eq!(told(&mut adapter), gone);
+            assert_eq!(events(&mut adapter), gone);
             adapter.take_revision(watcher::Event::Apply(app()));
-            assert_eq!(told(&mut adapter), all);
+            assert_eq!(events(&mut adapter), all);
         }
         adapter.take_revision(watcher::Event::Delete(app()));
-        assert_eq!(told(&mut adapter), gone);
+        assert_eq!(events(&mut adapter), gone);
         for endpoints in kinds {
             adapter.take_endpoints(watcher::Event::Apply(endpoints.clone()));
             adapter.take_endpoints(watcher::Event::Delete(endpoints));
         }
         adapter.take_service(watcher::Event::Delete(service));
-        let told = told(&mut adapter);
-        assert!(told.iter().all(|event| event.ends_with(" 0") || event.ends_with(" false")), "{told:?}");
+        let events = events(&mut adapter);
+        assert!(events.iter().all(|event| event.ends_with(" 0") || event.ends_with(" false")), "{events:?}");
         assert!(adapter.known.is_empty() && adapter.services.is_empty() && adapter.index.names().next().is_none());
     }
 

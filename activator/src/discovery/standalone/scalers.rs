@@ -76,6 +76,15 @@ mod tests {
     use super::*;
     use serde_json::{Value, from_value, json};
 
+    fn scaler(spec: Value, status: Value) -> ZeroScaler {
+        let metadata = json!({"namespace": "ns", "name": "app", "uid": "u", "generation": 2});
+        from_value(json!({
+            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
+            "metadata": metadata, "spec": spec, "status": status,
+        }))
+        .expect("a ZeroScaler")
+    }
+
     /// Goal: Kubernetes readiness counts only if the activator runs Kubernetes' own probe.
     #[test]
     fn a_probe_that_the_spec_in_force_names_is_asked_for_whatever_kubernetes_says() {
@@ -101,21 +110,13 @@ mod tests {
             if let Some(probe) = in_force {
                 status["inForce"] = json!({"generation": 1, "spec": spec(probe)});
             }
-            let object: ZeroScaler = from_value(json!({
-                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-                "metadata": {"namespace": "ns", "name": "app", "uid": "u"}, "spec": spec(probe), "status": status,
-            }))
-            .expect("a ZeroScaler");
-            let proof = super::spec(&object).map(|spec| spec.rules.proof);
+            let proof = super::spec(&scaler(spec(probe), status)).map(|spec| spec.rules.proof);
             assert_eq!(proof, Some(expected), "{backend} {probe} {in_force:?}");
         }
-        let silent = from_value(json!({
-            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-            "metadata": {"namespace": "ns", "name": "app", "uid": "u"}, "spec": {"target": {"name": "app"}},
-            "status": {"backend": {"probe": {"type": "Tcp", "port": 9090}, "timeoutMs": 300_000, "maxHeld": 10_000},
-                "inForce": {"generation": 1, "spec": {"target": {"name": "app"}}}},
-        }))
-        .expect("a ZeroScaler");
+        let plain = json!({"target": {"name": "app"}});
+        let backend = json!({"probe": {"type": "Tcp", "port": 9090}, "timeoutMs": 300_000, "maxHeld": 10_000});
+        let status = json!({"backend": backend, "inForce": {"generation": 1, "spec": plain}});
+        let silent = scaler(plain, status);
         assert_eq!(spec(&silent).map(|spec| spec.rules.proof), Some(Proof::ProbeThenReady), "auto unless said");
     }
 
@@ -144,12 +145,7 @@ mod tests {
                     status[field] = value.clone();
                 }
             }
-            let object: ZeroScaler = from_value(json!({
-                "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "spec": written, "status": status,
-                "metadata": {"namespace": "ns", "name": "app", "uid": "u", "generation": 2},
-            }))
-            .expect("a ZeroScaler");
-            let answers = spec(&object).expect("a revision").answers;
+            let answers = spec(&scaler(written.clone(), status)).expect("a revision").answers;
             let found = answers.as_ref().map(|answers| {
                 let html = answers.page.as_ref().and_then(|page| page.html.as_deref());
                 (html, answers.fallback.as_ref().map(|fallback| fallback.service.as_str()))

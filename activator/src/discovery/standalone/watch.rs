@@ -338,11 +338,11 @@ mod tests {
         apply(&mut adapter, asleep(0));
         adapter.events.clear();
         [Init, InitDone].into_iter().for_each(|event| adapter.take_slices(event));
-        let told = std::mem::take(&mut adapter.events);
-        assert!(matches!(&*told, [Event::Activators { addresses, .. }] if addresses.is_empty()), "{told:?}");
+        let events = std::mem::take(&mut adapter.events);
+        assert!(matches!(&*events, [Event::Activators { addresses, .. }] if addresses.is_empty()), "{events:?}");
         [Init, InitDone].into_iter().for_each(|event| adapter.take_scalers(event));
-        let told = std::mem::take(&mut adapter.events);
-        assert!(matches!(&*told, [Event::Deleted(_), ..]), "{told:?}");
+        let events = std::mem::take(&mut adapter.events);
+        assert!(matches!(&*events, [Event::Deleted(_), ..]), "{events:?}");
         [Init, InitDone].into_iter().for_each(|event| adapter.take_services(event));
         assert!(adapter.privates.is_empty());
     }
@@ -367,11 +367,11 @@ mod tests {
             slice
         };
         let pods = |adapter: &mut StandaloneWatch| {
-            let mut told = adapter.events.drain(..).filter_map(|event| match event {
+            let mut listings = adapter.events.drain(..).filter_map(|event| match event {
                 Event::Pods { listing, .. } => Some(listing.ready.iter().map(ToString::to_string).collect::<Vec<_>>()),
                 _ => None,
             });
-            told.next_back()
+            listings.next_back()
         };
         let both = |first: &str| slice(json!([{"name": first, "port": 8080}, {"name": "metrics", "port": 9090}]));
         adapter.take_scalers(Apply(scaler("http")));
@@ -400,11 +400,11 @@ mod tests {
         let (mut scaler, _, _) = asleep(0);
         let mut given_back = |scaler: &ZeroScaler| {
             adapter.take_scalers(Apply(scaler.clone()));
-            let told = adapter.events.drain(..).filter_map(|event| match event {
+            let reported = adapter.events.drain(..).filter_map(|event| match event {
                 Event::Revision(spec) => Some(spec.given_back),
                 _ => None,
             });
-            told.collect::<Vec<_>>()
+            reported.collect::<Vec<_>>()
         };
         assert_eq!(given_back(&scaler), [false]);
         scaler.metadata.deletion_timestamp = Some(from_value(json!("2026-01-01T00:00:00Z")).expect("a time"));
@@ -417,7 +417,7 @@ mod tests {
         const MANY: usize = 1000;
         let mut adapter = StandaloneWatch::default();
         let mut known = 0;
-        let kept = allocation_counter::measure(|| {
+        let allocated = allocation_counter::measure(|| {
             for n in 0..MANY {
                 apply(&mut adapter, asleep(n));
                 for event in adapter.events.drain(..) {
@@ -426,7 +426,7 @@ mod tests {
             }
         });
         assert_eq!(known, MANY, "each is reached by its activators");
-        let each = kept.bytes_current / MANY as i64;
+        let each = allocated.bytes_current / MANY as i64;
         assert!(each <= ASLEEP_BYTES, "{each} bytes");
     }
 }

@@ -62,7 +62,7 @@ pub(super) struct Events {
     beat: Instant,
     is_begun: bool,
     /// Last cause that was sent.
-    said: Option<Arc<str>>,
+    last_cause: Option<Arc<str>>,
     is_over: bool,
     _counted: Option<InFlight>,
     held: HeldCharge,
@@ -91,7 +91,7 @@ impl Events {
             until: now + LONGEST,
             beat: now + BEAT,
             is_begun: false,
-            said: None,
+            last_cause: None,
             is_over: false,
             _counted: counted,
             held,
@@ -133,9 +133,9 @@ impl Events {
                 return Some(self.first(now));
             }
             let cause = self.revision.cause();
-            if cause != self.said {
-                self.said = cause;
-                let cause = self.said.as_deref().unwrap_or_default();
+            if cause != self.last_cause {
+                self.last_cause = cause;
+                let cause = self.last_cause.as_deref().unwrap_or_default();
                 return Some(format!("event: cause\ndata: {cause}\n\n").into());
             }
             if now >= self.beat {

@@ -98,21 +98,21 @@ pub struct Said<'a> {
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
-    said: Said<'_>,
+    new: Said<'_>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
-    let message = printable_line(said.message);
+    let message = printable_line(new.message);
     let message = &message[..message.floor_char_boundary(MESSAGE_LENGTH_MAX)];
     if let Some(condition) = conditions.iter_mut().find(|condition| condition.type_ == type_) {
-        let moved = condition.status != said.status.as_str();
-        let changed = moved || condition.reason != said.reason || condition.message != message;
+        let moved = condition.status != new.status.as_str();
+        let changed = moved || condition.reason != new.reason || condition.message != message;
         if moved {
-            condition.status = said.status.as_str().to_owned();
+            condition.status = new.status.as_str().to_owned();
             condition.last_transition_time = time(now);
         }
         if changed {
-            condition.reason = said.reason.to_owned();
+            condition.reason = new.reason.to_owned();
             condition.message = message.to_owned();
         }
         condition.observed_generation = generation;
@@ -120,8 +120,8 @@ pub fn set(
     }
     conditions.push(Condition {
         type_: type_.to_owned(),
-        status: said.status.as_str().to_owned(),
-        reason: said.reason.to_owned(),
+        status: new.status.as_str().to_owned(),
+        reason: new.reason.to_owned(),
         message: message.to_owned(),
         last_transition_time: time(now),
         observed_generation: generation,
@@ -146,7 +146,8 @@ pub fn time(now: Timestamp) -> Time {
 mod tests {
     use super::*;
 
-    const AWAKE: Said<'static> = Said { status: ConditionStatus::True, reason: "Awake", message: "" };
+    const AWAKE: Said<'static> =
+        Said { status: ConditionStatus::True, reason: "Awake", message: "" };
 
     #[test]
     fn the_transition_time_is_that_of_the_last_change_of_status() {

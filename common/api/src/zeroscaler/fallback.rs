@@ -122,11 +122,11 @@ mod tests {
             (json!(u64::MAX), false, "18446744073709551615"),
             (json!(1e300), false, "1e+300"),
         ];
-        for (written, expected, shown) in rows {
+        for (written, expected, text) in rows {
             let fallback = json!({"service": "sorry", "port": written});
             let read: Fallback = serde_json::from_value(fallback.clone()).expect("read");
             let port = read.port.clone().expect("a port");
-            assert_eq!((port.means(Some("web"), 80), port.to_string().as_str()), (expected, shown), "{fallback}");
+            assert_eq!((port.means(Some("web"), 80), port.to_string().as_str()), (expected, text), "{fallback}");
             assert_eq!(serde_json::to_value(&read).expect("written")["port"], fallback["port"]);
         }
     }

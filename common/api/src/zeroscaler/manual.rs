@@ -49,14 +49,14 @@ fn root(crd: &CustomResourceDefinition) -> Option<&JSONSchemaProps> {
 fn rows(schema: &JSONSchemaProps, path: &str, page: &mut String) {
     for (name, field) in schema.properties.iter().flatten() {
         let path = format!("{path}.{name}");
-        let shown = path.split_once('.').map_or(path.as_str(), |(_, rest)| rest);
+        let relative = path.split_once('.').map_or(path.as_str(), |(_, rest)| rest);
         let default = field.default.as_ref().map(|default| default.0.to_string()).filter(|text| text != "{}");
         let default = default.map(|text| format!("`{}`", text.trim_matches('"'))).unwrap_or_default();
         let required = schema.required.as_ref().is_some_and(|required| required.contains(name));
         let default = if required && path.starts_with("spec") { "required".to_owned() } else { default };
         let rule = rule(&path).map(|rule| format!(" Must be: {rule}.")).unwrap_or_default();
         let text = field.description.as_deref().unwrap_or_default().replace('|', "\\|").replace('\n', " ");
-        let _ = writeln!(page, "| `{shown}` | {} | {default} | {text}{rule} |", kind(field));
+        let _ = writeln!(page, "| `{relative}` | {} | {default} | {text}{rule} |", kind(field));
         if ELSEWHERE.contains(&path.as_str()) {
             continue;
         }

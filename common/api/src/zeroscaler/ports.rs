@@ -38,8 +38,8 @@ impl Port {
 
     /// Returns the time after which a silent connection wakes the workload, or `None` if it never does.
     pub fn wake_after(&self) -> Option<Duration> {
-        let said = self.wake_after.as_ref().and_then(DurationText::get);
-        (self.protocol == PortProtocol::Tcp).then(|| said.unwrap_or(WAKE_AFTER_DEFAULT))
+        let wake_after = self.wake_after.as_ref().and_then(DurationText::get);
+        (self.protocol == PortProtocol::Tcp).then(|| wake_after.unwrap_or(WAKE_AFTER_DEFAULT))
     }
 }
 

@@ -109,7 +109,7 @@ pub struct Rates {
 impl Scale {
     /// Returns the minimum and maximum number of pods.
     pub fn bounds(&self, config: &AutoscalerConfig) -> Bounds {
-        let counts = |said: Option<i32>| said.filter(|number| *number >= 0);
+        let counts = |number: Option<i32>| number.filter(|number| *number >= 0);
         let max = counts(self.max).unwrap_or(config.max_scale);
         Bounds { min: counts(self.min).unwrap_or(config.min_scale), max: (max != 0).then_some(max) }
     }
@@ -126,12 +126,12 @@ impl Scale {
     pub fn targets(&self, config: &AutoscalerConfig, limit: i32) -> (f64, f64) {
         let metric = self.metric();
         let limit = i64::from(limit.max(0));
-        let said = match metric {
+        let requested = match metric {
             ScalingMetric::Rps => self.load.rps,
             ScalingMetric::Concurrency if limit == 0 => self.load.concurrency,
             ScalingMetric::Concurrency => self.load.concurrency.map(|target| target.min(limit as f64)),
         };
-        config.targets(metric, said, self.load.utilization, limit)
+        config.targets(metric, requested, self.load.utilization, limit)
     }
 
     /// Returns the time over which the load is averaged.
@@ -146,8 +146,8 @@ impl Scale {
             let seconds = window.as_secs_f64() * config.panic_window_percentage / 100.0;
             Duration::from_secs(seconds.round() as u64) // The cast saturates.
         };
-        let said = get(&self.panic.window).unwrap_or_else(share);
-        said.min(window).max(Duration::from_secs(1))
+        let requested = get(&self.panic.window).unwrap_or_else(share);
+        requested.min(window).max(Duration::from_secs(1))
     }
 
     /// Returns the time for which a higher number of pods is kept.
@@ -175,7 +175,7 @@ impl Scale {
     /// have no reporter.
     pub fn decider_spec(&self, config: &AutoscalerConfig, limit: i32) -> DeciderSpec {
         let (target_value, total_value) = self.targets(config, limit);
-        let above_one = |said: Option<f64>| said.filter(|rate| *rate > 1.0);
+        let above_one = |rate: Option<f64>| rate.filter(|rate| *rate > 1.0);
         DeciderSpec {
             max_scale_up_rate: above_one(self.rates.up).unwrap_or(config.max_scale_up_rate),
             max_scale_down_rate: above_one(self.rates.down).unwrap_or(config.max_scale_down_rate),
@@ -195,8 +195,8 @@ impl Scale {
     }
 }
 
-fn get(said: &Option<DurationText>) -> Option<Duration> {
-    said.as_ref().and_then(DurationText::get)
+fn get(text: &Option<DurationText>) -> Option<Duration> {
+    text.as_ref().and_then(DurationText::get)
 }
 
 #[cfg(test)]
@@ -239,10 +239,10 @@ mod tests {
                 &[("window", "25s"), ("panic-window-percentage", "10"), ("initial-scale", "2")],
             ),
         ];
-        for (yaml, limit, said) in rows {
+        for (yaml, limit, pairs) in rows {
             let key = |name: &str| format!("autoscaling.knative.dev/{name}");
-            let said: Annotations = said.iter().map(|(name, value)| (key(name), (*value).to_owned())).collect();
-            let expected = annotations::decider_spec(&said, &config, i64::from(limit), true);
+            let annotations: Annotations = pairs.iter().map(|(name, value)| (key(name), (*value).to_owned())).collect();
+            let expected = annotations::decider_spec(&annotations, &config, i64::from(limit), true);
             assert_eq!(scale(yaml).decider_spec(&config, limit), expected, "{yaml}");
         }
     }
@@ -261,9 +261,9 @@ mod tests {
         }
         let plain = Scale::default();
         assert_eq!((plain.grace(&config), plain.retention(&config)), (Duration::from_secs(30), Duration::ZERO));
-        let said = scale("{grace: 1500ms, retention: 2m}");
+        let complete = scale("{grace: 1500ms, retention: 2m}");
         assert_eq!(
-            (said.grace(&config), said.retention(&config)),
+            (complete.grace(&config), complete.retention(&config)),
             (Duration::from_millis(1500), Duration::from_secs(120))
         );
         let wrong = scale("{grace: soon, retention: -1s, window: x, downDelay: 1d, panic: {window: y}}");

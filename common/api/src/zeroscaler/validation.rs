@@ -96,14 +96,14 @@ fn check_list(value: &Value, path: &str, kind: List, most: i64, errors: &mut Fie
     if i64::try_from(items.len()).map_or(true, |count| count > most) {
         errors.invalid_value(format!("{} items", items.len()), path, format!("at most {most} items are expected"));
     }
-    let mut seen = HashSet::new();
+    let mut known = HashSet::new();
     for (index, item) in items.iter().enumerate() {
         let identity = match kind {
             List::Atomic => continue,
             List::Set => item,
             List::Map(key) => item.get(key).unwrap_or(&Value::Null),
         };
-        if !seen.insert(identity.to_string()) {
+        if !known.insert(identity.to_string()) {
             errors.invalid_value(display_value(identity), format!("{path}[{index}]"), "each item must be unique");
         }
     }
@@ -164,13 +164,13 @@ mod tests {
             }
             let object = serde_json::json!({"metadata": {"name": "a"}, "spec": spec});
             let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
-            let said = object.validate_in(&config).err().map(|errors| errors.to_string());
+            let errors = object.validate_in(&config).err().map(|errors| errors.to_string());
             match wrong {
-                None => assert_eq!(said, None, "{spec}"),
+                None => assert_eq!(errors, None, "{spec}"),
                 Some(field) => {
                     assert!(
-                        said.as_ref().is_some_and(|said| said.contains(field) && said.contains("10")),
-                        "{spec}: {said:?}"
+                        errors.as_ref().is_some_and(|errors| errors.contains(field) && errors.contains("10")),
+                        "{spec}: {errors:?}"
                     )
                 }
             }

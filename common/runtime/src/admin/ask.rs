@@ -25,8 +25,8 @@ const ANSWER_MAX: usize = 256 * 1024;
 /// Fails if no process listens there, if no response comes within five seconds, or if the certificate does not satisfy
 /// `trust`.
 pub async fn get(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {
-    let asked = timeout(PATIENCE, connect(admin, trust, path)).await;
-    asked.with_context(|| format!("{admin} did not respond within {PATIENCE:?}"))?
+    let response = timeout(PATIENCE, connect(admin, trust, path)).await;
+    response.with_context(|| format!("{admin} did not respond within {PATIENCE:?}"))?
 }
 
 async fn connect(admin: SocketAddr, trust: Option<&Trust>, path: &str) -> anyhow::Result<(StatusCode, Value)> {

@@ -24,7 +24,7 @@ enum Answer {
 #[derive(Clone, Default)]
 struct Reviews {
     answers: Arc<Mutex<HashMap<&'static str, Answer>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    requests: Arc<Mutex<Vec<String>>>,
 }
 
 impl Reviews {
@@ -35,7 +35,7 @@ impl Reviews {
 
     /// Returns the number of reviews of the token.
     fn review_count(&self, token: &str) -> usize {
-        self.asked.lock().iter().filter(|asked| *asked == token).count()
+        self.requests.lock().iter().filter(|reviewed| *reviewed == token).count()
     }
 
     /// Creates a gate that uses this API server.
@@ -51,7 +51,7 @@ impl Reviews {
         let review: TokenReview = serde_json::from_slice(&body).expect("a review");
         assert_eq!(review.spec.audiences.as_deref(), Some(&[demand().audience][..]));
         let token = review.spec.token;
-        self.asked.lock().push(token.clone());
+        self.requests.lock().push(token.clone());
         let known = self.answers.lock().get(token.as_str()).cloned();
         let (code, mut body) = match known.unwrap_or(Answer::Expired) {
             Answer::Activator(pod) => {
@@ -149,11 +149,11 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
     for (n, (answer, why)) in rows.into_iter().enumerate() {
         reviews.say("known", answer.clone());
         reviews.say("token", answer);
-        let asked = Instant::now();
+        let start = Instant::now();
         let refused = admit(&gate, "token").await.expect_err("nobody to ask");
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{refused}");
         assert!(refused.to_string().contains(why), "{refused}");
-        assert!(asked.elapsed() <= token_review::TIMEOUT, "{:?}", asked.elapsed());
+        assert!(start.elapsed() <= token_review::TIMEOUT, "{:?}", start.elapsed());
         assert_eq!(reviews.review_count("token"), n + 1);
         admit(&gate, "known").await.expect("not asked about");
     }
@@ -184,9 +184,9 @@ async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
         tokio::time::advance(Duration::from_millis(5)).await;
     }
     assert_eq!(begun.elapsed(), Duration::from_secs(30));
-    let asked = reviews.asked.lock().iter().filter(|token| token.starts_with("made-up")).count();
-    assert!((10..=17).contains(&asked), "a burst of ten and one in five seconds: {asked}");
-    assert_eq!(refusals, HashMap::from([(401, asked), (429, 6000 - asked)]));
+    let reviewed = reviews.requests.lock().iter().filter(|token| token.starts_with("made-up")).count();
+    assert!((10..=17).contains(&reviewed), "a burst of ten and one in five seconds: {reviewed}");
+    assert_eq!(refusals, HashMap::from([(401, reviewed), (429, 6000 - reviewed)]));
     assert!(gate.reviewed.lock().iter().all(|known| known.len() <= REVIEWED_MAX));
 }
 
@@ -195,10 +195,10 @@ async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
 async fn a_reason_is_said_once_a_minute() {
     let gate = Reviews::default().gate();
     let reasons = [TokenError::NoToken, TokenError::Stranger("a".into()), TokenError::Stranger("b".into())];
-    let mut said = 0;
+    let mut reported = 0;
     for _ in 0..120 {
-        said += reasons.iter().filter(|reason| gate.is_worth_saying(reason, Instant::now())).count();
+        reported += reasons.iter().filter(|reason| gate.is_worth_saying(reason, Instant::now())).count();
         tokio::time::advance(Duration::from_secs(1)).await;
     }
-    assert_eq!(said, 4, "two sorts, twice");
+    assert_eq!(reported, 4, "two sorts, twice");
 }

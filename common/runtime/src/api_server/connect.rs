@@ -89,7 +89,11 @@ fn connector() -> HttpConnector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use futures::FutureExt;
     use http_body_util::Full;
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1;
     use hyper::service::service_fn;
     use hyper_util::rt::TokioIo;
     use kube::Client;
@@ -107,41 +111,52 @@ mod tests {
         let uri: http::Uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
         let stream = connector().oneshot(uri).await.expect("connected");
         let socket = socket2::SockRef::from(stream.inner());
-        let is = |said: std::io::Result<Duration>| said.expect("an option of the socket");
+        let is = |option: std::io::Result<Duration>| option.expect("an option of the socket");
         assert!(socket.keepalive().expect("an option of the socket"));
         let times = is(socket.tcp_keepalive_time()) + is(socket.tcp_keepalive_interval()) * ASKED;
         assert!(times <= Duration::from_secs(30), "{times:?}");
         assert_eq!(socket.tcp_keepalive_retries().expect("an option of the socket"), ASKED);
     }
 
-    /// Goal: a caller learns after a few tries, not minutes later, that the API server is unavailable.
-    #[tokio::test]
-    async fn a_server_that_is_unavailable_is_soon_told_of() {
+    /// Serves `answer` on a free port. Returns a client, and the number of connections: currently, and in total.
+    async fn serve<F>(
+        answer: impl Fn(Request<Incoming>) -> F + Clone + Send + 'static,
+    ) -> (Client, watch::Receiver<(usize, usize)>)
+    where
+        F: Future<Output = Response<Full<Bytes>>> + Send + 'static,
+    {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
-        let asked = Arc::<AtomicU32>::default();
-        let counted = asked.clone();
-        let server = tokio::spawn(async move {
+        let (open, observed) = watch::channel((0_usize, 0_usize));
+        tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let counted = counted.clone();
-                let service = service_fn(move |_: Request<hyper::body::Incoming>| {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    let answer = Response::builder().status(503).body(Full::<bytes::Bytes>::from("{}"));
-                    async move { answer }
-                });
+                open.send_modify(|(now, ever)| (*now, *ever) = (*now + 1, *ever + 1));
+                let (open, answer) = (open.clone(), answer.clone());
+                let service = service_fn(move |request| answer(request).map(Ok::<_, Infallible>));
                 tokio::spawn(async move {
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    open.send_modify(|(now, _)| *now -= 1);
                 });
             }
         });
-        let client: Client = carrier(Config::new(uri)).expect("usable").build();
+        (carrier(Config::new(uri)).expect("usable").build(), observed)
+    }
+
+    /// Goal: a caller learns after a few tries, not minutes later, that the API server is unavailable.
+    #[tokio::test]
+    async fn a_server_that_is_unavailable_is_soon_told_of() {
+        let requests = Arc::<AtomicU32>::default();
+        let counted = requests.clone();
+        let (client, _) = serve(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let answer = Response::builder().status(503).body(Full::<Bytes>::from("{}"));
+            std::future::ready(answer.expect("a response"))
+        })
+        .await;
         let request = Request::get("/").body(Vec::new()).expect("a request");
         let answer = timeout(Duration::from_secs(10), client.request_text(request)).await;
         answer.expect("soon").expect_err("503");
-        assert_eq!(asked.load(Ordering::Relaxed), 5);
-        server.abort();
+        assert_eq!(requests.load(Ordering::Relaxed), 5);
     }
 
     /// Goal: each request of a burst has its own connection; few of them remain afterwards, and these are reused.
@@ -149,32 +164,17 @@ mod tests {
     #[tokio::test]
     async fn few_connections_outlive_a_burst() {
         const BURST: usize = 3 * IDLE_MAX;
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
-        let (open, mut seen) = watch::channel((0_usize, 0_usize)); // Currently, and in total.
         let all = Arc::new(Barrier::new(BURST));
-        let server = tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                open.send_modify(|(now, ever)| (*now, *ever) = (*now + 1, *ever + 1));
-                let (open, all) = (open.clone(), all.clone());
-                let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-                    let all = all.clone();
-                    async move {
-                        if request.uri().path() == "/burst" {
-                            all.wait().await;
-                        }
-                        Ok::<_, Infallible>(Response::new(Full::<bytes::Bytes>::from("{}")))
-                    }
-                });
-                tokio::spawn(async move {
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
-                    open.send_modify(|(now, _)| *now -= 1);
-                });
+        let (client, mut observed) = serve(move |request| {
+            let all = all.clone();
+            async move {
+                if request.uri().path() == "/burst" {
+                    all.wait().await;
+                }
+                Response::new(Full::<Bytes>::from("{}"))
             }
-        });
-        let client: Client = carrier(Config::new(uri)).expect("usable").build();
+        })
+        .await;
         let ask = |path: &'static str| {
             let client = client.clone();
             let request = Request::get(path).body(Vec::new()).expect("a request");
@@ -182,11 +182,10 @@ mod tests {
         };
         let bounded = timeout(Duration::from_secs(60), async {
             futures::future::join_all((0..BURST).map(|_| ask("/burst"))).await;
-            seen.wait_for(|(now, ever)| (*now, *ever) == (IDLE_MAX, BURST)).await.expect("the server lives");
+            observed.wait_for(|(now, ever)| (*now, *ever) == (IDLE_MAX, BURST)).await.expect("the server lives");
             ask("/").await;
-            assert_eq!(*seen.borrow(), (IDLE_MAX, BURST), "no further connection was needed");
+            assert_eq!(*observed.borrow(), (IDLE_MAX, BURST), "no further connection was needed");
         });
         bounded.await.expect("the surplus is closed");
-        server.abort();
     }
 }

@@ -66,8 +66,8 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
 fn wait_of<B>(answer: &Response<B>) -> Option<Duration> {
     let is_refusal = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT]
         .contains(&answer.status());
-    let said = answer.headers().get(RETRY_AFTER).filter(|_| is_refusal)?;
-    let seconds = said.to_str().ok().and_then(|text| text.trim().parse().ok());
+    let header = answer.headers().get(RETRY_AFTER).filter(|_| is_refusal)?;
+    let seconds = header.to_str().ok().and_then(|text| text.trim().parse().ok());
     Some(seconds.map_or(Duration::MAX, Duration::from_secs))
 }
 

@@ -221,9 +221,9 @@ impl Elector {
         let failed = |text: String| Err(kube::Error::Service(text.into()));
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
-                let kept = format!("it is kept, because a write under it has not ended in {IDLE_TIMEOUT:?}");
+                let message = format!("it is kept, because a write under it has not ended in {IDLE_TIMEOUT:?}");
                 // An error that is logged; see `is_reported`.
-                let response = Err(kube::Error::Api(Status::failure(&kept, "Kept").boxed()));
+                let response = Err(kube::Error::Api(Status::failure(&message, "Kept").boxed()));
                 return Sent { lease, op, at: Instant::now(), response };
             }
             let at = Instant::now();

@@ -1,30 +1,14 @@
 //! Results of an [`Ownership`]. The rules of leases are tested in `common::election`.
 
 use super::*;
-use http::{Method, Request, Response};
-use kube::Client;
-use kube::client::Body;
+use crate::tests::mock_api;
+use http::Method;
 use serde_json::json;
-use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_util::sync::CancellationToken;
 
-/// Goal: the write margin is taken into account.
-#[tokio::test(start_paused = true)]
-async fn writes_stop_two_seconds_before_the_lease_ends() {
-    let until = Instant::now() + Duration::from_secs(10);
-    let views = Arc::new(RwLock::new(vec![View { holder: None, until: Some(until), believed_until: None }]));
-    let (_keep, changes) = watch::channel(0);
-    let ownership = Ownership { views, writers: Writers::new(1), changes };
-    for (advance, owns, may_write) in [(0, true, true), (8, true, true), (1, true, false), (1, false, false)] {
-        tokio::time::advance(Duration::from_secs(advance)).await;
-        assert_eq!(
-            (ownership.owns(0), ownership.begin_write(0).is_some()),
-            (owns, may_write),
-            "after {advance} s more"
-        );
-    }
-    assert!(!ownership.owns(7), "a bucket that does not exist is nobody's");
+fn ownership(view: View) -> Ownership {
+    Ownership { views: Arc::new(RwLock::new(vec![view])), writers: Writers::new(1), changes: watch::channel(0).1 }
 }
 
 /// Goal: a disconnected process, which observes no renewals, stops relying on the last observed holder.
@@ -32,9 +16,7 @@ async fn writes_stop_two_seconds_before_the_lease_ends() {
 async fn a_holder_counts_until_its_lease_has_run_out_as_seen_from_here() {
     let holder = Holder { pod_name: "as-1".into(), pod_ip: [10, 0, 0, 1].into() };
     let believed_until = Some(Instant::now() + Duration::from_secs(15));
-    let view = View { holder: Some(holder.clone()), until: None, believed_until };
-    let (_keep, changes) = watch::channel(0);
-    let ownership = Ownership { views: Arc::new(RwLock::new(vec![view])), writers: Writers::new(1), changes };
+    let ownership = ownership(View { holder: Some(holder.clone()), until: None, believed_until });
     tokio::time::advance(Duration::from_millis(14_999)).await;
     assert_eq!(ownership.holder(0), Some(holder));
     tokio::time::advance(Duration::from_millis(1)).await;
@@ -46,11 +28,8 @@ async fn a_holder_counts_until_its_lease_has_run_out_as_seen_from_here() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_waits_for_writes_under_way() {
     let until = Instant::now() + Duration::from_secs(10);
-    let view = View { holder: None, until: Some(until), believed_until: None };
-    let writers = Writers::new(1);
-    let (_keep, changes) = watch::channel(0);
-    let ownership = Ownership { views: Arc::new(RwLock::new(vec![view])), writers: writers.clone(), changes };
-    let idle = || tokio_test::task::spawn(writers.idle(0));
+    let ownership = ownership(View { holder: None, until: Some(until), believed_until: None });
+    let idle = || tokio_test::task::spawn(ownership.writers.idle(0));
     tokio_test::assert_ready!(idle().poll());
 
     let (first, second) = (ownership.begin_write(0).expect("held"), ownership.begin_write(0).expect("held"));
@@ -68,8 +47,10 @@ async fn a_lease_waits_for_writes_under_way() {
     tokio::time::sleep_until(until - WRITE_MARGIN).await;
     ownership.begin_write(0).expect("the margin is left to the instant").answered();
     tokio::time::sleep(Duration::from_millis(1)).await;
-    assert!(ownership.begin_write(0).is_none());
-    assert!(ownership.begin_write(7).is_none(), "a bucket that does not exist is nobody's");
+    assert!(ownership.begin_write(0).is_none() && ownership.owns(0), "it is still held");
+    tokio::time::sleep_until(until).await;
+    assert!(!ownership.owns(0));
+    assert!(ownership.begin_write(7).is_none() && !ownership.owns(7), "a bucket that does not exist is nobody's");
 }
 
 /// Goal: if the namespace of the leases does not exist, creation is retried with pauses and not at the API server's
@@ -79,23 +60,16 @@ async fn a_lease_without_a_namespace_is_tried_again_with_pauses() {
     const TOO_OFTEN: usize = 100;
     let created = Arc::<AtomicUsize>::default();
     let counted = created.clone();
-    let service = tower::service_fn(move |request: Request<Body>| {
+    let client = mock_api(move |request| {
         let is_create = request.method() == Method::POST;
-        let is_list = !is_create && request.uri().path().ends_with("/leases");
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let is_too_often = is_create && counted.fetch_add(1, Ordering::Relaxed) >= TOO_OFTEN;
-        let (code, body) = if is_list {
-            (200, json!({"metadata": {"resourceVersion": "1"}, "items": []}))
-        } else {
-            (404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"}))
-        };
-        async move {
-            if is_watch || is_too_often {
-                return std::future::pending().await;
-            }
-            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            Ok::<_, Infallible>(answer.expect("a response"))
+        if is_watch || (is_create && counted.fetch_add(1, Ordering::Relaxed) >= TOO_OFTEN) {
+            return None;
         }
+        if !is_create && request.uri().path().ends_with("/leases") {
+            return Some((200, json!({"metadata": {"resourceVersion": "1"}, "items": []})));
+        }
+        Some((404, json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "no"})))
     });
     let options = ElectorOptions {
         namespace: "nowhere".to_owned(),
@@ -104,7 +78,7 @@ async fn a_lease_without_a_namespace_is_tried_again_with_pauses() {
         timing: Timing::STANDALONE,
         balance: false,
     };
-    let (client, shutdown) = (Client::new(service, "default"), CancellationToken::new());
+    let shutdown = CancellationToken::new();
     let (ownership, released) = start(client, options, std::future::ready(()), shutdown.clone());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let created = created.load(Ordering::Relaxed);

@@ -61,9 +61,9 @@ fn addresses(service: &Service, port: u16) -> Vec<SocketAddr> {
     if spec.type_.as_deref() == Some("ExternalName") || name_of_port(service, port).is_none() {
         return Vec::new();
     }
-    let said = spec.cluster_ip.iter().chain(spec.cluster_ips.iter().flatten());
+    let listed = spec.cluster_ip.iter().chain(spec.cluster_ips.iter().flatten());
     // `None`, the value of a headless Service, is not an address.
-    let parsed = said.filter_map(|ip| Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port)));
+    let parsed = listed.filter_map(|ip| Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, port)));
     let mut addresses: Vec<_> = parsed.collect();
     addresses.dedup(); // The list repeats the primary one.
     addresses
@@ -72,29 +72,25 @@ fn addresses(service: &Service, port: u16) -> Vec<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{Request, Response};
-    use kube::client::Body;
+    use crate::tests::{failure, mock_api};
     use serde_json::{Value, json};
-    use std::convert::Infallible;
 
     const NAME: &str = "sorry.ns.svc.cluster.local.";
 
     /// Returns a resolver whose API server has the Service `sorry` in `ns` with this spec, or responds with an error.
     fn resolver(spec: Result<Option<Value>, u16>) -> ClusterIps {
-        let server = tower::service_fn(move |request: Request<Body>| {
-            let asked = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-            assert!(asked.contains("/namespaces/ns/services?&fieldSelector=metadata.name%3Dsorry"), "{asked}");
-            let (status, answer) = match &spec {
+        let server = mock_api(move |request| {
+            let query = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+            assert!(query.contains("/namespaces/ns/services?&fieldSelector=metadata.name%3Dsorry"), "{query}");
+            match &spec {
                 Ok(spec) => {
                     let items: Vec<_> = spec.iter().map(|spec| json!({"spec": spec})).collect();
-                    (200, json!({"metadata": {}, "items": items}))
+                    Some((200, json!({"metadata": {}, "items": items})))
                 }
-                Err(code) => (*code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"})),
-            };
-            let body = Body::from(answer.to_string().into_bytes());
-            std::future::ready(Ok::<_, Infallible>(Response::builder().status(status).body(body).expect("a response")))
+                Err(code) => failure(*code),
+            }
         });
-        ClusterIps::new(Client::new(server, "default"), "cluster.local")
+        ClusterIps::new(server, "cluster.local")
     }
 
     async fn error_of(spec: Option<Value>, name: &str, port: u16) -> Option<io::ErrorKind> {

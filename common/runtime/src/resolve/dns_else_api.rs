@@ -84,8 +84,8 @@ mod tests {
         ] {
             let (resolver, begun) = (DnsElseApi::new(Arc::new(dns), Arc::new(api)), tokio::time::Instant::now());
             let found = resolver.resolve("autoscaler.system", 8080).await;
-            let said = found.map(|found| found.first().map(ToString::to_string)).map_err(|error| error.to_string());
-            assert_eq!(said, expected.map(|last| Some(format!("10.0.0.{last}:8080"))).map_err(str::to_owned));
+            let first = found.map(|found| found.first().map(ToString::to_string)).map_err(|error| error.to_string());
+            assert_eq!(first, expected.map(|last| Some(format!("10.0.0.{last}:8080"))).map_err(str::to_owned));
             assert_eq!(begun.elapsed(), Duration::from_millis(within));
         }
     }

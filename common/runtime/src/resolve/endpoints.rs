@@ -100,30 +100,27 @@ fn ready<'a>(slice: &'a EndpointSlice, port_name: &str) -> impl Iterator<Item = 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{Request, Response};
-    use kube::client::Body;
+    use crate::tests::mock_api;
     use serde_json::json;
-    use std::convert::Infallible;
 
     /// Goal: the permissions that either plane has are sufficient. Method: an API server that serves lists only.
     #[tokio::test]
     async fn a_service_is_found_by_lists() {
-        let server = tower::service_fn(async |request: Request<Body>| {
-            let asked = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+        let server = mock_api(|request| {
+            let query = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
             let of = "/namespaces/system";
-            let items = if asked.contains(&format!("{of}/services?&fieldSelector=metadata.name%3Dautoscaler")) {
+            let items = if query.contains(&format!("{of}/services?&fieldSelector=metadata.name%3Dautoscaler")) {
                 json!([{"spec": {"ports": [{"port": 8080}]}}])
-            } else if asked
+            } else if query
                 .contains(&format!("{of}/endpointslices?&labelSelector=kubernetes.io%2Fservice-name%3Dautoscaler"))
             {
                 json!([{"addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": [{"addresses": ["10.0.0.1"]}]}])
             } else {
-                panic!("{asked}")
+                panic!("{query}")
             };
-            let list = json!({"metadata": {}, "items": items}).to_string();
-            Ok::<_, Infallible>(Response::new(Body::from(list.into_bytes())))
+            Some((200, json!({"metadata": {}, "items": items})))
         });
-        let resolver = Endpoints::new(Client::new(server, "default"), "cluster.local");
+        let resolver = Endpoints::new(server, "cluster.local");
         let found = resolver.resolve("autoscaler.system.svc", 8080).await;
         assert_eq!(found.expect("found"), ["10.0.0.1:8080".parse().expect("an address")]);
     }

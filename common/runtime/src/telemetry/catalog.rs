@@ -99,7 +99,7 @@ catalog! {
             "Requests and connections relayed to the activator that holds their workload").unit("{request}");
         POD_SHARING = Gauge("zeroscale.pod_sharing",
             "Use of pods with a hard limit: 1 for the current state, 0 for the others").attributes(&["standing"])
-            .values(values::STANDINGS);
+            .values(values::SHARING_MODES);
         CLIENT_CONNECTIONS = Gauge("zeroscale.client.connections", "Open connections and tunnels of clients")
             .unit("{connection}");
         CLIENT_CONNECTIONS_ENDED = Counter("zeroscale.client.connections_ended",
@@ -200,15 +200,15 @@ catalog! {
         BUILD = Gauge("zeroscale.build.info", "Always 1; the attributes identify the build")
             .attributes(&["component", "version", "architecture"]);
         PROCESS_CPU = Counter("process.cpu.time", "CPU time in user mode and in the kernel").unit("s")
-            .shown(Some("process_cpu"));
+            .prometheus_base(Some("process_cpu"));
         PROCESS_RESIDENT = UpDownCounter("process.memory.usage", "Resident memory").unit("By")
-            .shown(Some("process_resident_memory"));
+            .prometheus_base(Some("process_resident_memory"));
         PROCESS_VIRTUAL = UpDownCounter("process.memory.virtual", "Virtual memory").unit("By")
-            .shown(Some("process_virtual_memory"));
+            .prometheus_base(Some("process_virtual_memory"));
         PROCESS_OPEN = UpDownCounter("process.unix.file_descriptor.count", "Open file descriptors")
-            .unit("{file_descriptor}").shown(Some("process_open_fds"));
+            .unit("{file_descriptor}").prometheus_base(Some("process_open_fds"));
         PROCESS_OPEN_MAX = Gauge("process.unix.file_descriptor.limit", "Maximum number of open file descriptors")
-            .unit("{file_descriptor}").shown(Some("process_max_fds"));
+            .unit("{file_descriptor}").prometheus_base(Some("process_max_fds"));
         PROCESS_STARTED = Gauge("process.start_time", "Start time in seconds since 1970").unit("s");
     }
 }
@@ -224,8 +224,8 @@ pub fn strangers(text: &str) -> Vec<String> {
             continue;
         }
         // In Prometheus's own format a family has the name of its series.
-        let shown = |instrument: &&Instrument| instrument.family() == name || instrument.prometheus() == name;
-        let Some(instrument) = ALL.iter().find(shown) else {
+        let has_name = |instrument: &&Instrument| instrument.family() == name || instrument.prometheus() == name;
+        let Some(instrument) = ALL.iter().find(has_name) else {
             strangers.push(format!("{name} is not listed"));
             continue;
         };
@@ -234,13 +234,13 @@ pub fn strangers(text: &str) -> Vec<String> {
             strangers.push(format!("{name} is a {kind}, not a {}", listed.as_str()));
         }
         let samples: Vec<Sample<'_>> = lines.lines().filter_map(|line| Sample::parse(line, name)).collect();
-        let said: BTreeSet<(&str, &str)> =
+        let reported: BTreeSet<(&str, &str)> =
             samples.iter().flat_map(|sample| &sample.labels).map(|(label, value)| (*label, &**value)).collect();
-        let labels: BTreeSet<&str> = said.iter().map(|(name, _)| *name).collect();
+        let labels: BTreeSet<&str> = reported.iter().map(|(name, _)| *name).collect();
         if let (Some(last), values @ [_, ..]) = (instrument.attributes.last(), instrument.values) {
             let unknown = |value: &str| values.iter().all(|(known, _)| *known != value);
-            let said = said.iter().filter(|(name, value)| *name == label(last) && unknown(value));
-            strangers.extend(said.map(|(label, value)| format!("{name}: {label} says {value}")));
+            let reported = reported.iter().filter(|(name, value)| *name == label(last) && unknown(value));
+            strangers.extend(reported.map(|(label, value)| format!("{name}: {label} says {value}")));
         }
         let known: BTreeSet<String> = instrument.attributes.iter().map(|attribute| label(attribute)).collect();
         let is_known = |label: &str| known.contains(label) || (label == "le" && instrument.kind == Kind::Histogram);

@@ -12,7 +12,7 @@ pub struct Instrument {
     /// OpenTelemetry's name, with dots.
     pub name: &'static str,
     /// Prometheus's own name, without unit and `_total`, if it differs.
-    pub shown: Option<&'static str>,
+    pub prometheus_base: Option<&'static str>,
     /// Kind of the metric.
     pub kind: Kind,
     /// Unit in UCUM; empty if there is none.
@@ -59,7 +59,7 @@ impl Instrument {
     /// Creates an instrument of every process, without unit and attributes.
     pub const fn new(kind: Kind, name: &'static str, meaning: &'static str) -> Self {
         let (plane, since) = (Plane::All, "0.1.0");
-        Self { name, shown: None, kind, unit: "", attributes: &[], values: &[], meaning, plane, since }
+        Self { name, prometheus_base: None, kind, unit: "", attributes: &[], values: &[], meaning, plane, since }
     }
 
     /// Returns the family's name in Prometheus's text by the rule of OpenTelemetry's exporter, without a counter's
@@ -81,7 +81,7 @@ impl Instrument {
 
     /// Returns the family's name without its unit.
     pub(super) fn base(&self) -> String {
-        self.shown.map_or_else(|| self.name.replace('.', "_"), str::to_owned)
+        self.prometheus_base.map_or_else(|| self.name.replace('.', "_"), str::to_owned)
     }
 
     /// Returns the suffix that Prometheus appends for the unit.
@@ -125,7 +125,11 @@ mod tests {
             (Instrument { unit: "s", ..Instrument::new(Kind::Counter, "a.cpu", "") }, "a_cpu_seconds_total"),
             (Instrument { unit: "{request}", ..Instrument::new(Kind::UpDownCounter, "a.held", "") }, "a_held"),
             (
-                Instrument { unit: "s", shown: Some("a_cpu"), ..Instrument::new(Kind::Counter, "a.cpu.time", "") },
+                Instrument {
+                    unit: "s",
+                    prometheus_base: Some("a_cpu"),
+                    ..Instrument::new(Kind::Counter, "a.cpu.time", "")
+                },
                 "a_cpu_seconds_total",
             ),
         ];

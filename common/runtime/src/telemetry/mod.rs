@@ -56,8 +56,8 @@ impl Metrics {
         S: EncodeLabelSet + Send + Sync + 'static,
         M: EncodeMetric + TypedMetric + Clone + Send + Sync + 'static,
     {
-        let shown = family.clone();
-        self.collect(move || vec![shown.text(instrument)]);
+        let exported = family.clone();
+        self.collect(move || vec![exported.text(instrument)]);
         family
     }
 

@@ -73,7 +73,7 @@ pub const CLIENT_ENDS: Values = &[
 ];
 
 /// Ways of using pods with a hard limit.
-pub const STANDINGS: Values = &[
+pub const SHARING_MODES: Values = &[
     ("undecided", "the process has just started: requests for these pods wait"),
     ("alone", "there is one activator, which uses all pods"),
     ("divided", "each activator sends to its subset, as in Knative"),

@@ -168,20 +168,20 @@ mod tests {
         write("tls.key", &first.1);
         let stop = CancellationToken::new();
         let identity = files.follow(EVERY, stop.clone()).await.expect("a pair");
-        let shown = || identity.certificates();
-        let before = shown();
+        let current = || identity.certificates();
+        let before = current();
         write("tls.crt", &second.0);
         // Once a later change is visible, earlier checks have passed. This incomplete change was rejected until its key
         // was written.
         write("tls.key", &second.1);
         timeout(Duration::from_secs(30), async {
-            while shown() == before {
+            while current() == before {
                 tokio::time::sleep(EVERY).await;
             }
         })
         .await
         .expect("followed");
-        assert_eq!(shown(), pem::certificates("second", second.0.as_bytes()).expect("PEM"));
+        assert_eq!(current(), pem::certificates("second", second.0.as_bytes()).expect("PEM"));
 
         write("ca.crt", &first.0);
         let roots = follow_roots(file("ca.crt"), EVERY, stop.clone()).await.expect("an authority");

@@ -64,7 +64,7 @@ where
     // kube announces each list before it requests it, and any event resets the back-off. So the pauses of a list that
     // always fails would not grow. Therefore the announcement is delayed until the list's first result.
     let mut is_begun = false;
-    let told = watch_of(api, config.page_size(PAGE)).flat_map(move |result| {
+    let events = watch_of(api, config.page_size(PAGE)).flat_map(move |result| {
         let events = match result {
             Ok(watcher::Event::Init) => {
                 is_begun = true;
@@ -75,7 +75,8 @@ where
         };
         stream::iter(events.into_iter().flatten())
     });
-    told.backoff(Pace(DefaultBackoff::default()))
+    events
+        .backoff(Pace(DefaultBackoff::default()))
         .inspect(move |result| match result {
             Ok(_) => failures.recovered(),
             Err(error) if is_reported(error) => tracing::debug!(%error, "a watch failed and will be repeated"),
@@ -125,12 +126,10 @@ fn kind<K: Resource>(api: &Api<K>) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{Request, Response};
+    use crate::tests::{failure, mock_api};
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::client::Body;
-    use kube::{Client, ResourceExt};
+    use kube::ResourceExt;
     use serde_json::json;
-    use std::convert::Infallible;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::time::Instant;
@@ -140,26 +139,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_list_that_fails_is_asked_for_ever_more_seldom() {
         const DENIED: Duration = Duration::from_secs(120);
-        let (start, asked) = (Instant::now(), Arc::<AtomicUsize>::default());
-        let counted = asked.clone();
-        let service = tower::service_fn(move |_: Request<Body>| {
-            let (code, body) = if start.elapsed() < DENIED {
+        let (start, requests) = (Instant::now(), Arc::<AtomicUsize>::default());
+        let counted = requests.clone();
+        let client = mock_api(move |_| {
+            if start.elapsed() < DENIED {
                 counted.fetch_add(1, Ordering::Relaxed);
-                (403, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "message": "no"}))
-            } else {
-                let (metadata, map) = (json!({"resourceVersion": "1"}), json!({"metadata": {"name": "a"}}));
-                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": [map]}))
-            };
-            let answer = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            async move { Ok::<_, Infallible>(answer.expect("a response")) }
+                return failure(403);
+            }
+            let (metadata, map) = (json!({"resourceVersion": "1"}), json!({"metadata": {"name": "a"}}));
+            Some((200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": [map]})))
         });
-        let api: Api<ConfigMap> = Api::all(Client::new(service, "default"));
+        let api: Api<ConfigMap> = Api::all(client);
         let mut events = watch(api, watcher::Config::default());
         let first = events.next().await.expect("it does not end");
-        let (took, asked) = (start.elapsed(), asked.load(Ordering::Relaxed));
+        let (took, requests) = (start.elapsed(), requests.load(Ordering::Relaxed));
         assert!(matches!(first, watcher::Event::Init), "{first:?}");
         assert!((DENIED..DENIED + PAUSE_MAX + Duration::from_secs(1)).contains(&took), "{took:?}");
-        assert!((10..=30).contains(&asked), "{asked}");
+        assert!((10..=30).contains(&requests), "{requests}");
         let second = events.next().await.expect("it does not end");
         assert!(matches!(&second, watcher::Event::InitApply(map) if map.name_any() == "a"), "{second:?}");
         let third = events.next().await.expect("it does not end");

@@ -35,7 +35,7 @@ struct Part {
     /// Objects of the namespace: name and uid.
     known: HashMap<String, Option<String>>,
     /// Names in the list in progress.
-    seen: Option<HashSet<String>>,
+    listed: Option<HashSet<String>>,
     /// Set once the namespace was listed or denied.
     is_settled: bool,
 }
@@ -49,46 +49,46 @@ impl<K: Resource + Clone> Several<K> {
 
     /// Returns the events to pass on for one event of the namespace with this number.
     pub(super) fn take(&mut self, number: usize, event: Result<Event<K>, Error>) -> Vec<Result<Event<K>, Error>> {
-        let mut told = Vec::new();
+        let mut events = Vec::new();
         if !std::mem::replace(&mut self.is_begun, true) {
-            told.push(Ok(Event::Init));
+            events.push(Ok(Event::Init));
         }
-        let Some(part) = self.parts.get_mut(number) else { return told };
+        let Some(part) = self.parts.get_mut(number) else { return events };
         match event {
-            Ok(Event::Init) => part.seen = Some(HashSet::new()),
+            Ok(Event::Init) => part.listed = Some(HashSet::new()),
             Ok(Event::InitApply(object) | Event::Apply(object)) => {
                 let name = object.name_any();
-                if let Some(seen) = &mut part.seen {
-                    seen.insert(name.clone());
+                if let Some(listed) = &mut part.listed {
+                    listed.insert(name.clone());
                 }
                 part.known.insert(name, object.uid());
                 part.namespace = object.namespace();
                 if self.sample.is_none() {
                     self.sample = Some(object.clone());
                 }
-                told.push(Ok(if self.is_listed { Event::Apply(object) } else { Event::InitApply(object) }));
+                events.push(Ok(if self.is_listed { Event::Apply(object) } else { Event::InitApply(object) }));
             }
             Ok(Event::Delete(object)) => {
                 part.known.remove(&object.name_any());
-                told.push(Ok(Event::Delete(object)));
+                events.push(Ok(Event::Delete(object)));
             }
             Ok(Event::InitDone) => {
-                let seen = part.seen.take().unwrap_or_default();
-                for (name, uid) in part.known.extract_if(|name, _| !seen.contains(name)) {
+                let listed = part.listed.take().unwrap_or_default();
+                for (name, uid) in part.known.extract_if(|name, _| !listed.contains(name)) {
                     let meta = ObjectMeta { name: Some(name), uid, ..ObjectMeta::default() };
                     let meta = ObjectMeta { namespace: part.namespace.clone(), ..meta };
-                    told.extend(self.sample.clone().map(|sample| Ok(Event::Delete(named(sample, meta)))));
+                    events.extend(self.sample.clone().map(|sample| Ok(Event::Delete(named(sample, meta)))));
                 }
                 part.is_settled = true;
-                told.extend(self.listed());
+                events.extend(self.listed());
             }
             Err(error) if is_denied(&error) => {
                 part.is_settled = true;
-                told.extend(self.listed());
+                events.extend(self.listed());
             }
-            Err(error) => told.push(Err(error)),
+            Err(error) => events.push(Err(error)),
         }
-        told
+        events
     }
 
     fn listed(&mut self) -> Option<Result<Event<K>, Error>> {
