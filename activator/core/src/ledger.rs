@@ -42,7 +42,7 @@ const AT_ONCE: u64 = 64;
 pub const STALE: u32 = 30;
 
 /// Capacity for holders that is kept when the last holder has left.
-const KEPT: usize = 64;
+const SPARE_CAPACITY: usize = 64;
 
 /// Holder of a part of the resource.
 pub trait Holder {
@@ -263,7 +263,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
             self.remove_from_part(key);
         }
         self.entries.remove(key);
-        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+        if self.entries.is_empty() && self.entries.capacity() > SPARE_CAPACITY {
             self.entries.shrink_to_fit();
             self.workloads.shrink_to_fit();
         }
@@ -321,7 +321,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
     fn make_room(&mut self, newcomer: Option<usize>, now: u32, of_idle: bool) -> Vec<Arc<H>> {
         let of = newcomer.map(|key| self.entries[key].of);
         let goal = self.limit - self.limit / AT_ONCE;
-        let (mut told, mut turns) = (Vec::new(), HashMap::<u64, Turns>::new());
+        let (mut displaced, mut turns) = (Vec::new(), HashMap::<u64, Turns>::new());
         while self.used > goal {
             let Some(largest) = self.largest(of) else { break };
             let next = match turns.get_mut(&largest).and_then(|turns| turns.next(&self.workloads[&largest])) {
@@ -352,9 +352,9 @@ impl<H: Holder + ?Sized> Ledger<H> {
             let entry = &mut self.entries[key];
             entry.leaving = true;
             self.leaving += entry.amount;
-            told.push(entry.holder.clone());
+            displaced.push(entry.holder.clone());
         }
-        told
+        displaced
     }
 
     /// Returns the holder that has been idle for longest, and for at least [`STALE`] seconds. Searches the holders at

@@ -64,8 +64,8 @@ impl Alarm {
         timerfd_settime(&*timer, TimerfdTimerFlags::empty(), &once)?;
         loop {
             // The readiness may stem from an earlier setting. Only a successful read counts.
-            let mut seen = timer.readable().await?;
-            if let Ok(read) = seen.try_io(|fd| Ok(rustix::io::read(fd, &mut [0; 8])?)) {
+            let mut guard = timer.readable().await?;
+            if let Ok(read) = guard.try_io(|fd| Ok(rustix::io::read(fd, &mut [0; 8])?)) {
                 return read.map(|_| ());
             }
         }
@@ -101,13 +101,13 @@ mod tests {
     async fn a_wait_that_was_given_up_shortens_and_lengthens_no_other() {
         let mut alarm = Alarm::default();
         // On a busy machine the instant may pass before the wait begins.
-        let unheard = loop {
+        let abandoned = loop {
             let soon = Instant::now() + Duration::from_millis(2);
             if alarm.until(Some(soon)).now_or_never().is_none() {
                 break soon;
             }
         };
-        rings(&mut Alarm::default(), unheard + Duration::from_millis(1)).await;
+        rings(&mut Alarm::default(), abandoned + Duration::from_millis(1)).await;
         rings(&mut alarm, Instant::now() + Duration::from_millis(5)).await;
         assert_eq!(alarm.until(Some(Instant::now() + 2 * LONG)).now_or_never(), None);
         rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;

@@ -265,8 +265,8 @@ mod tests {
         let full = one.hold(CLIENT, 100).expect_err("its own are the most");
         assert_eq!((full.limit, full.own), (1600, 1600));
         let newcomer = other.hold(CLIENT, 100).expect("others have more");
-        let told: Vec<bool> = held.iter().map(|held| held.gives_way().now_or_never().is_some()).collect();
-        assert_eq!(told.iter().position(|told| *told), Some(15), "the youngest");
+        let displaced: Vec<bool> = held.iter().map(|held| held.gives_way().now_or_never().is_some()).collect();
+        assert_eq!(displaced.iter().position(|displaced| *displaced), Some(15), "the youngest");
         assert_eq!((memory.held(), memory.charged(Kind::Held)), (17, 1700), "until it has gone");
         drop((held, newcomer));
         assert_eq!((memory.held(), memory.charged(Kind::Held)), (0, 0));
@@ -300,19 +300,19 @@ mod tests {
                 self.0.store(true, Ordering::Relaxed);
             }
         }
-        for is_told_before in [false, true] {
+        for is_signalled_before in [false, true] {
             let memory = Memory::new(Some(1000));
             let (held, connection) = (memory.share(1).hold(CLIENT, 1000).expect("room"), Arc::<Connection>::default());
             let is_cut = || connection.0.load(Ordering::Relaxed);
-            if !is_told_before {
+            if !is_signalled_before {
                 held.transfer_to(connection.clone());
             }
             assert!(!is_cut());
             let _other = memory.share(2).hold(CLIENT, 100).expect("the first has more");
-            if is_told_before {
+            if is_signalled_before {
                 held.transfer_to(connection.clone());
             }
-            assert!(is_cut(), "told before: {is_told_before}");
+            assert!(is_cut(), "told before: {is_signalled_before}");
         }
     }
 

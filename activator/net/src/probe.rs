@@ -288,14 +288,14 @@ mod tests {
         let timeouts = Timeouts { connect: Duration::from_secs(60), answer: Duration::from_secs(60) };
         for (port, is_beside) in [(None, false), (Some(pod.port()), false), (Some(other.port()), true)] {
             for kind in [ProbeKind::Tcp, ProbeKind::Http, ProbeKind::Https, ProbeKind::Grpc] {
-                let asked = Backend { probe: Probe { kind, port, ..Probe::http("/") }, ..Backend::plain("app") };
-                let outcome = probe(&pools.get(pod, "ns"), &asked, None, timeouts).await;
+                let backend = Backend { probe: Probe { kind, port, ..Probe::http("/") }, ..Backend::plain("app") };
+                let outcome = probe(&pools.get(pod, "ns"), &backend, None, timeouts).await;
                 let expected = match outcome {
                     ProbeOutcome::RefusedBeside(_) => is_beside,
                     ProbeOutcome::Refused(_) => !is_beside,
                     _ => false,
                 };
-                assert!(expected, "{asked:?}: {outcome:?}");
+                assert!(expected, "{backend:?}: {outcome:?}");
             }
         }
     }

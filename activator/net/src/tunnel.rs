@@ -130,11 +130,11 @@ mod tests {
         let (mut client, mut ours) = tokio::io::duplex(4);
         let mut pod = tokio::io::join(&b"that was all"[..], Broken);
         let both = tokio::spawn(async move { both_ways(&mut ours, &mut pod).await });
-        let mut heard = vec![0; 2];
-        client.read_exact(&mut heard).await.expect("open");
+        let mut received = vec![0; 2];
+        client.read_exact(&mut received).await.expect("open");
         client.write_all(b"more").await.expect("open");
-        client.read_to_end(&mut heard).await.expect("open");
-        assert_eq!(heard[2..], b"that was all"[2..]);
+        client.read_to_end(&mut received).await.expect("open");
+        assert_eq!(received[2..], b"that was all"[2..]);
         let broken = both.await.expect("no panic").expect_err("it takes nothing");
         assert_eq!(broken.kind(), io::ErrorKind::ConnectionReset);
     }

@@ -99,14 +99,14 @@ mod tests {
     #[tokio::test]
     async fn workers_take_turns_and_know_themselves() {
         let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1)).expect("two threads");
-        let mut seen = Vec::new();
+        let mut observed = Vec::new();
         for _ in 0..4 {
             // A task that a worker spawns stays on it.
             let on_it =
                 workers.next().spawn(async { (current(), tokio::spawn(async { current() }).await.ok().flatten()) });
-            seen.push(on_it.await.expect("no panic"));
+            observed.push(on_it.await.expect("no panic"));
         }
-        assert_eq!(seen, [0, 1, 0, 1].map(|worker| (Some(worker), Some(worker))));
+        assert_eq!(observed, [0, 1, 0, 1].map(|worker| (Some(worker), Some(worker))));
         assert_eq!(current(), None);
         let handle = workers.next().clone();
         drop(workers);

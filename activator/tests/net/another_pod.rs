@@ -124,12 +124,13 @@ async fn a_lost_request_prefers_another_pod_that_has_a_place() {
                     answer
                 }
             });
-            let rig = Arc::new(Rig::start().await);
-            rig.revision(|backend| {
-                (backend.protocol, backend.probe) = (protocol, Probe::default());
-                backend.container_concurrency = 1;
-            })
-            .await;
+            let rig = Arc::new(
+                Rig::with_revision(|backend| {
+                    (backend.protocol, backend.probe) = (protocol, Probe::default());
+                    backend.container_concurrency = 1;
+                })
+                .await,
+            );
             let list = async |pods: &[&Destination]| {
                 let ready: BTreeSet<_> = pods.iter().map(|pod| pod.address().into()).collect();
                 let places = Capacity::Limited(ready.len() as u32);

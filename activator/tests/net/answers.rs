@@ -1,12 +1,10 @@
 //! Responses without a pod: the page and its event stream, placeholders, static responses.
 
-use crate::rig::{Answer, Pod, Rig, backend, http1_client, key, patient, read_until, until, write};
+use crate::rig::{Pod, Rig, ask, backend, key, patient, read_until, until, write};
 use activator::discovery::{Event, Spec};
-use bytes::Bytes;
 use common::backend::Backend;
 use common_api::zeroscaler::Wake;
 use http::Request;
-use http_body_util::Empty;
 use std::sync::Arc;
 use tokio::net::TcpStream;
 
@@ -40,16 +38,16 @@ async fn events(rig: &Rig) -> TcpStream {
 
 async fn events_of(rig: &Rig, host: &str) -> TcpStream {
     let mut stream = rig.raw().await;
-    let asked = format!("GET /a/.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
-    write(&mut stream, &asked).await;
+    let request = format!("GET /a/.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
+    write(&mut stream, &request).await;
     stream
 }
 
 /// Returns whether the autoscaler got reports of load since the last call, up to the second attestation from now.
 async fn is_load(rig: &mut Rig) -> bool {
     let (mut attested, mut load) = (0, false);
-    while let Ok(heard) = rig.stats.try_recv() {
-        load |= heard.stat.is_some_and(|stat| stat.average_concurrent_requests > 0.0 || stat.request_count > 0.0);
+    while let Ok(message) = rig.stats.try_recv() {
+        load |= message.stat.is_some_and(|stat| stat.average_concurrent_requests > 0.0 || stat.request_count > 0.0);
     }
     while attested < 2 {
         match patient(rig.stats.recv()).await.expect("the link stays up").stat {
@@ -70,15 +68,7 @@ async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
     assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page"));
     assert_eq!((page.header("cache-control"), page.header("retry-after")), ("no-store", "5"));
     assert!(page.header("content-type").starts_with("text/html") && page.body.contains("app is waking up"), "{page:?}");
-    let told = patient(async {
-        loop {
-            let heard = rig.stats.recv().await.expect("the link stays up");
-            if heard.stat.is_some() {
-                return heard.name;
-            }
-        }
-    });
-    assert_eq!(told.await, "app", "the page wakes");
+    assert_eq!(rig.next_stat().await.name, "app", "the page wakes");
 
     let mut stream = events(&rig).await;
     let begun = read_until(&mut stream, "event: waking\ndata: ").await;
@@ -259,16 +249,11 @@ async fn a_placeholder_is_answered_at_once_and_wakes() {
     let answer = read_until(&mut raw, "{}").await;
     assert!(answer.starts_with("HTTP/1.1 202 ") && answer.contains("application/json"), "{answer}");
     assert!(is_load(&mut rig).await, "it wakes");
-    let held = tokio::spawn(http1_get(rig.address, "/other"));
+    let held = tokio::spawn(ask(rig.address, Request::get("/other").header("host", "app.ns")));
     rig.until(|load| load.queued == 1).await;
     let pod = Pod::saying("awake").await;
     rig.pods(&[pod.address]).await;
     assert_eq!(held.await.expect("no panic").body, "awake");
     assert_eq!(rig.get("app.ns", "/jobs/1").await.body, "awake");
     rig.tell(Event::Deleted(key("app"))).await;
-}
-
-async fn http1_get(address: std::net::SocketAddr, path: &str) -> Answer {
-    let request = Request::get(path).header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
-    Answer::read(patient(http1_client(address).await.send_request(request)).await.expect("an answer")).await
 }

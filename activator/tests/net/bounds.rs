@@ -2,6 +2,7 @@
 
 use crate::frames::{DATA, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, frame};
 use crate::hostile::GET;
+use crate::protocols::{Upload, streamed};
 use crate::rig::{self, Pod, Rig, http2_client, patient, read_until, write};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
@@ -9,10 +10,8 @@ use common_runtime::environment::Mode;
 use common_runtime::telemetry::catalog;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::client::conn::http2::SendRequest;
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,8 +19,7 @@ use tokio::sync::Semaphore;
 
 #[tokio::test]
 async fn held_requests_are_bounded_by_count_and_time() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| {
+    let rig = Rig::with_revision(|backend| {
         backend.max_held = 1;
         backend.timeout_ms = 3_000;
     })
@@ -39,8 +37,7 @@ async fn held_requests_are_bounded_by_count_and_time() {
 
 #[tokio::test]
 async fn a_failing_revision_answers_at_once_also_those_it_held() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_revision(|_| {}).await;
     let (held, ()) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
         rig.revision(|backend| backend.failing = Some("CrashLoopBackOff: exit code 3".into())).await;
@@ -56,51 +53,8 @@ async fn a_failing_revision_answers_at_once_also_those_it_held() {
     assert_eq!(rig.get("app.ns", "/").await.body, "recovered");
 }
 
-#[tokio::test]
-async fn grpc_clients_get_our_errors_as_trailers_only() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| {
-        backend.max_held = 1;
-        backend.timeout_ms = 3_000;
-    })
-    .await;
-    let client = http2_client(rig.address).await;
-    let call = || {
-        let mut client = client.clone();
-        let request = Request::post("http://app.ns/s/m").header("content-type", "application/grpc");
-        async move {
-            let request = request.body(Empty::<Bytes>::new()).expect("valid");
-            let response = patient(client.send_request(request)).await.expect("an answer");
-            assert_eq!(response.status(), StatusCode::OK);
-            response.headers()["grpc-status"].to_str().expect("text").to_owned()
-        }
-    };
-    let (deadline, full) = tokio::join!(call(), async {
-        rig.until(|load| load.queued == 1).await;
-        call().await
-    });
-    assert_eq!((deadline.as_str(), full.as_str()), ("4", "8"));
-    rig.revision(|backend| backend.failing = Some("broken".into())).await;
-    assert_eq!(call().await, "14");
-}
-
-/// Starts a pod that sends `count` parts after `first`, `gap` apart.
-async fn dripping(first: Duration, gap: Duration, count: usize) -> Pod {
-    Pod::start(move |_| async move {
-        tokio::time::sleep(first).await;
-        let parts = futures::stream::unfold(0, move |sent| async move {
-            if sent > 0 {
-                tokio::time::sleep(gap).await;
-            }
-            (sent < count).then(|| (Ok(Frame::data(Bytes::from_static(b"part"))), sent + 1))
-        });
-        Response::new(StreamBody::new(parts).boxed_unsync())
-    })
-    .await
-}
-
-/// Goal: a client that stops reading occupies its pod's slot no longer than others, in either protocol. Over HTTP/2
-/// only its stream ends.
+/// Goal: a client that stops reading occupies its pod's slot no longer than others, in either protocol, and sees that
+/// its response is incomplete. Over HTTP/2 only its stream ends.
 #[tokio::test]
 async fn who_reads_no_more_has_no_more_time_than_others() {
     let pod = Pod::start(|_| async {
@@ -108,13 +62,12 @@ async fn who_reads_no_more_has_no_more_time_than_others() {
         Response::new(StreamBody::new(parts).boxed_unsync())
     })
     .await;
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.timeout_ms = 4_000).await;
-    rig.pods(&[pod.address]).await;
+    let rig = Rig::with_pods(&[pod.address], |backend| backend.timeout_ms = 4_000).await;
     let mut client = rig.raw().await;
     write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
     rig.until(|load| load.in_flight == 0).await;
+    assert!(!rig::read_to_end(&mut client).await.ends_with("0\r\n\r\n"), "cut, not ended");
 
     let client = http2_client(rig.address).await;
     let ask = async || {
@@ -124,7 +77,7 @@ async fn who_reads_no_more_has_no_more_time_than_others() {
     let unread = ask().await;
     rig.until(|load| load.in_flight == 0).await;
     assert_eq!(ask().await.status(), StatusCode::OK, "its connection serves others");
-    drop(unread);
+    assert!(patient(unread.into_body().collect()).await.is_err(), "reset, not ended");
 }
 
 /// Goal: if the client never accepts a response, or only its last data, the response occupies its pod's slot no longer
@@ -132,14 +85,12 @@ async fn who_reads_no_more_has_no_more_time_than_others() {
 #[tokio::test]
 async fn an_answer_that_is_not_let_through_ends_and_a_kept_connection_stays() {
     let pod = Pod::saying("hello").await;
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.timeout_ms = 4_000).await;
-    rig.pods(&[pod.address]).await;
-    let mut kept = rig.raw().await;
-    write(&mut kept, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
-    read_until(&mut kept, "hello").await;
-    write(&mut kept, "HEAD / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
-    read_until(&mut kept, "\r\n\r\n").await;
+    let rig = Rig::with_pods(&[pod.address], |backend| backend.timeout_ms = 4_000).await;
+    let mut persistent = rig.raw().await;
+    write(&mut persistent, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    read_until(&mut persistent, "hello").await;
+    write(&mut persistent, "HEAD / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    read_until(&mut persistent, "\r\n\r\n").await;
 
     let stream = rig.raw().await;
     let mut builder = hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new());
@@ -151,69 +102,8 @@ async fn an_answer_that_is_not_let_through_ends_and_a_kept_connection_stays() {
     rig.until(|load| load.in_flight == 0).await;
     drop(unread);
 
-    write(&mut kept, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
-    read_until(&mut kept, "hello").await;
-}
-
-/// Returns the outcome of one request: status and reason, number of parts, and whether the body was complete.
-async fn outcome(first: u64, gap: u64, count: usize, bounds: (u64, u64, u64)) -> (u16, String, usize, bool) {
-    let pod = dripping(Duration::from_millis(first), Duration::from_millis(gap), count).await;
-    let rig = Rig::start().await;
-    rig.revision(|backend| {
-        (backend.timeout_ms, backend.response_start_timeout_ms, backend.idle_timeout_ms) = bounds;
-    })
-    .await;
-    rig.pods(&[pod.address]).await;
-    rig.until_open().await;
-    let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("valid");
-    let response = patient(rig.client().await.send_request(request)).await.expect("a head");
-    let status = response.status().as_u16();
-    let reason = response.headers().get("x-zeroscale-reason").map_or("", |r| r.to_str().expect("text")).to_owned();
-    let mut body = response.into_body();
-    let mut bytes = 0;
-    let whole = loop {
-        match patient(body.frame()).await {
-            Some(Ok(frame)) => bytes += frame.into_data().expect("data").len(),
-            Some(Err(_)) => break false,
-            None => break true,
-        }
-    };
-    rig.until(|load| load.in_flight == 0).await;
-    (status, reason, if status == 200 { bytes / 4 } else { 0 }, whole)
-}
-
-/// Goal: a timeout is a response before the head, and a reset after it. Timeouts in milliseconds: total, response
-/// start, idle.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_bounds_answer_before_the_head_and_reset_after_it() {
-    let (silent_total, silent_start, silent_idle, late_start, moving, idle, total) = tokio::join!(
-        outcome(2_000, 0, 1, (200, 0, 0)),
-        outcome(2_000, 0, 1, (5_000, 200, 0)),
-        outcome(2_000, 0, 1, (5_000, 0, 200)),
-        // Steps that must be in time get seconds, because a busy machine may need most of one.
-        outcome(0, 3_500, 2, (20_000, 3_000, 0)),
-        outcome(0, 300, 24, (20_000, 0, 6_000)),
-        outcome(0, 8_000, 2, (20_000, 0, 4_000)),
-        outcome(0, 100, 100, (6_000, 0, 4_000)),
-    );
-    assert_eq!(silent_total, (504, "timeout".into(), 0, true));
-    assert_eq!(silent_start, (504, "response-start-timeout".into(), 0, true));
-    assert_eq!(silent_idle, (504, "idle-timeout".into(), 0, true));
-    assert_eq!(late_start, (200, String::new(), 2, true), "the head was out in time");
-    assert_eq!(moving, (200, String::new(), 24, true), "a stream that moves is not cut");
-    assert_eq!(idle, (200, String::new(), 1, false), "reset, not ended");
-    assert_eq!((total.0, total.3), (200, false), "the total bound cuts a moving stream");
-}
-
-#[tokio::test]
-async fn unknown_hosts_are_told_and_probes_are_answered() {
-    let rig = Rig::start().await;
-    let nobody = rig.get("nobody.example.com", "/").await;
-    assert_eq!((nobody.status, nobody.header("x-zeroscale-origin")), (StatusCode::NOT_FOUND, ""));
-    let probe = rig.send(Request::get("//healthz").header("host", "x").header("k-network-probe", "activator")).await;
-    assert_eq!((probe.status, probe.body.as_str()), (StatusCode::OK, "activator"));
-    let kubelet = rig.send(Request::get("/").header("host", "x").header("user-agent", "kube-probe/1.34")).await;
-    assert_eq!(kubelet.status, StatusCode::OK);
+    write(&mut persistent, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    read_until(&mut persistent, "hello").await;
 }
 
 /// Goal: the activator can replace Knative's: same headers, same form of hosts, same texts.
@@ -250,19 +140,28 @@ async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
 /// Goal: requests in flight when the activator stops are completed, and later ones are refused.
 #[tokio::test]
 async fn a_drain_finishes_what_is_in_flight() {
-    let pod = dripping(Duration::ZERO, Duration::from_millis(50), 10).await;
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[pod.address]).await;
+    let pod = Pod::start(|_| async {
+        let parts = futures::stream::unfold(0, |sent| async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            (sent < 10).then(|| (Ok(Frame::data(Bytes::from_static(b"part"))), sent + 1))
+        });
+        Response::new(StreamBody::new(parts).boxed_unsync())
+    })
+    .await;
+    let rig = Rig::with_pods(&[pod.address], |_| {}).await;
     let mut client = rig.raw().await;
-    let mut idle = rig.raw().await;
+    let (mut idle, mut unused) = (rig.raw().await, rig.raw().await);
+    write(&mut idle, "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1\r\n\r\n").await;
+    read_until(&mut idle, "\r\n\r\n").await;
     write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     read_until(&mut client, "part").await;
     let address = rig.address;
     let stopping = tokio::spawn(rig.activator.stop());
     let rest = rig::read_to_end(&mut client).await;
     assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
-    assert_eq!(rig::read_to_end(&mut idle).await, "");
+    for connection in [&mut idle, &mut unused] {
+        assert_eq!(rig::read_to_end(connection).await, "");
+    }
     patient(stopping).await.expect("no panic");
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
 }
@@ -283,9 +182,7 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
         }
     })
     .await;
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[pod.address]).await;
+    let rig = Rig::with_pods(&[pod.address], |_| {}).await;
     let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(8 << 10).expect("permitted");
     let mut client = socket.connect(rig.address).await.expect("connected");
@@ -329,21 +226,11 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
 
 /// Starts a pod that echoes the body of a request, or the bytes of a tunnel.
 async fn echoing() -> Pod {
-    Pod::start(|mut request: Request<hyper::body::Incoming>| async move {
-        if request.headers().contains_key("upgrade") {
-            let upgraded = hyper::upgrade::on(&mut request);
-            tokio::spawn(async move {
-                let mut io = hyper_util::rt::TokioIo::new(upgraded.await.expect("upgraded"));
-                let (mut read, mut write) = tokio::io::split(&mut io);
-                let _ = tokio::io::copy(&mut read, &mut write).await;
-            });
-            let mut response = Response::new(rig::full(""));
-            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-            response.headers_mut().insert("connection", "Upgrade".parse().expect("a value"));
-            response.headers_mut().insert("upgrade", "echo".parse().expect("a value"));
-            return response;
+    Pod::start(|request: Request<hyper::body::Incoming>| async move {
+        match request.headers().contains_key("upgrade") {
+            true => rig::echo_tunnel(request, "echo"),
+            false => Response::new(request.into_body().boxed_unsync()),
         }
-        Response::new(request.into_body().boxed_unsync())
     })
     .await
 }
@@ -355,8 +242,7 @@ async fn the_wait_for_a_pod_bounds_no_exchange() {
     const WAIT: Duration = Duration::from_secs(3);
     let pod = echoing().await;
     for asleep in [true, false] {
-        let rig = Rig::start().await;
-        rig.revision(|backend| (backend.timeout_ms, backend.wake_timeout_ms) = (0, 3_000)).await;
+        let rig = Rig::with_revision(|backend| (backend.timeout_ms, backend.wake_timeout_ms) = (0, 3_000)).await;
         if !asleep {
             rig.pods(&[pod.address]).await;
             rig.until_open().await;
@@ -389,11 +275,9 @@ async fn the_wait_for_a_pod_bounds_no_exchange() {
 
 /// Sends a request with a streamed body. Returns the body's sender, and a task that returns the response body.
 async fn streaming(
-    streams: &SendRequest<UnsyncBoxBody<Bytes, Infallible>>,
+    streams: &SendRequest<Upload>,
 ) -> (tokio::sync::mpsc::Sender<Frame<Bytes>>, tokio::task::JoinHandle<hyper::body::Incoming>) {
-    let (upload, frames) = tokio::sync::mpsc::channel::<Frame<Bytes>>(1);
-    let frames = futures::stream::unfold(frames, |mut f| async move { f.recv().await.map(|frame| (frame, f)) });
-    let body = StreamBody::new(futures::StreamExt::map(frames, Ok::<_, Infallible>)).boxed_unsync();
+    let (upload, body) = streamed();
     let mut streams = streams.clone();
     upload.send(Frame::data(Bytes::from_static(b"one"))).await.expect("open");
     let request = Request::post("http://app.ns/").body(body).expect("valid");
@@ -429,11 +313,11 @@ async fn a_drain_goes_step_by_step() {
         write(&mut client, "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1\r\n\r\n").await;
         read_until(&mut client, "\r\n\r\n").await
     };
-    let mut seen = ready().await;
-    while seen.starts_with("HTTP/1.1 200") {
-        seen = ready().await; // The stopping task may not have run yet.
+    let mut answer = ready().await;
+    while answer.starts_with("HTTP/1.1 200") {
+        answer = ready().await; // The stopping task may not have run yet.
     }
-    assert!(seen.starts_with("HTTP/1.1 500"), "readiness fails first: {seen}");
+    assert!(answer.starts_with("HTTP/1.1 500"), "readiness fails first: {answer}");
     let mut fresh = tokio::net::TcpStream::connect(address).await.expect("still served");
     write(&mut fresh, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     let last = rig::read_to_end(&mut fresh).await;
@@ -471,13 +355,7 @@ async fn the_admin_port_shows_metrics_and_revisions() {
     });
     assert_eq!(answer.status, StatusCode::OK);
     rig.until(|load| load.in_flight == 0).await;
-    let admin = rig.activator.admin.expect("bound");
-    let page = async |path: &str| {
-        let request = Request::get(path).header("host", "admin").body(Empty::<Bytes>::new()).expect("valid");
-        let response = patient(rig::http1_client(admin).await.send_request(request)).await;
-        rig::Answer::read(response.expect("an answer")).await.body
-    };
-    let metrics = page("/metrics").await;
+    let metrics = rig.admin_page("/metrics").await;
     for name in [
         "kn_revision_request_concurrency{",
         "kn_revision_request_queued{k8s_namespace_name=\"ns\",kn_revision_name=\"app\"} 0",
@@ -532,26 +410,16 @@ async fn the_admin_port_shows_metrics_and_revisions() {
     assert_eq!(rig.get("nobody.ns", "/").await.status, StatusCode::NOT_FOUND);
     let nobody =
         "http_server_request_duration_seconds_count{http_request_method=\"GET\",http_response_status_code=\"404\"";
-    assert!(page("/metrics").await.contains(nobody));
-    let revisions: serde_json::Value = serde_json::from_str(&page("/revisions").await).expect("JSON");
+    assert!(rig.admin_page("/metrics").await.contains(nobody));
+    let revisions: serde_json::Value = serde_json::from_str(&rig.admin_page("/revisions").await).expect("JSON");
     assert_eq!(revisions[0]["name"], "app");
     assert_eq!(revisions[0]["pods"][0]["address"], pod.address.to_string());
     rig.tell(activator::discovery::Event::Deleted(rig::key("app"))).await;
     rig::until(|| rig.activator.load(&rig::key("app")).is_none()).await;
     patient(async {
-        while page("/metrics").await.contains("kn_revision_name=\"app\"") {
+        while rig.admin_page("/metrics").await.contains("kn_revision_name=\"app\"") {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-}
-
-#[tokio::test]
-async fn connect_is_refused() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await; // Without a pod: the request wakes nothing and does not wait.
-    let mut client = rig.raw().await;
-    write(&mut client, "CONNECT app.ns:80 HTTP/1.1\r\nhost: app.ns:80\r\n\r\n").await;
-    let answer = read_until(&mut client, "\r\n\r\n").await;
-    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
 }

@@ -1,6 +1,6 @@
 //! Clients that disconnect while they wait: their resources are freed.
 
-use crate::rig::{self, Pod, Rig, patient, read_until, write};
+use crate::rig::{self, Pod, Rig, read_until, write};
 use activator_net::HALF_CLOSE_MAX;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -24,8 +24,7 @@ const WHOLE: [&str; 5] = [REQUESTS[0], REQUESTS[1], REQUESTS[3], REQUESTS[5], RE
 /// Clients that stay get responses, even if one has sent two requests at once.
 #[tokio::test]
 async fn a_client_that_goes_away_gives_its_place_back() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_revision(|_| {}).await;
     let mut clients = Vec::new();
     for request in REQUESTS {
         for _ in 0..3 {
@@ -54,8 +53,7 @@ async fn a_client_that_goes_away_gives_its_place_back() {
 /// Goal: the same holds if the client sent more bytes while its request was held.
 #[tokio::test]
 async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_revision(|_| {}).await;
     for more in ["\r\n", "GET /2 HTTP/1.1\r\nhost: app.ns\r\n\r\n"] {
         for request in [REQUESTS[0], REQUESTS[1], REQUESTS[3]] {
             let mut client = rig.raw().await;
@@ -72,8 +70,7 @@ async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
 /// not.
 #[tokio::test]
 async fn a_client_that_half_closes_is_answered() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_revision(|_| {}).await;
     let half_closed = async |request: &str| {
         let mut client = rig.raw().await;
         write(&mut client, request).await;
@@ -99,12 +96,11 @@ async fn a_client_that_half_closes_is_answered() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: a client that half-closes later, or resets its connection after a half-close, counts as disconnected, both
-/// while its request is held and while its pod works. The activator sends nothing to find out.
+/// Goal: a client that half-closes later, or resets its connection, counts as disconnected, both while its request is
+/// held and while its pod works. The activator sends nothing to find out.
 #[tokio::test]
 async fn a_client_that_ends_its_side_late_has_gone() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_revision(|_| {}).await;
     let send = async |requests: &[&str]| {
         let mut clients = Vec::new();
         for request in requests {
@@ -141,21 +137,8 @@ async fn a_client_that_ends_its_side_late_has_gone() {
     rig.until(|load| load.in_flight == WHOLE.len() as u32).await;
     half_closed.into_iter().for_each(rig::reset);
     rig.until(|load| load.in_flight == 0).await;
-}
-
-/// Goal: a client that disconnects while its pod works ends its exchange.
-#[tokio::test]
-async fn a_client_that_goes_away_ends_its_exchange() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    let pod = Pod::start(|_| std::future::pending()).await;
-    rig.pods(&[pod.address]).await;
-    rig.until_open().await;
-    for (sent, request) in WHOLE.into_iter().enumerate() {
-        let mut client = rig.raw().await;
-        write(&mut client, request).await;
-        rig::until(|| pod.requests() == sent + 1).await;
-        rig::reset(client);
-        patient(rig.until(|load| load.in_flight == 0)).await;
-    }
+    let open = send(&WHOLE).await;
+    rig::until(|| pod.requests() == 3 * WHOLE.len()).await;
+    open.into_iter().for_each(rig::reset);
+    rig.until(|load| load.in_flight == 0).await;
 }

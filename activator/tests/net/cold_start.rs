@@ -1,28 +1,23 @@
 //! Requests for a revision without pods: held, signalled, released, and never lost.
 
 use crate::rig::{self, Pod, Rig, key, patient};
+use common::stat::Stat;
 use http::StatusCode;
-use std::time::Duration;
 
 /// Goal: the first request signals at once, waits, and gets the response of the first pod whose probe passes.
 #[tokio::test]
 async fn a_held_request_is_released_by_the_first_pod() {
-    let mut rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let mut rig = Rig::with_revision(|_| {}).await;
     let pod = Pod::saying("awake").await;
 
-    let mut stats = std::mem::replace(&mut rig.stats, tokio::sync::mpsc::unbounded_channel().1);
-    let (answer, ()) = tokio::join!(rig_get(&rig), async {
-        rig.until(|load| load.queued == 1).await;
-        let signal = loop {
-            let heard = patient(stats.recv()).await.expect("connected");
-            if let Some(stat) = heard.stat {
-                break (heard.namespace, heard.name, stat.average_concurrent_requests, stat.request_count);
-            }
-        };
-        assert_eq!(signal, ("ns".to_owned(), "app".to_owned(), 1.0, 1.0));
-        rig.pods(&[pod.address]).await;
-    });
+    let asking = tokio::spawn(rig::ask(rig.address, http::Request::get("/").header("host", "app.ns")));
+    rig.until(|load| load.queued == 1).await;
+    let signal = rig.next_stat().await;
+    let stat = signal.stat.expect("a stat");
+    assert_eq!((signal.namespace.as_str(), signal.name.as_str()), ("ns", "app"));
+    assert_eq!((stat.average_concurrent_requests, stat.request_count), (1.0, 1.0));
+    rig.pods(&[pod.address]).await;
+    let answer = patient(asking).await.expect("no panic");
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "awake"));
     assert_eq!(pod.connections.load(std::sync::atomic::Ordering::SeqCst), 1, "the probe's connection was used");
 
@@ -33,14 +28,9 @@ async fn a_held_request_is_released_by_the_first_pod() {
     assert!(cold.signalled.is_some_and(|signalled| signalled >= cold.received), "{cold:?}");
 }
 
-async fn rig_get(rig: &Rig) -> rig::Answer {
-    rig.get("app.ns", "/").await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_held_requests_are_all_answered() {
-    let rig = std::sync::Arc::new(Rig::start().await);
-    rig.revision(|_| {}).await;
+    let rig = std::sync::Arc::new(Rig::with_revision(|_| {}).await);
     let pod = Pod::saying("awake").await;
     let mut held = tokio::task::JoinSet::new();
     for _ in 0..500 {
@@ -56,44 +46,9 @@ async fn five_hundred_held_requests_are_all_answered() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: a limit of one request per pod holds while 40 requests wait for two pods.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn released_requests_keep_to_the_container_concurrency() {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    let rig = Arc::new(Rig::start().await);
-    rig.revision(|backend| backend.container_concurrency = 1).await;
-    let worst = Arc::new(AtomicUsize::new(0));
-    let start = || {
-        let (running, worst) = (Arc::new(AtomicUsize::new(0)), worst.clone());
-        Pod::start(move |_| {
-            let (running, worst) = (running.clone(), worst.clone());
-            async move {
-                worst.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::time::sleep(Duration::from_millis(2)).await; // The work.
-                running.fetch_sub(1, Ordering::SeqCst);
-                http::Response::new(rig::full("done"))
-            }
-        })
-    };
-    let (one, two) = (start().await, start().await);
-    let mut held = tokio::task::JoinSet::new();
-    for _ in 0..40 {
-        let rig = rig.clone();
-        held.spawn(async move { rig.get("app.ns", "/").await.status });
-    }
-    rig.until(|load| load.queued == 40).await;
-    rig.pods(&[one.address, two.address]).await;
-    while let Some(status) = patient(held.join_next()).await {
-        assert_eq!(status.expect("no panic"), StatusCode::OK);
-    }
-    assert_eq!(worst.load(Ordering::SeqCst), 1);
-}
-
 #[tokio::test]
 async fn a_client_that_goes_away_while_held_leaves_no_count() {
-    let mut rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let mut rig = Rig::with_revision(|_| {}).await;
     let mut client = rig.raw().await;
     rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     rig.until(|load| load.queued == 1).await;
@@ -101,37 +56,8 @@ async fn a_client_that_goes_away_while_held_leaves_no_count() {
     rig.until(|load| load.queued == 0).await;
 
     // Its concurrency is released too: the reports fall to zero.
-    loop {
-        let heard = patient(rig.stats.recv()).await.expect("connected");
-        if heard.stat.is_some_and(|stat| stat.average_concurrent_requests == 0.0 && stat.request_count == 0.0) {
-            break;
-        }
-    }
-}
-
-#[tokio::test]
-async fn an_edit_drops_no_held_request_and_a_deletion_tells_them_all() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    let pod = Pod::saying("awake").await;
-    let (answer, ()) = tokio::join!(rig_get(&rig), async {
-        rig.until(|load| load.queued == 1).await;
-        rig.hosts("ns", &[("other.example.com", "app")]).await;
-        rig.revision(|backend| backend.container_concurrency = 5).await;
-        rig.until(|load| load.queued == 1).await;
-        rig.pods(&[pod.address]).await;
-    });
-    assert_eq!(answer.status, StatusCode::OK);
-    assert_eq!(rig.get("other.example.com", "/").await.status, StatusCode::OK, "the new host leads here");
-
-    rig.pods(&[]).await;
-    rig.until(|load| load.capacity == activator_core::breaker::Capacity::CLOSED).await;
-    let (answer, ()) = tokio::join!(rig_get(&rig), async {
-        rig.until(|load| load.queued == 1).await;
-        rig.tell(activator::discovery::Event::Deleted(key("app"))).await;
-    });
-    assert_eq!((answer.status, answer.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "deleted"));
-    assert_eq!(rig_get(&rig).await.status, StatusCode::NOT_FOUND);
+    let is_zero = |stat: Stat| stat.average_concurrent_requests == 0.0 && stat.request_count == 0.0;
+    while !rig.next_stat().await.stat.is_some_and(is_zero) {}
 }
 
 /// Goal: a signal that could not be sent is sent as soon as the autoscaler is reachable.
@@ -179,8 +105,7 @@ async fn a_signal_that_was_lost_is_owed() {
 /// Goal: an HTTP/2 stream that is reset while held releases its count; the other streams stay.
 #[tokio::test]
 async fn a_stream_that_is_reset_while_held_leaves_its_siblings() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_revision(|_| {}).await;
     let client = rig::http2_client(rig.address).await;
     let send = || {
         let mut client = client.clone();

@@ -2,10 +2,10 @@
 
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, block, frame};
 use crate::hostile::{Frames, GET};
-use crate::ports::{FIRST, ledger};
+use crate::ports::{FIRST, id, ledger, port};
 use crate::rig::{self, Pod, Rig, backend, key, own_address, patient, read_to_end, write};
-use activator::discovery::{Event, Listing, Port, Spec};
-use common::ports::{NumberState, PortId};
+use activator::discovery::{Event, Spec};
+use common::ports::NumberState;
 use common_api::zeroscaler::PortProtocol;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -53,9 +53,6 @@ async fn rig() -> (Rig, IpAddr, Pod) {
         options.clients.bounds.connections = ROOM;
     })
     .await;
-    let id = |name: &str, port| PortId { name: name.to_owned(), port };
-    let port =
-        |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
     let (tcp, auto, http) = (id("tcp", 1), id("auto", 2), id("http", 80));
     for (name, ports) in [
         ("app", vec![port(&tcp, PortProtocol::Tcp), port(&auto, PortProtocol::Auto)]),
@@ -68,8 +65,7 @@ async fn rig() -> (Rig, IpAddr, Pod) {
     let lines = [(TCP, "app", tcp), (AUTO, "app", auto), (OTHER, "other", http)];
     ledger(&rig, &lines.map(|(number, name, id)| (number, name, id, NumberState::Held))).await;
     let pod = Pod::saying("hello").await;
-    let listing = Listing { not_ready: [pod.address.into()].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key("other"), listing }).await;
+    rig.pods_of("other", &[pod.address]).await;
     rig::until(|| rig.activator.load(&key("other")).is_some_and(|load| load.capacity.places() > 0)).await;
     (rig, ip, pod)
 }

@@ -1,13 +1,13 @@
 //! Ports of workloads: connections that are passed on as bytes, from the sleeping workload to the last byte.
 
-use crate::ports::{FIRST, ledger};
+use crate::ports::{FIRST, id, ledger, port};
 use crate::rig::{
     PATIENCE, Pod, Rig, backend, key, listen, own_address, patient, read_to_end, read_until, until, write,
 };
 use activator::discovery::{Event, Port, Spec};
 use activator_core::breaker::Capacity;
 use common::backend::{Backend, Probe, ProbeKind};
-use common::ports::{NumberState, PortId};
+use common::ports::NumberState;
 use common::stat::Observations;
 use common_api::zeroscaler::PortProtocol;
 use socket2::SockRef;
@@ -21,8 +21,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Returns a port for TCP.
 fn tcp() -> Port {
-    let id = PortId { name: "tcp".to_owned(), port: 5432 };
-    Port { id, protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None }
+    port(&id("tcp", 5432), PortProtocol::Tcp)
 }
 
 /// Returns a port for any protocol.
@@ -30,15 +29,10 @@ fn auto() -> Port {
     Port { protocol: PortProtocol::Auto, ..tcp() }
 }
 
-/// Starts an activator that drains quickly and knows `ns/app`, modified by `change`. Also returns the addresses of its
-/// ports.
+/// Starts an activator that knows `ns/app`, modified by `change`. Also returns the addresses of its ports.
 async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)) -> (Rig, [SocketAddr; N]) {
     let ip = own_address().ip();
-    let rig = Rig::start_with(|options| {
-        options.http1 = SocketAddr::new(ip, 0);
-        options.drain = Duration::from_millis(200);
-    })
-    .await;
+    let rig = Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await;
     let numbers: [u16; N] = std::array::from_fn(|n| FIRST + n as u16);
     let lines: Vec<_> =
         numbers.iter().zip(&ports).map(|(n, port)| (*n, "app", port.id.clone(), NumberState::Held)).collect();
@@ -124,13 +118,9 @@ async fn a_client_that_speaks_first_wakes_its_workload() {
         let mut client = connect(address).await;
         // PostgreSQL's SSLRequest.
         client.write_all(b"\x00\x00\x00\x08\x04\xd2\x16\x2f").await.expect("open");
-        let stat = loop {
-            let heard = patient(rig.stats.recv()).await.expect("the link stays up");
-            if let Some(stat) = heard.stat {
-                assert_eq!((heard.namespace.as_str(), heard.name.as_str()), ("ns", "app"));
-                break stat;
-            }
-        };
+        let message = rig.next_stat().await;
+        assert_eq!((message.namespace.as_str(), message.name.as_str()), ("ns", "app"));
+        let stat = message.stat.expect("a stat");
         assert_eq!((stat.average_concurrent_requests, stat.request_count), (1.0, 1.0));
         rig.until(|load| load.queued == 1).await;
         let pod = Program::start("N", "").await;
@@ -150,8 +140,7 @@ async fn a_client_that_speaks_first_wakes_its_workload() {
 /// that disconnect earlier do not.
 #[tokio::test]
 async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
-    let id = PortId { name: "slow".to_owned(), port: 3306 };
-    let patience = Port { id, wake_after: Some(PATIENCE), ..tcp() };
+    let patience = Port { id: id("slow", 3306), wake_after: Some(PATIENCE), ..tcp() };
     let (mut rig, [quick, slow]) = app([tcp(), patience], |_| {}).await;
     for _ in 0..10 {
         drop(connect(slow).await);
@@ -167,32 +156,6 @@ async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
     let pod = Program::start("", "5.7.44-log\n").await;
     rig.pods(&[pod.address]).await;
     assert_eq!(read_until(&mut client, "\n").await, "5.7.44-log\n");
-}
-
-/// Goal: the workload's own TLS passes unchanged; a request for any host reaches the workload over HTTP.
-#[tokio::test]
-async fn a_port_that_carries_anything_tells_http_from_the_rest() {
-    let (rig, [address]) = app([auto()], |_| {}).await;
-    let pod = Program::start("", "").await;
-    rig.pods(&[pod.address]).await;
-    let mut client = connect(address).await;
-    let hello = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03";
-    client.write_all(hello).await.expect("open");
-    let mut echo = [0; 10];
-    patient(client.read_exact(&mut echo)).await.expect("open");
-    assert_eq!(&echo, hello);
-
-    let web = Pod::echoing().await;
-    rig.pods(&[web.address]).await;
-    let mut client = connect(address).await;
-    write(&mut client, "GET /a HTTP/1.1\r\nhost: somebody.else\r\nconnection: close\r\n\r\n").await;
-    let answer = read_to_end(&mut client).await;
-    assert!(answer.contains("http/1.1 GET /a") && answer.contains("host: somebody.else"), "{answer}");
-    // Without a `Host` header.
-    let mut client = connect(address).await;
-    write(&mut client, "GET /b HTTP/1.0\r\n\r\n").await;
-    let answer = read_to_end(&mut client).await;
-    assert!(answer.contains("http/1.1 GET /b"), "{answer}");
 }
 
 /// Goal: bytes that a lenient server could take for HTTP, but we do not, are refused, and none of them reaches a pod.
@@ -321,25 +284,6 @@ async fn a_relayed_connection_outlives_the_timeout() {
     read_until(&mut client, "b").await;
 }
 
-/// Goal: a pod that resets a connection causes a reset for its client.
-#[tokio::test]
-async fn a_pod_that_resets_resets_its_client() {
-    let (rig, [address]) = app([tcp()], |_| {}).await;
-    let listener = listen().await;
-    rig.pods(&[listener.local_addr().expect("bound")]).await;
-    let mut client = connect(address).await;
-    write(&mut client, "query").await;
-    let pod = loop {
-        let (mut stream, _) = patient(listener.accept()).await.expect("a connection");
-        if matches!(patient(stream.read(&mut [0; 16])).await, Ok(1..)) {
-            break stream; // Others are probes.
-        }
-    };
-    SockRef::from(&pod).set_linger(Some(Duration::ZERO)).expect("open");
-    drop(pod);
-    is_reset(&mut client).await;
-}
-
 /// Goal: a port with another pod port is connected to that port. If the pod does not listen there yet, the client waits
 /// while the pod stays in use.
 #[tokio::test]
@@ -348,7 +292,7 @@ async fn another_port_of_the_pod_is_waited_for() {
     let other = listen().await;
     let late = other.local_addr().expect("bound");
     drop(other);
-    let elsewhere = Port { id: PortId { name: "late".to_owned(), port: 80 }, pod_port: Some(late.port()), ..tcp() };
+    let elsewhere = Port { id: id("late", 80), pod_port: Some(late.port()), ..tcp() };
     let probe = Probe { port: Some(judged.address.port()), ..ProbeKind::Tcp.into() };
     let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
     rig.pods(&[judged.address]).await;
@@ -373,20 +317,20 @@ async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
     SockRef::from(&barred).attach_filter(&[socket2::SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
     let probed = listen().await;
     let probe = Probe { port: Some(probed.local_addr().expect("bound").port()), ..ProbeKind::Tcp.into() };
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = asked.clone();
+    let probes = Arc::new(AtomicUsize::new(0));
+    let counted = probes.clone();
     tokio::spawn(async move {
         while probed.accept().await.is_ok() {
             counted.fetch_add(1, Ordering::SeqCst);
         }
     });
     let pod_port = Some(barred.local_addr().expect("bound").port());
-    let elsewhere = Port { id: PortId { name: "barred".to_owned(), port: 80 }, pod_port, ..tcp() };
+    let elsewhere = Port { id: id("barred", 80), pod_port, ..tcp() };
     let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
     rig.pods(&[judged.address]).await;
     rig.until_open().await;
-    until(|| asked.load(Ordering::SeqCst) > 0).await;
-    let before = asked.load(Ordering::SeqCst);
+    until(|| probes.load(Ordering::SeqCst) > 0).await;
+    let before = probes.load(Ordering::SeqCst);
     // Knowledge about the pod's own port does not affect the blocked port, nor the other way round.
     let mut earlier = connect(first).await;
     write(&mut earlier, "a").await;
@@ -395,25 +339,10 @@ async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
     write(&mut client, "query").await;
     is_reset(&mut client).await;
     assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
-    assert_eq!(asked.load(Ordering::SeqCst), before, "the pod was taken out");
+    assert_eq!(probes.load(Ordering::SeqCst), before, "the pod was taken out");
     let mut sibling = connect(first).await;
     write(&mut sibling, "a").await;
     read_until(&mut sibling, "a").await;
-}
-
-/// Goal: a client that is still connected at the end of the drain time is reset, not closed.
-#[tokio::test]
-async fn a_drain_resets_what_is_still_connected() {
-    let (rig, [address]) = app([tcp()], |_| {}).await;
-    let pod = Program::start("", "").await;
-    rig.pods(&[pod.address]).await;
-    let mut client = connect(address).await;
-    write(&mut client, "a").await;
-    read_until(&mut client, "a").await;
-    let Rig { activator, .. } = rig;
-    let stopping = tokio::spawn(activator.stop());
-    is_reset(&mut client).await;
-    patient(stopping).await.expect("no panic");
 }
 
 /// Goal: a pod that serves one client at a time is not blocked by the connection of its probe.
@@ -439,14 +368,14 @@ async fn a_probes_connection_is_in_nobodys_way() {
 
 /// Returns a port of which nothing is known, not even from its number.
 fn unknown() -> Port {
-    Port { id: PortId { name: String::new(), port: 7000 }, ..auto() }
+    Port { id: id("", 7000), ..auto() }
 }
 
 /// Waits until the activator reports a matching observation of `ns/app`.
 async fn reported(rig: &mut Rig, wanted: impl Fn(&Observations) -> bool) {
     loop {
-        let heard = patient(rig.stats.recv()).await.expect("the link stays up");
-        if heard.seen.is_some_and(|seen| wanted(&seen)) {
+        let message = patient(rig.stats.recv()).await.expect("the link stays up");
+        if message.seen.is_some_and(|observations| wanted(&observations)) {
             return;
         }
     }
@@ -461,13 +390,13 @@ async fn a_pod_that_speaks_first_is_learned() {
     let waits = tokio::time::timeout(Duration::from_millis(500), silent.read(&mut [0; 1])).await;
     assert!(waits.is_err() && rig.activator.load(&key("app")).is_none_or(|load| load.queued == 0));
     drop(silent);
-    reported(&mut rig, |seen| seen.silent == [7000]).await;
+    reported(&mut rig, |observed| observed.silent == [7000]).await;
     let pod = Program::start("", "greeting").await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
     let mut first = connect(address).await;
     read_until(&mut first, "greeting").await;
-    reported(&mut rig, |seen| seen.pod_speaks_first == [7000]).await;
+    reported(&mut rig, |observed| observed.pod_speaks_first == [7000]).await;
     drop(first);
     rig.pods(&[]).await;
     rig.until(|load| load.capacity == Capacity::CLOSED).await;

@@ -1,60 +1,32 @@
 //! `Expect: 100-continue`: the upload stays at the client until the pod asks for it.
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
+use crate::scripted::Scripted;
 use common::backend::Protocol;
-use http::{Request, Response, StatusCode};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use http::{Request, StatusCode};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const HEAD: &str = "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n";
 
-async fn warm(address: std::net::SocketAddr, protocol: Protocol) -> Rig {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.protocol = protocol).await;
-    rig.pods(&[address]).await;
-    rig.until_open().await;
-    rig
-}
-
 async fn is_silent(client: &TcpStream) -> bool {
     tokio::time::timeout(Duration::from_millis(100), client.peek(&mut [0])).await.is_err()
 }
 
-/// Starts a pod that reads heads and leaves the rest to the test.
-async fn scripted() -> (std::net::SocketAddr, tokio::sync::mpsc::UnboundedReceiver<TcpStream>) {
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
-    let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    match stream.read_u8().await {
-                        Ok(byte) => head.push(byte),
-                        Err(_) => return, // A probe.
-                    }
-                }
-                assert!(String::from_utf8_lossy(&head).to_ascii_lowercase().contains("expect: 100-continue"));
-                let _ = sender.send(stream);
-            });
-        }
-    });
-    (address, receiver)
-}
-
-/// Goal: the client gets the 100 when the pod sends it, not before, and then sends its body.
+/// Goal: the client gets the 100 when the pod sends it, not before, also if its request was held, and then sends its
+/// body.
 #[tokio::test]
 async fn the_pods_own_100_lets_the_upload_go() {
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address, Protocol::Http1).await;
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_revision(|_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, HEAD).await;
-    let mut pod = patient(pods.recv()).await.expect("the head came");
+    rig.until(|load| load.queued == 1).await;
+    assert!(is_silent(&client).await, "there is no pod yet");
+    rig.pods(&[pods.address]).await;
+    let (head, mut pod) = pods.next_request().await;
+    assert!(head.to_ascii_lowercase().contains("expect: 100-continue"), "{head}");
     assert!(is_silent(&client).await, "nobody has asked for the body");
     pod.write_all(b"HTTP/1.1 100 Continue\r\nx-hint: 1\r\n\r\n").await.expect("open");
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 100"));
@@ -70,12 +42,12 @@ async fn the_pods_own_100_lets_the_upload_go() {
 /// connection ends, as the response says.
 #[tokio::test]
 async fn a_refusal_reaches_the_client_without_its_upload() {
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address, Protocol::Http1).await;
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     for answer in ["HTTP/1.1 417 Expectation Failed", "HTTP/1.1 200 OK"] {
         let mut client = rig.raw().await;
         write(&mut client, HEAD).await;
-        let mut pod = patient(pods.recv()).await.expect("the head came");
+        let (_, mut pod) = pods.next_request().await;
         pod.write_all(format!("{answer}\r\ncontent-length: 2\r\n\r\nno").as_bytes()).await.expect("open");
         let text = rig::read_to_end(&mut client).await;
         assert!(text.starts_with(answer) && text.ends_with("no") && !text.contains(" 100 "), "{text}");
@@ -89,12 +61,12 @@ async fn a_refusal_reaches_the_client_without_its_upload() {
 /// Goal: a pod that never sends 100 gets the upload anyway, after a second (as in Knative).
 #[tokio::test]
 async fn a_pod_that_says_nothing_gets_the_upload_after_a_second() {
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address, Protocol::Http1).await;
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     let mut client = rig.raw().await;
     let start = tokio::time::Instant::now();
     write(&mut client, HEAD).await;
-    let mut pod = patient(pods.recv()).await.expect("the head came");
+    let (_, mut pod) = pods.next_request().await;
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 100"));
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
     write(&mut client, "hello").await;
@@ -107,13 +79,9 @@ async fn a_pod_that_says_nothing_gets_the_upload_after_a_second() {
 /// Goal: an HTTP/2 pod gets the upload as soon as there is a stream, and a client that sends without waiting is served.
 #[tokio::test]
 async fn http2_pods_and_impatient_clients_wait_for_nothing() {
-    let pod = Pod::start(|request: Request<Incoming>| async move {
-        let body = request.into_body().collect().await.expect("whole").to_bytes();
-        Response::new(rig::full(body))
-    })
-    .await;
+    let pod = Pod::returning().await;
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = warm(pod.address, protocol).await;
+        let rig = Rig::with_pods(&[pod.address], |backend| backend.protocol = protocol).await;
         let mut client = rig.raw().await;
         write(&mut client, &format!("{HEAD}hello")).await;
         let text = read_until(&mut client, "hello").await;
@@ -131,8 +99,7 @@ async fn http2_pods_and_impatient_clients_wait_for_nothing() {
 /// Goal: the activator does not ask for an upload that will not be read: unknown host, or timeout while held.
 #[tokio::test]
 async fn refusals_of_ours_ask_for_no_upload() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.timeout_ms = 300).await;
+    let rig = Rig::with_revision(|backend| backend.timeout_ms = 300).await;
     for (host, status) in [("nobody.ns", "404"), ("app.ns", "504")] {
         let mut client = rig.raw().await;
         write(&mut client, &HEAD.replace("app.ns", host)).await;

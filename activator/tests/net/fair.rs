@@ -2,7 +2,7 @@
 //! slot.
 
 use crate::rig::{Answer, Pod, Rig, backend, full, key, own_address, patient, until};
-use activator::discovery::{Activators, Event, Listing, Spec};
+use activator::discovery::{Activators, Event, Spec};
 use activator_core::Destination;
 use activator_core::holders::lots::holders;
 use activator_core::own_index::own_index;
@@ -18,23 +18,23 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// Pod that counts its concurrent requests.
-struct Counting {
-    pod: Pod,
-    most: Arc<AtomicUsize>,
+pub(crate) struct Counting {
+    pub(crate) pod: Pod,
+    pub(crate) most: Arc<AtomicUsize>,
 }
 
 /// Duration of a request.
 const WORK: Duration = Duration::from_millis(50);
 
 impl Counting {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let seen = most.clone();
+        let peak = most.clone();
         let pod = Pod::start(move |_| {
-            let (running, seen) = (running.clone(), seen.clone());
+            let (running, peak) = (running.clone(), peak.clone());
             async move {
                 let now = running.fetch_add(1, Ordering::SeqCst) + 1;
-                seen.fetch_max(now, Ordering::SeqCst);
+                peak.fetch_max(now, Ordering::SeqCst);
                 // Dropped if the client disconnects.
                 let _counted = Counted(running);
                 sleep(WORK).await;
@@ -77,8 +77,7 @@ async fn siblings(rig: &Rig, all: Vec<(SocketAddr, bool)>) {
 async fn serve(rig: &Rig, limit: u32, pods: &[Counting]) {
     let backend = Backend { container_concurrency: limit, ..backend("app") };
     rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await;
-    let ready = pods.iter().map(|counting| counting.pod.address.into()).collect();
-    rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    rig.ready_pods(&pods.iter().map(|counting| counting.pod.address).collect::<Vec<_>>()).await;
 }
 
 /// Sends requests to one activator at regular intervals, each on its own connection. Returns the sorted durations.

@@ -1,6 +1,6 @@
 //! Fallback: another Service responds for a workload that does not wake in time.
 
-use crate::rig::{Answer, Pod, Rig, backend, full, http1_client, http2_client, key, patient, until};
+use crate::rig::{Answer, Pod, Rig, ask, backend, full, http1_client, http2_client, key, patient, until};
 use activator::discovery::{Event, Spec};
 use bytes::Bytes;
 use common::backend::{Backend, Protocol};
@@ -23,10 +23,16 @@ const NEVER_MS: u64 = 3_600_000;
 
 /// Resolver that knows the addresses of `sorry.ns`, and records the requested names.
 #[derive(Default)]
-struct Names {
+pub(crate) struct Names {
     sorry: Mutex<Vec<SocketAddr>>,
-    asked: Mutex<Vec<String>>,
+    lookups: Mutex<Vec<String>>,
     hangs: AtomicBool,
+}
+
+impl Names {
+    pub(crate) fn resolving_to(sorry: &[SocketAddr]) -> Arc<Self> {
+        Arc::new(Self { sorry: Mutex::new(sorry.to_vec()), ..Self::default() })
+    }
 }
 
 impl Resolve for Names {
@@ -34,7 +40,7 @@ impl Resolve for Names {
         if host.parse::<IpAddr>().is_ok() {
             return Dns.resolve(host, port); // The autoscaler's.
         }
-        self.asked.lock().push(format!("{host}:{port}"));
+        self.lookups.lock().push(format!("{host}:{port}"));
         if self.hangs.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
@@ -45,12 +51,12 @@ impl Resolve for Names {
 }
 
 async fn rig(sorry: &[SocketAddr]) -> (Rig, Arc<Names>) {
-    let names = Arc::new(Names { sorry: Mutex::new(sorry.to_vec()), ..Names::default() });
+    let names = Names::resolving_to(sorry);
     (Rig::start_resolving(names.clone()).await, names)
 }
 
 /// Creates `ns/app`, which falls back on `sorry` after a time.
-async fn workload(rig: &Rig, after_ms: u64, protocol: Protocol, change: impl FnOnce(&mut Backend)) {
+pub(crate) async fn workload(rig: &Rig, after_ms: u64, protocol: Protocol, change: impl FnOnce(&mut Backend)) {
     let fallback =
         FallbackStatus { matching: Default::default(), service: "sorry".into(), port: 80, protocol, after_ms };
     let answers = Some(Arc::new(Answers { fallback: Some(fallback), ..Answers::default() }));
@@ -99,22 +105,14 @@ async fn what_waits_for_too_long_is_answered_by_another_service() {
     assert!(begun.elapsed() >= Duration::from_millis(300), "not before its time");
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-fallback")), (200, "sorry"));
     assert_eq!(answer.body, "sorry, h1 GET /a for app at app.ns: ");
-    assert_eq!(*names.asked.lock(), ["sorry.ns.svc.cluster.local.:80"]);
-    let told = async {
-        loop {
-            let heard = rig.stats.recv().await.expect("the link stays up");
-            if heard.stat.is_some() {
-                return heard.name;
-            }
-        }
-    };
-    assert_eq!(patient(told).await, "app", "it wakes");
+    assert_eq!(*names.lookups.lock(), ["sorry.ns.svc.cluster.local.:80"]);
+    assert_eq!(rig.next_stat().await.name, "app", "it wakes");
 
     let request = Request::post("/p").header("host", "app.ns").body(Full::new(Bytes::from(vec![b'x'; 100_000])));
     let response = patient(http1_client(rig.address).await.send_request(request.expect("a request"))).await;
     let answer = Answer::read(response.expect("an answer")).await;
     assert_eq!(answer.body.len(), "sorry, h1 POST /p for app at app.ns: ".len() + 100_000);
-    assert_eq!(names.asked.lock().len(), 1, "the address is kept for a while");
+    assert_eq!(names.lookups.lock().len(), 1, "the address is kept for a while");
 
     workload(&rig, NEVER_MS, Protocol::Http1, |_| {}).await;
     let held = tokio::spawn(get(rig.address, "/own"));
@@ -185,11 +183,11 @@ async fn a_request_falls_back_once() {
     workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 500).await;
     let answer = rig.get("app.ns", "/").await;
     assert_eq!(answer.status.as_u16(), 504);
-    assert_eq!(names.asked.lock().len(), 1);
+    assert_eq!(names.lookups.lock().len(), 1);
     let marked = Request::get("/").header("host", "app.ns").header("x-zeroscale-fallback", "other");
     let answer = rig.send(marked).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (504, "timeout"));
-    assert_eq!(names.asked.lock().len(), 1, "not even asked for");
+    assert_eq!(names.lookups.lock().len(), 1, "not even asked for");
 }
 
 /// Goal: an unreachable fallback is named in the response, in the form that the client understands.
@@ -238,10 +236,9 @@ async fn who_knows_addresses_and_does_not_answer_is_asked_once() {
     for answer in answers {
         assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (502, "fallback"), "{answer:?}");
     }
-    assert_eq!(names.asked.lock().len(), 1);
+    assert_eq!(names.lookups.lock().len(), 1);
 }
 
 async fn get(address: SocketAddr, path: &'static str) -> Answer {
-    let request = Request::get(path).header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
-    Answer::read(patient(http1_client(address).await.send_request(request)).await.expect("an answer")).await
+    ask(address, Request::get(path).header("host", "app.ns")).await
 }

@@ -1,21 +1,18 @@
 //! Pods whose program accepts no connection for a while: the kernel's accept queue is full, and connects get no
 //! response.
 
-use crate::ports::{FIRST, ledger};
-use crate::rig::{self, Answer, Rig, backend, free, own_address, patient};
+use crate::fallback::{Names, workload};
+use crate::ports::{FIRST, id, ledger, port};
+use crate::rig::{self, Rig, backend, free, own_address, patient};
 use crate::tracing::traced;
-use activator::discovery::{Event, Port, Spec};
+use activator::discovery::{Event, Spec};
 use activator::{Options, WorkerRuntimes};
-use bytes::Bytes;
 use common::backend::Protocol;
-use common::ports::{NumberState, PortId};
-use common_api::zeroscaler::{Answers, FallbackStatus, PortProtocol};
-use common_runtime::resolve::{Dns, Resolve};
-use futures::future::BoxFuture;
-use http::{Request, StatusCode};
-use http_body_util::Empty;
-use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr};
+use common::ports::NumberState;
+use common_api::zeroscaler::PortProtocol;
+use http::StatusCode;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,8 +39,7 @@ async fn read_request(stream: &mut TcpStream) {
 async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
     let listener = listen_narrow();
     let address = listener.local_addr().expect("bound");
-    let rig = Arc::new(Rig::start().await);
-    rig.revision(|_| {}).await;
+    let rig = Arc::new(Rig::with_revision(|_| {}).await);
     rig.pods(&[address]).await;
     let mut client = rig.raw().await;
     rig::write(&mut client, "POST /first HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n").await;
@@ -165,9 +161,7 @@ async fn a_wait_for_room_is_told_once() {
     rig.until_open().await;
     // They wait for 800 ms on average, which is sixteen attempts.
     all_are_answered(&rig, REQUESTS).await;
-    let mut admin = rig::http1_client(rig.activator.admin.expect("bound")).await;
-    let request = Request::get("/metrics").header("host", "admin").body(Empty::<Bytes>::new()).expect("valid");
-    let page = Answer::read(patient(admin.send_request(request)).await.expect("an answer")).await.body;
+    let page = rig.admin_page("/metrics").await;
     let attempts = page.lines().filter(|line| line.starts_with("http_client_request_duration_seconds_count{"));
     let failed = attempts.filter(|line| line.contains("error_type=\"connection\""));
     let failed: usize = failed.filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum();
@@ -195,8 +189,8 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
         one_worker(options);
     })
     .await;
-    let id = PortId { name: "tcp".to_owned(), port: 5432 };
-    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
+    let id = id("tcp", 5432);
+    let port = port(&id, PortProtocol::Tcp);
     let spec = Spec { uid: "u-app".into(), ports: [port].into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", id, NumberState::Held)]).await;
@@ -217,30 +211,13 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
     }
 }
 
-/// Resolver that returns this address for every Service.
-struct All(SocketAddr);
-
-impl Resolve for All {
-    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        match host.parse::<IpAddr>() {
-            Ok(_) => Dns.resolve(host, port), // The autoscaler's.
-            Err(_) => Box::pin(std::future::ready(Ok(vec![self.0]))),
-        }
-    }
-}
-
 /// Goal: requests to a fallback wait for room as well; an earlier version gave up after two such waits.
 #[tokio::test]
 async fn requests_wait_for_room_in_a_busy_fallbacks_queue() {
-    let all = Arc::new(All(busy()));
-    let rig = Arc::new(Rig::start_knowing_nothing(one_worker, activator::Configs::default(), all).await);
+    let names = Names::resolving_to(&[busy()]);
+    let rig = Arc::new(Rig::start_knowing_nothing(one_worker, activator::Configs::default(), names).await);
     rig.tell(Event::Synced).await;
-    let (matching, protocol) = (Default::default(), Protocol::Http1);
-    let fallback = FallbackStatus { matching, service: "sorry".into(), port: 80, protocol, after_ms: 0 };
-    let answers = Some(Arc::new(Answers { fallback: Some(fallback), ..Answers::default() }));
-    let spec = Spec { answers, ..Spec::standalone("ns", "app", backend("app")) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
-    rig.settled().await;
+    workload(&rig, 0, Protocol::Http1, |_| {}).await;
     // Until one connect has succeeded, others get more time.
     all_are_answered(&rig, 1).await;
     all_are_answered(&rig, 40).await;

@@ -97,9 +97,7 @@ async fn pod() -> SocketAddr {
 }
 
 async fn rig_with(timeout_ms: u64) -> Rig {
-    let rig = Rig::start().await;
-    rig.revision(|backend| (backend.protocol, backend.timeout_ms) = (Protocol::H2c, timeout_ms)).await;
-    rig
+    Rig::with_revision(|backend| (backend.protocol, backend.timeout_ms) = (Protocol::H2c, timeout_ms)).await
 }
 
 async fn client(rig: &Rig) -> Grpc<Channel> {
@@ -195,17 +193,4 @@ async fn deadlines_end_calls_and_leave_nothing_behind() {
         .expect_err("too late");
     assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended:?}");
     rig.until(|load| load.in_flight == 0).await;
-}
-
-/// Goal: an unknown revision is unimplemented for a gRPC client, which is the standard mapping of a 404.
-#[tokio::test]
-async fn an_unknown_host_is_unimplemented() {
-    let rig = Rig::start().await;
-    let mut grpc = client(&rig).await;
-    let refused = ready(&mut grpc)
-        .await
-        .unary(Request::new(number(1)), path("/test/Double"), codec())
-        .await
-        .expect_err("refused");
-    assert_eq!(refused.code(), Code::Unimplemented, "{refused:?}");
 }

@@ -24,13 +24,13 @@ fn frames(frames: Vec<Frame<Bytes>>) -> AnyBody {
 async fn pod() -> Pod {
     Pod::start(|request: Request<Incoming>| async move {
         let path = request.uri().path().to_owned();
-        let asked = request.headers().keys().filter(|name| name.as_str().starts_with('x')).count();
+        let field_count = request.headers().keys().filter(|name| name.as_str().starts_with('x')).count();
         let trailers = request.into_body().collect().await.map(|body| body.trailers().map_or(0, HeaderMap::len));
         let mut parts = path.split('/').skip(1);
         let kind = parts.next();
         let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or(0);
         let (count, size) = (number(), number());
-        let data = Frame::data(Bytes::from(format!("{asked} {}", trailers.unwrap_or(usize::MAX))));
+        let data = Frame::data(Bytes::from(format!("{field_count} {}", trailers.unwrap_or(usize::MAX))));
         match kind {
             Some("fields") => {
                 let mut response = Response::new(frames(vec![data]));

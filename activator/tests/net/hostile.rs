@@ -11,9 +11,7 @@ use tokio::net::TcpStream;
 /// Starts an activator with one pod.
 async fn warm() -> (Rig, Pod) {
     let pod = Pod::echoing().await;
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.timeout_ms = 2_000).await;
-    rig.pods(&[pod.address]).await;
+    let rig = Rig::with_pods(&[pod.address], |backend| backend.timeout_ms = 2_000).await;
     rig.until_open().await;
     (rig, pod)
 }
@@ -48,6 +46,7 @@ async fn http1_that_can_be_misunderstood_is_refused() {
         ("no version", "GET /\r\n\r\n", Refused(400)),
         ("another version", "GET / HTTP/3.0\r\nHost: app.ns\r\n\r\n", Refused(400)),
         ("HTTP/2 with a broken preface", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", Refused(0)),
+        ("a tunnel", "CONNECT app.ns:80 HTTP/1.1\r\nHost: app.ns:80\r\nConnection: close\r\n\r\n", Refused(400)),
         ("two spaces", "GET  / HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
         ("a control byte in the target", "GET /\x01 HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
         ("DEL in the target", "GET /\x7f HTTP/1.1\r\nHost: app.ns\r\n\r\n", Refused(400)),
@@ -168,9 +167,7 @@ async fn malformed_chunks_are_the_clients_fault() {
     })
     .await;
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Rig::start().await;
-        rig.revision(|backend| backend.protocol = protocol).await;
-        rig.pods(&[pod.address]).await;
+        let rig = Rig::with_pods(&[pod.address], |backend| backend.protocol = protocol).await;
         for chunks in [
             "zz\r\nab\r\n0\r\n\r\n",
             "0x2\r\nab\r\n0\r\n\r\n",
@@ -231,8 +228,7 @@ async fn a_stalled_upload_ends_with_its_time() {
             http::Response::new(rig::full("read"))
         })
         .await;
-        let rig = Rig::start().await;
-        rig.revision(|backend| backend.timeout_ms = 300).await;
+        let rig = Rig::with_revision(|backend| backend.timeout_ms = 300).await;
         if !held {
             rig.pods(&[pod.address]).await;
         }

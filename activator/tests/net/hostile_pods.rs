@@ -26,26 +26,26 @@ use Then::{Closes, Repeats, Waits};
 /// Pod that answers every request with the same bytes.
 struct Hostile {
     address: SocketAddr,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
 impl Hostile {
     async fn start(protocol: Protocol, answer: &[u8], then: Then) -> Self {
         let listener = listen().await;
-        let (address, asked) = (listener.local_addr().expect("bound"), Arc::new(AtomicUsize::new(0)));
-        let (answer, count) = (answer.to_vec(), asked.clone());
+        let (address, requests) = (listener.local_addr().expect("bound"), Arc::new(AtomicUsize::new(0)));
+        let (answer, count) = (answer.to_vec(), requests.clone());
         let accepting = tokio::spawn(async move {
             let mut streams = tokio::task::JoinSet::new(); // Dropped with the pod.
             while let Ok((stream, _)) = listener.accept().await {
                 streams.spawn(meet(stream, protocol, answer.clone(), then, count.clone()));
             }
         });
-        Self { address, asked, accepting }
+        Self { address, requests, accepting }
     }
 
     fn request_count(&self) -> usize {
-        self.asked.load(Ordering::SeqCst)
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
@@ -60,7 +60,7 @@ async fn meet(
     protocol: Protocol,
     answer: Vec<u8>,
     then: Then,
-    asked: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 ) -> std::io::Result<()> {
     let whole = |bytes: &[u8]| match protocol {
         Protocol::Http1 => bytes.ends_with(b"\r\n\r\n").then(|| answer.clone()),
@@ -79,7 +79,7 @@ async fn meet(
         request.extend_from_slice(&chunk[..n]);
         let Some(answer) = whole(&request) else { continue };
         request.clear();
-        asked.fetch_add(1, Ordering::SeqCst);
+        requests.fetch_add(1, Ordering::SeqCst);
         stream.write_all(&answer).await?;
         match then {
             Waits => {}
@@ -108,10 +108,7 @@ fn on_stream(frames: &[u8], stream: u8) -> Vec<u8> {
 }
 
 async fn rig(protocol: Protocol, pod: &Hostile) -> Rig {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.protocol = protocol).await;
-    rig.pods(&[pod.address]).await;
-    rig
+    Rig::with_pods(&[pod.address], |backend| backend.protocol = protocol).await
 }
 
 /// Sends two requests to a pod with this response and checks that both get a 502.
@@ -125,8 +122,8 @@ async fn is_refused(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
         let answered = tokio::time::timeout(rig::PATIENCE, client.send_request(request)).await;
         let answer = Answer::read(answered.expect(name).expect(name)).await;
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}, {method}: {}", answer.body);
-        let told = (answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
-        assert_eq!(told, ("activator", "pod"), "{name}, {method}");
+        let refusal = (answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
+        assert_eq!(refusal, ("activator", "pod"), "{name}, {method}");
     }
     assert_eq!(pod.request_count(), 2, "{name}: it stays in use, and is asked once for each");
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
@@ -197,68 +194,25 @@ async fn http1_answers_that_are_none_are_told_as_such() {
 /// end with the response.
 #[tokio::test]
 async fn unusual_framing_comes_through_in_the_usual_form() {
-    const CHUNKS: &str = "2\r\nok\r\n0\r\n\r\n";
-    let rows: [(&str, String, Then, &str, bool); 9] = [
-        (
-            "equal lengths",
-            "HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nok".into(),
-            Waits,
-            "content-length: 2\r\n",
-            false,
-        ),
-        (
-            "equal fields",
-            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok".into(),
-            Waits,
-            "content-length: 2\r\n",
-            false,
-        ),
-        (
-            "a length and chunks",
-            format!("HTTP/1.1 200 OK\r\ncontent-length: 9\r\ntransfer-encoding: chunked\r\n\r\n{CHUNKS}"),
-            Waits,
-            "transfer-encoding: chunked\r\n",
-            true,
-        ),
-        (
-            "chunks of HTTP/1.0",
-            format!("HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n{CHUNKS}"),
-            Waits,
-            "transfer-encoding: chunked\r\n",
-            true,
-        ),
-        (
-            "identity",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\nok".into(),
-            Closes,
-            "transfer-encoding: chunked\r\n",
-            false,
-        ),
-        (
-            "a folded field",
-            "HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 2\r\n\r\nok".into(),
-            Waits,
-            "x: a   b\r\n",
-            false,
-        ),
-        (
-            "a blank before the colon",
-            "HTTP/1.1 200 OK\r\nx : a\r\ncontent-length: 2\r\n\r\nok".into(),
-            Waits,
-            "x: a\r\n",
-            false,
-        ),
-        ("lines that end with LF", "HTTP/1.1 200 OK\nx: a\ncontent-length: 2\n\nok".into(), Waits, "x: a\r\n", false),
-        (
-            "a 304 with a length",
-            "HTTP/1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n".into(),
-            Waits,
-            "content-length: 9\r\n",
-            false,
-        ),
+    // Name, response without the name of the protocol, and expected field.
+    let usual = [
+        ("equal lengths", "1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nok", "content-length: 2\r\n"),
+        ("equal fields", "1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nok", "content-length: 2\r\n"),
+        ("identity", "1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\nok", "transfer-encoding: chunked\r\n"),
+        ("a folded field", "1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 2\r\n\r\nok", "x: a   b\r\n"),
+        ("a blank before the colon", "1.1 200 OK\r\nx : a\r\ncontent-length: 2\r\n\r\nok", "x: a\r\n"),
+        ("lines that end with LF", "1.1 200 OK\nx: a\ncontent-length: 2\n\nok", "x: a\r\n"),
+        ("a 304 with a length", "1.1 304 Not Modified\r\ncontent-length: 9\r\n\r\n", "content-length: 9\r\n"),
     ];
-    for (name, answer, then, field, ends) in &rows {
-        let pod = Hostile::start(Protocol::Http1, answer.as_bytes(), *then).await;
+    let chunks = "transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+    let both = format!("1.1 200 OK\r\ncontent-length: 9\r\n{chunks}");
+    let old = format!("1.0 200 OK\r\n{chunks}");
+    let faulty = [("a length and chunks", both.as_str()), ("chunks of HTTP/1.0", old.as_str())];
+    let faulty = faulty.map(|(name, answer)| (name, answer, "transfer-encoding: chunked\r\n"));
+    let rows = usual.map(|row| (row, false)).into_iter().chain(faulty.map(|row| (row, true)));
+    for ((name, answer, field), ends) in rows {
+        let then = if name == "identity" { Closes } else { Waits };
+        let pod = Hostile::start(Protocol::Http1, format!("HTTP/{answer}").as_bytes(), then).await;
         let rig = rig(Protocol::Http1, &pod).await;
         let mut client = rig.raw().await;
         rig::write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n").await;
@@ -266,13 +220,13 @@ async fn unusual_framing_comes_through_in_the_usual_form() {
         assert!(head.starts_with("HTTP/1.1 200 ") || head.starts_with("HTTP/1.1 304 "), "{name}: {head}");
         assert!(head.contains(field), "{name}: {head}");
         assert_eq!(head.matches("content-length").count() + head.matches("chunked").count(), 1, "{name}: {head}");
-        assert_eq!(head.contains("connection: close"), *ends, "{name}: {head}");
-        if !*ends {
+        assert_eq!(head.contains("connection: close"), ends, "{name}: {head}");
+        if !ends {
             rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n").await;
         }
         let rest = rig::read_to_end(&mut client).await;
         assert!(head.starts_with("HTTP/1.1 304 ") || head.contains("ok") || rest.contains("ok"), "{name}: {rest}");
-        assert_eq!(pod.request_count(), if *ends { 1 } else { 2 }, "{name}");
+        assert_eq!(pod.request_count(), if ends { 1 } else { 2 }, "{name}");
     }
 }
 
@@ -377,7 +331,7 @@ async fn http2_heads_within_the_bound_pass() {
     }
     let listener = listen().await;
     rig.pods(&[listener.local_addr().expect("bound")]).await;
-    let told = async {
+    let sends = async {
         loop {
             let (mut stream, _) = listener.accept().await.expect("dialled");
             let (mut hello, bound) = (vec![0; 24 + 9 + 60], [&[0, 6][..], &(400 * 1024_u32).to_be_bytes()].concat());
@@ -386,7 +340,7 @@ async fn http2_heads_within_the_bound_pass() {
             }
         }
     };
-    assert!(tokio::time::timeout(rig::PATIENCE, told).await.expect("it dials"), "no SETTINGS_MAX_HEADER_LIST_SIZE");
+    assert!(tokio::time::timeout(rig::PATIENCE, sends).await.expect("it dials"), "no SETTINGS_MAX_HEADER_LIST_SIZE");
 }
 
 #[tokio::test]

@@ -1,73 +1,18 @@
 //! Interim responses (1xx) of a pod: HTTP/1.1 clients get them, in order and without delay.
 
 use crate::rig::{self, Answer, Rig, patient, read_until, write};
+use crate::scripted::{Scripted, read_head};
 use http::Request;
 use http_body_util::Empty;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const GET: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
 const HINT: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
-
-/// Pod that passes its connections to the test, one for each head that it read.
-struct Scripted {
-    address: SocketAddr,
-    asked: UnboundedReceiver<TcpStream>,
-}
-
-impl Scripted {
-    async fn start() -> Self {
-        let listener = rig::listen().await;
-        let address = listener.local_addr().expect("bound");
-        let (sender, asked) = unbounded_channel();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let sender = sender.clone();
-                tokio::spawn(async move {
-                    if is_asked(&mut stream).await {
-                        let _ = sender.send(stream);
-                    }
-                });
-            }
-        });
-        Self { address, asked }
-    }
-
-    /// Returns the connection of the next request.
-    async fn next_request(&mut self) -> TcpStream {
-        patient(self.asked.recv()).await.expect("a request")
-    }
-}
-
-/// Reads a head to its end; returns false if none comes.
-async fn is_asked(stream: &mut TcpStream) -> bool {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => return false, // A probe.
-        }
-    }
-    true
-}
-
-async fn says(pod: &mut TcpStream, text: &str) {
-    patient(pod.write_all(text.as_bytes())).await.expect("open");
-}
-
-async fn warm(pod: &Scripted) -> Rig {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[pod.address]).await;
-    rig.until_open().await;
-    rig
-}
 
 /// Returns everything up to the final response's body, without the header that hyper adds.
 async fn read_answer(client: &mut TcpStream) -> String {
@@ -80,24 +25,24 @@ async fn read_answer(client: &mut TcpStream) -> String {
 #[tokio::test]
 async fn hints_come_at_once_and_in_order() {
     let mut pods = Scripted::start().await;
-    let rig = warm(&pods).await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, GET).await;
-    let mut pod = pods.next_request().await;
-    says(&mut pod, HINT).await;
+    let (_, mut pod) = pods.next_request().await;
+    write(&mut pod, HINT).await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "before there is an answer");
-    says(&mut pod, "HTTP/1.1 102 X\r\nconnection: x-own\r\nx-own: 1\r\ncontent-length: 7\r\n\r\n").await;
+    write(&mut pod, "HTTP/1.1 102 X\r\nconnection: x-own\r\nx-own: 1\r\ncontent-length: 7\r\n\r\n").await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 102 Processing\r\n\r\n");
-    says(&mut pod, OK).await;
+    write(&mut pod, OK).await;
     assert_eq!(read_answer(&mut client).await, OK);
 
     write(&mut client, GET).await;
-    assert!(patient(is_asked(&mut pod)).await, "on the same connection");
-    says(&mut pod, &format!("{HINT}HTTP/1.1 104 X\r\n\r\n{HINT}{OK}")).await;
+    assert!(patient(read_head(&mut pod)).await.is_some(), "on the same connection");
+    write(&mut pod, &format!("{HINT}HTTP/1.1 104 X\r\n\r\n{HINT}{OK}")).await;
     assert_eq!(read_answer(&mut client).await, format!("{HINT}HTTP/1.1 104 \r\n\r\n{HINT}{OK}"));
     write(&mut client, GET).await;
-    assert!(patient(is_asked(&mut pod)).await);
-    says(&mut pod, OK).await;
+    assert!(patient(read_head(&mut pod)).await.is_some());
+    write(&mut pod, OK).await;
     assert_eq!(read_answer(&mut client).await, OK);
 }
 
@@ -109,38 +54,38 @@ async fn a_hint_waits_for_the_end_of_the_response_before_it() {
     const LENGTH: usize = 16 << 20;
     const LEFT: usize = 128 << 10; // The sockets buffer this much, so that the pod's part needs no reader.
     let mut pods = Scripted::start().await;
-    let rig = warm(&pods).await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, &GET.repeat(2)).await;
-    let mut pod = pods.next_request().await;
+    let (_, mut pod) = pods.next_request().await;
     let answered = Arc::new(AtomicBool::new(false));
     let both = answered.clone();
     let answering = tokio::spawn(async move {
-        says(&mut pod, &format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
-        says(&mut pod, &"x".repeat(LENGTH)).await;
-        assert!(is_asked(&mut pod).await, "over the same connection");
-        says(&mut pod, &format!("{HINT}{OK}")).await;
+        write(&mut pod, &format!("HTTP/1.1 200 OK\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
+        write(&mut pod, &"x".repeat(LENGTH)).await;
+        assert!(read_head(&mut pod).await.is_some(), "over the same connection");
+        write(&mut pod, &format!("{HINT}{OK}")).await;
         both.store(true, Ordering::SeqCst);
         pod
     });
-    let mut seen = Vec::new();
+    let mut received = Vec::new();
     while !answered.load(Ordering::SeqCst) {
-        if seen.len() > LENGTH - LEFT {
+        if received.len() > LENGTH - LEFT {
             rig::until(|| answered.load(Ordering::SeqCst)).await;
             break;
         }
         let mut piece = vec![0; 64 << 10];
         let n = patient(client.read(&mut piece)).await.expect("open");
-        seen.extend_from_slice(&piece[..n]);
+        received.extend_from_slice(&piece[..n]);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(seen.len() < LENGTH, "its end was on its way");
-    while !seen.ends_with(b"\r\n\r\nok") {
-        assert_ne!(patient(client.read_buf(&mut seen)).await.expect("open"), 0);
+    assert!(received.len() < LENGTH, "its end was on its way");
+    while !received.ends_with(b"\r\n\r\nok") {
+        assert_ne!(patient(client.read_buf(&mut received)).await.expect("open"), 0);
     }
-    let body = seen.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
-    assert!(seen[body..body + LENGTH].iter().all(|byte| *byte == b'x'), "the first body is as it was");
-    let rest = String::from_utf8_lossy(&seen[body + LENGTH..]);
+    let body = received.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
+    assert!(received[body..body + LENGTH].iter().all(|byte| *byte == b'x'), "the first body is as it was");
+    let rest = String::from_utf8_lossy(&received[body + LENGTH..]);
     assert!(rest.starts_with(HINT) && rest[HINT.len()..].starts_with("HTTP/1.1 200 OK\r\n"), "{rest}");
     drop(patient(answering).await.expect("no panic"));
 }
@@ -149,11 +94,11 @@ async fn a_hint_waits_for_the_end_of_the_response_before_it() {
 #[tokio::test]
 async fn older_and_newer_clients_get_the_answer_alone() {
     let mut pods = Scripted::start().await;
-    let rig = warm(&pods).await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
-    let mut pod = pods.next_request().await;
-    says(&mut pod, &format!("{HINT}{OK}")).await;
+    let (_, mut pod) = pods.next_request().await;
+    write(&mut pod, &format!("{HINT}{OK}")).await;
     let text = rig::read_to_end(&mut client).await;
     assert!(text.starts_with("HTTP/1.0 200 OK\r\n") && text.ends_with("ok"), "{text}");
     assert_eq!(text.matches("HTTP/1.").count(), 1, "{text}");
@@ -161,10 +106,10 @@ async fn older_and_newer_clients_get_the_answer_alone() {
     let mut client = rig::http2_client(rig.address).await;
     let request = Request::get("http://app.ns/").body(Empty::<bytes::Bytes>::new()).expect("a request");
     let (answered, ()) = tokio::join!(patient(client.send_request(request)), async {
-        if !patient(is_asked(&mut pod)).await {
-            pod = pods.next_request().await;
+        if patient(read_head(&mut pod)).await.is_none() {
+            pod = pods.next_request().await.1;
         }
-        says(&mut pod, &format!("{HINT}{OK}")).await;
+        write(&mut pod, &format!("{HINT}{OK}")).await;
     });
     assert_eq!(Answer::read(answered.expect("an answer")).await.body, "ok");
 }
@@ -173,24 +118,24 @@ async fn older_and_newer_clients_get_the_answer_alone() {
 #[tokio::test]
 async fn hints_come_before_100_and_101_as_well() {
     let mut pods = Scripted::start().await;
-    let rig = warm(&pods).await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").await;
-    let mut pod = pods.next_request().await;
-    says(&mut pod, HINT).await;
+    let (_, mut pod) = pods.next_request().await;
+    write(&mut pod, HINT).await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "and no 100 for it");
-    says(&mut pod, "HTTP/1.1 100 Continue\r\n\r\n").await;
+    write(&mut pod, "HTTP/1.1 100 Continue\r\n\r\n").await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
     write(&mut client, "hello").await;
     let mut body = [0; 5];
     patient(pod.read_exact(&mut body)).await.expect("the body");
-    says(&mut pod, &format!("{HINT}{OK}")).await;
+    write(&mut pod, &format!("{HINT}{OK}")).await;
     assert_eq!(read_answer(&mut client).await, format!("{HINT}{OK}"));
 
     let mut client = rig.raw().await;
     write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
-    let mut pod = pods.next_request().await;
-    says(
+    let (_, mut pod) = pods.next_request().await;
+    write(
         &mut pod,
         &format!("{HINT}HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhi"),
     )
@@ -198,10 +143,10 @@ async fn hints_come_before_100_and_101_as_well() {
     let text = read_until(&mut client, "\r\n\r\nhi").await;
     assert!(text.starts_with(HINT) && text[HINT.len()..].starts_with("HTTP/1.1 101 "), "{text}");
     write(&mut client, "from the client").await;
-    let mut heard = [0; 15];
-    patient(pod.read_exact(&mut heard)).await.expect("a tunnel");
-    assert_eq!(&heard, b"from the client");
-    says(&mut pod, "HTTP/1.1 103 is text here\r\n\r\n").await;
+    let mut received = [0; 15];
+    patient(pod.read_exact(&mut received)).await.expect("a tunnel");
+    assert_eq!(&received, b"from the client");
+    write(&mut pod, "HTTP/1.1 103 is text here\r\n\r\n").await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 103 is text here\r\n\r\n");
 }
 
@@ -209,19 +154,19 @@ async fn hints_come_before_100_and_101_as_well() {
 #[tokio::test]
 async fn an_answer_of_ours_follows_the_hints() {
     let mut pods = Scripted::start().await;
-    let rig = warm(&pods).await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     rig.revision(|backend| backend.timeout_ms = 3_000).await;
     let mut client = rig.raw().await;
     write(&mut client, GET).await;
-    let mut pod = pods.next_request().await;
-    says(&mut pod, HINT).await;
+    let (_, mut pod) = pods.next_request().await;
+    write(&mut pod, HINT).await;
     let text = read_until(&mut client, "timeout of 3s").await;
     assert!(text.starts_with(HINT) && text[HINT.len()..].starts_with("HTTP/1.1 504 "), "{text}");
 
     rig.revision(|_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, &GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n")).await;
-    let mut pod = pods.next_request().await;
+    let (_, mut pod) = pods.next_request().await;
     let flood = tokio::spawn(async move {
         let mut hints = 0;
         while pod.write_all(HINT.as_bytes()).await.is_ok() {

@@ -8,7 +8,7 @@ use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, Empty, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -176,9 +176,7 @@ impl Plane {
     }
 
     async fn get_at(&self, number: u16, host: &str) -> rig::Answer {
-        let mut client = rig::http1_client(SocketAddr::new(self.address.ip(), number)).await;
-        let request = Request::get("/").header("host", host).body(Empty::<Bytes>::new()).expect("valid");
-        rig::Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
+        rig::ask(SocketAddr::new(self.address.ip(), number), Request::get("/").header("host", host)).await
     }
 
     async fn stop(self) {
@@ -264,20 +262,6 @@ async fn a_tenant_takes_no_name_of_another() {
     {
         assert_eq!(plane.get(host).await.status, StatusCode::NOT_FOUND, "{host}");
     }
-    plane.stop().await;
-}
-
-/// Goal: one revision wakes. Method: a request is sent before there is a pod, and then a slice is announced.
-#[tokio::test]
-async fn scalers_services_and_slices_make_a_revision() {
-    let (announce, more) = watch::channel(Vec::new());
-    let (services, scalers) = (vec![private_service()], Some(vec![scaler_of("default", "hello", "hello")]));
-    let plane = Plane::start(Cluster { services, scalers, more: Some(more), ..Cluster::default() }).await;
-    let pod = Pod::saying("hello").await;
-    let (answer, ()) = tokio::join!(plane.get("hello.default"), async {
-        announce.send_replace(vec![json!({"type": "ADDED", "object": slice(pod.address)})]);
-    });
-    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "hello"));
     plane.stop().await;
 }
 

@@ -4,13 +4,13 @@ use parking_lot::Mutex;
 use std::io;
 use std::sync::Once;
 
-static SAID: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+static CAPTURED: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
-struct Said;
+struct Capture;
 
-impl io::Write for Said {
+impl io::Write for Capture {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        SAID.lock().extend_from_slice(bytes);
+        CAPTURED.lock().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -23,12 +23,12 @@ impl io::Write for Said {
 pub(crate) fn capture() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_ansi(false).with_writer(|| Said).init();
+        tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_ansi(false).with_writer(|| Capture).init();
     });
 }
 
 /// Returns the lines that contain `part`.
 pub(crate) fn lines(part: &str) -> Vec<String> {
-    let said = SAID.lock();
-    String::from_utf8_lossy(&said).lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
+    let captured = CAPTURED.lock();
+    String::from_utf8_lossy(&captured).lines().filter(|line| line.contains(part)).map(str::to_owned).collect()
 }

@@ -35,7 +35,7 @@ mod relayed;
 mod requeue;
 mod reserve;
 mod rig;
-mod shares;
+mod scripted;
 mod silence;
 mod starting;
 mod targets;

@@ -70,20 +70,12 @@ async fn one_workloads_flood_gives_way_to_others() {
     }
     rig::until(|| rig.activator.held().1 <= 400_000).await;
     assert!((all - 14..=all - 8).contains(&queued("app")), "{} of {all}", queued("app"));
-    let youngest = read_to_end_of_head(&mut held[all as usize - 1]).await;
+    let youngest = rig::read_until(&mut held[all as usize - 1], "\r\n\r\n").await;
     assert!(youngest.starts_with("HTTP/1.1 503 ") && youngest.contains("memory-share"), "{youngest}");
-    let admin = rig.activator.admin.expect("bound");
-    let request =
-        http::Request::get("/metrics").header("host", "admin").body(http_body_util::Empty::<bytes::Bytes>::new());
-    let mut admin = rig::http1_client(admin).await;
-    let page = rig::Answer::read(patient(admin.send_request(request.expect("valid"))).await.expect("an answer")).await;
-    assert!(page.body.contains("zeroscale_refused_total{reason=\"memory-share\"} 1"), "{}", page.body);
+    let page = rig.admin_page("/metrics").await;
+    assert!(page.contains("zeroscale_refused_total{reason=\"memory-share\"} 1"), "{page}");
     held.into_iter().for_each(rig::reset);
     rig::until(|| rig.activator.held() == (0, 0)).await;
-}
-
-async fn read_to_end_of_head(client: &mut TcpStream) -> String {
-    rig::read_until(client, "\r\n\r\n").await
 }
 
 /// Returns the definition of an entry in the client's table, with a value of `size` bytes.
@@ -205,12 +197,7 @@ async fn small_frames_share_a_bound() {
     rig::until(|| rig.activator.input() == 0).await;
 
     // The same number for a pod that reads them.
-    let pod = rig::Pod::start(|request: http::Request<hyper::body::Incoming>| async move {
-        use http_body_util::BodyExt;
-        let length = request.into_body().collect().await.expect("whole").to_bytes().len();
-        http::Response::new(rig::full(length.to_string()))
-    })
-    .await;
+    let pod = rig::Pod::measuring().await;
     rig.pods(&[pod.address]).await;
     let mut client = Frames::open(&rig).await;
     client.send(&frame(HEADERS, END_HEADERS, 1, &block(&POST))).await;

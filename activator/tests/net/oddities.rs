@@ -1,7 +1,7 @@
 //! Features of curl and nghttp2's programs that few clients use: each of them must pass.
 
 use crate::protocols::Pair;
-use crate::rig::{self, AnyBody, Pod, Rig, patient};
+use crate::rig::{self, AnyBody, Pod, Rig};
 use crate::tools::run;
 use bytes::Bytes;
 use common::backend::Protocol;
@@ -33,12 +33,11 @@ async fn pod() -> Pod {
                 let frames = [Ok(Frame::data(Bytes::from_static(b"data"))), Ok(Frame::trailers(trailers))];
                 with(&[("trailer", "x-sum")], StreamBody::new(futures::stream::iter(frames)).boxed_unsync())
             }
-            "/never" => std::future::pending().await,
             _ => {
                 let length = header("content-length");
                 let body = body.collect().await.expect("whole").to_bytes();
-                let told = format!("{} {} of {} length={length}\n", head.method, head.uri, body.len());
-                Response::new(rig::full(told))
+                let text = format!("{} {} of {} length={length}\n", head.method, head.uri, body.len());
+                Response::new(rig::full(text))
             }
         }
     })
@@ -109,7 +108,7 @@ async fn curls_oddities_come_through() {
         run("curl", &["-sS", "-i", "-H", "TE: trailers", "-H", "Host: app.ns", &format!("{url}/trailers")]).await;
     assert!(trailers.contains("x-sum: 7"), "{trailers}");
     let (one, more) = (format!("{url}/1"), format!("{url}/2"));
-    let kept = [
+    let arguments = [
         "-sS",
         "--http1.0",
         "-H",
@@ -121,23 +120,9 @@ async fn curls_oddities_come_through() {
         &one,
         &more,
     ];
-    let kept = run("curl", &kept).await;
-    assert!(kept.ends_with("|0|"), "HTTP/1.0 with keep-alive: {kept}");
+    let output = run("curl", &arguments).await;
+    assert!(output.ends_with("|0|"), "HTTP/1.0 with keep-alive: {output}");
     drop(rig);
-}
-
-/// Goal: a client that disconnects in the middle of its request or response leaves nothing behind.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_gives_up_is_forgotten() {
-    let pod = pod().await;
-    for (client, version) in [(Protocol::Http1, "--http1.1"), (Protocol::H2c, "--http2-prior-knowledge")] {
-        let (rig, url) = before(&pod, client).await;
-        let mut command = tokio::process::Command::new("curl");
-        command.args(["-sS", "--max-time", "1", version, "-H", "Host: app.ns", &format!("{url}/never")]);
-        let ended = patient(command.output()).await.expect("it can be run");
-        assert_eq!(ended.status.code(), Some(28), "{version}: it has given up");
-        rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -158,6 +143,7 @@ async fn nghttps_oddities_come_through() {
         (&["--continuation"], "0 bytes, many"),
         (&["--padding=200"], "0 bytes"),
         (&["--padding=200", "-d", path], "200000 bytes"),
+        (&["-d", path, "--trailer", "x-sum: 7"], "200000 bytes"),
         (&["--no-dep"], "0 bytes"),
         (&["--no-content-length", "-d", path], "200000 bytes"),
         (&["--expect-continue", "-d", path], "200000 bytes"),

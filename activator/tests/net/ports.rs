@@ -1,8 +1,8 @@
 //! Ports of workloads: every connection to such a port belongs to its workload, regardless of its content.
 
 use crate::rig::{
-    Answer, Pod, Rig, backend, full, http1_client, http2_client, key, listen, own_address, patient, read_to_end, until,
-    until_async, write,
+    Answer, Pod, Rig, ask, backend, full, http1_client, http2_client, key, listen, own_address, patient, read_to_end,
+    until, until_async, write,
 };
 use activator::discovery::{Event, Listing, Port, Spec};
 use activator_core::breaker::Capacity;
@@ -35,8 +35,13 @@ fn released(ago: u64) -> NumberState {
     NumberState::Released(Clock::system().now() - Duration::from_secs(ago))
 }
 
-fn id(name: &str, port: u16) -> PortId {
+pub(crate) fn id(name: &str, port: u16) -> PortId {
     PortId { name: name.to_owned(), port }
+}
+
+/// Returns a port with nothing but a protocol.
+pub(crate) fn port(id: &PortId, protocol: PortProtocol) -> Port {
+    Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None }
 }
 
 /// Creates a revision whose uid begins with `u-` and whose Service has these ports.
@@ -45,14 +50,7 @@ async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
 }
 
 fn spec(name: &str, ports: &[PortId]) -> Spec {
-    let port = |id: &PortId| Port {
-        id: id.clone(),
-        protocol: PortProtocol::Auto,
-        wake_after: None,
-        pod_port: None,
-        spoken: None,
-    };
-    let ports = ports.iter().map(port).collect();
+    let ports = ports.iter().map(|id| port(id, PortProtocol::Auto)).collect();
     Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) }
 }
 
@@ -69,17 +67,6 @@ async fn tell_ledger(rig: &Rig, lines: &[(u16, &str, PortId, NumberState)]) {
     };
     let entries: Ledger = lines.iter().map(entry).collect();
     rig.tell(Event::Numbers { block: Block::containing(FIRST), entries }).await;
-}
-
-async fn pod_of(rig: &Rig, name: &str, pod: &Pod) {
-    let listing = Listing { not_ready: [pod.address.into()].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key(name), listing }).await;
-}
-
-async fn ask(address: SocketAddr, request: http::request::Builder) -> Answer {
-    let request = request.body(Empty::<Bytes>::new()).expect("a request");
-    let response = patient(http1_client(address).await.send_request(request)).await.expect("an answer");
-    Answer::read(response).await
 }
 
 async fn bound(rig: &Rig, question: &str) -> BoundPorts {
@@ -101,8 +88,8 @@ async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
     )
     .await;
     let (a, b) = (Pod::echoing().await, Pod::saying("b").await);
-    pod_of(&rig, "a", &a).await;
-    pod_of(&rig, "b", &b).await;
+    rig.pods_of("a", &[a.address]).await;
+    rig.pods_of("b", &[b.address]).await;
     let address = SocketAddr::new(ip, FIRST);
     let heads = [
         "GET /x HTTP/1.1\r\nHost: unknown.example\r\n",
@@ -133,7 +120,7 @@ async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
     rig.tell(Event::Revision(Arc::new(Spec { guarded: true, ..spec("app", &[id("http", 80)]) }))).await;
     ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
     let pod = Pod::saying("app").await;
-    pod_of(&rig, "app", &pod).await;
+    rig.pods(&[pod.address]).await;
     let own = SocketAddr::new(ip, FIRST);
     assert_eq!(ask(own, Request::get("/").header("host", "app.ns")).await.body, "app");
     let refused = rig.send(Request::get("/").header("host", "app.ns")).await;
@@ -144,10 +131,11 @@ async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
     assert!(patient(TcpStream::connect(own)).await.is_err());
 }
 
-/// Goal: a request without a host reaches the pod with the Service's name, whether it was held or not.
+/// Goal: a request without a host wakes the workload of its port, and reaches the pod with the Service's name, whether
+/// it was held or not.
 #[tokio::test]
 async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
-    let (rig, ip) = rig().await;
+    let (mut rig, ip) = rig().await;
     workload(&rig, "app", &[id("http", 80)]).await;
     ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
     let pod = Pod::echoing().await;
@@ -158,7 +146,8 @@ async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
         write(&mut stream, &format!("{head}\r\n")).await;
         if at == 0 {
             rig.until(|load| load.queued == 1).await;
-            pod_of(&rig, "app", &pod).await;
+            assert_eq!(rig.next_stat().await.name, "app", "it wakes");
+            rig.pods(&[pod.address]).await;
         }
         let answer = read_to_end(&mut stream).await;
         assert!(answer.contains("\nhost: app.ns.svc\n"), "{head:?}: {answer}");
@@ -166,28 +155,6 @@ async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
     let mut without = patient(TcpStream::connect(SocketAddr::new(ip, FIRST))).await.expect("bound");
     write(&mut without, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n").await;
     assert!(read_to_end(&mut without).await.starts_with("HTTP/1.1 400 "), "HTTP/1.1 requires the field");
-}
-
-/// Goal: the number alone wakes a workload, and a request is held there.
-#[tokio::test]
-async fn a_request_on_a_workloads_port_wakes_it() {
-    let (mut rig, ip) = rig().await;
-    workload(&rig, "app", &[id("", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("", 80), NumberState::Held)]).await;
-    let asking = tokio::spawn(ask(SocketAddr::new(ip, FIRST), Request::get("/").header("host", "nobody.example")));
-    rig.until(|load| load.queued == 1).await;
-    let told = patient(async {
-        loop {
-            let heard = rig.stats.recv().await.expect("the link stays up");
-            if heard.stat.is_some() {
-                return heard;
-            }
-        }
-    });
-    assert_eq!(told.await.name, "app");
-    let pod = Pod::saying("awake").await;
-    pod_of(&rig, "app", &pod).await;
-    assert_eq!(asking.await.expect("no panic").body, "awake");
 }
 
 /// Creates a workload `app` with two ports, FIRST and the next, and a pod for it: at `web`, and at `admin` for the
@@ -200,18 +167,6 @@ async fn two_ports(rig: &Rig, web: SocketAddr, admin: u16) {
     let ports = [("web".to_owned(), web.port()), ("admin".to_owned(), admin)].into();
     let listing = Listing { not_ready: [web.into()].into(), ports: [(web.ip(), ports)].into(), ..Listing::default() };
     rig.tell(Event::Pods { key: key("app"), listing }).await;
-}
-
-/// Goal: each port of a workload leads to that port of its pods.
-#[tokio::test]
-async fn a_workload_with_several_ports_is_reached_by_each() {
-    let (rig, ip) = rig().await;
-    let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
-    assert_eq!(first.address.ip(), second.address.ip(), "one pod's");
-    two_ports(&rig, first.address, second.address.port()).await;
-    for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
-        assert_eq!(ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await.body, text);
-    }
 }
 
 /// Goal: a request to a port that some pods lack goes to a pod that has it, for instance during a rollout.
@@ -339,14 +294,9 @@ async fn a_port_that_is_given_up_leads_on() {
     let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
     let [web, admin] = [id("web", 80), id("admin", 9000)];
     let tell = async |ports: &[(&PortId, SocketAddr)]| {
-        let port = |(id, at): &(&PortId, SocketAddr)| Port {
-            id: (*id).clone(),
-            protocol: PortProtocol::Auto,
-            wake_after: None,
-            pod_port: Some(at.port()),
-            spoken: None,
-        };
-        let ports = ports.iter().map(port).collect();
+        let at_pod =
+            |(id, at): &(&PortId, SocketAddr)| Port { pod_port: Some(at.port()), ..port(id, PortProtocol::Auto) };
+        let ports = ports.iter().map(at_pod).collect();
         let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
         rig.tell(Event::Revision(Arc::new(spec))).await;
         rig.settled().await;
@@ -362,7 +312,7 @@ async fn a_port_that_is_given_up_leads_on() {
     rig.until(|load| load.queued == 1).await;
     tell(&[(&web, first.address)]).await;
     ledger(&rig, &[(FIRST, "app", web, NumberState::Held), (FIRST + 1, "app", admin, released(0))]).await;
-    pod_of(&rig, "app", &first).await;
+    rig.pods(&[first.address]).await;
     assert_eq!(held.await.expect("no panic").body, "admin");
     for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
         assert_eq!(ask(SocketAddr::new(ip, number), get()).await.body, text);
@@ -375,8 +325,6 @@ async fn a_port_that_is_given_up_leads_on() {
 async fn a_connection_is_led_to_its_port_of_the_pod() {
     let (rig, ip) = rig().await;
     let (web, database) = (id("web", 80), id("database", 5432));
-    let port =
-        |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
@@ -409,8 +357,7 @@ async fn a_connection_before_its_port_is_described_is_held() {
     rig.until(|load| load.queued == 1).await;
     workload(&rig, "app", &[database]).await;
     let pod = listen().await;
-    let not_ready = [pod.local_addr().expect("bound").into()].into();
-    rig.tell(Event::Pods { key: key("app"), listing: Listing { not_ready, ..Listing::default() } }).await;
+    rig.pods(&[pod.local_addr().expect("bound")]).await;
     let mut read = [0; 6];
     // Connections that end without a byte are probes.
     while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut read)).await.is_err() {}
@@ -424,7 +371,7 @@ async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
     let (rig, ip) = rig().await;
     let tell = async |web: &PortId, database: &PortId| {
         for (name, id, protocol) in [("app", web, PortProtocol::Auto), ("db", database, PortProtocol::Tcp)] {
-            let port = Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
+            let port = port(id, protocol);
             let backend = backend(name);
             let spec =
                 Spec { uid: format!("u-{name}").into(), ports: [port].into(), ..Spec::standalone("ns", name, backend) };
@@ -438,20 +385,19 @@ async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
         ledger(&rig, &lines).await;
     };
     let (pod, database) = (Pod::saying("served").await, listen().await);
-    pod_of(&rig, "app", &pod).await;
-    let not_ready = [database.local_addr().expect("bound").into()].into();
-    rig.tell(Event::Pods { key: key("db"), listing: Listing { not_ready, ..Listing::default() } }).await;
+    rig.pods(&[pod.address]).await;
+    rig.pods_of("db", &[database.local_addr().expect("bound")]).await;
     let names = [(id("http", 80), id("db", 5432)), (id("http", 81), id("db", 5433)), (id("web", 81), id("sql", 5433))];
     tell(&names[0].0, &names[0].1).await;
     write_down(&names[0].0, &names[0].1).await;
     let address = SocketAddr::new(ip, FIRST);
-    let mut standing = http1_client(address).await;
+    let mut persistent = http1_client(address).await;
     let mut is_served = async |when: &str| {
         let request = || Request::get("/").header("host", "h").body(Empty::<Bytes>::new()).expect("a request");
-        let old = Answer::read(patient(standing.send_request(request())).await.expect(when)).await;
+        let old = Answer::read(patient(persistent.send_request(request())).await.expect(when)).await;
         let new = ask(address, Request::get("/").header("host", "h")).await;
         assert_eq!((old.body.as_str(), new.body.as_str()), ("served", "served"), "{when}: {old:?} {new:?}");
-        patient(standing.ready()).await.expect(when);
+        patient(persistent.ready()).await.expect(when);
         let mut client = patient(TcpStream::connect((ip, FIRST + 1))).await.expect("bound");
         write(&mut client, "PING\r\n").await;
         let mut read = [0; 6];
@@ -482,7 +428,7 @@ async fn a_connection_to_a_port_that_is_not_served_ends_with_the_answer() {
     let pod = Pod::saying("served").await;
     workload(&rig, "app", &[id("http", 80)]).await;
     ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
-    pod_of(&rig, "app", &pod).await;
+    rig.pods(&[pod.address]).await;
     let address = SocketAddr::new(ip, FIRST);
     let (mut http1, mut http2) = (http1_client(address).await, http2_client(address).await);
     for _ in 0..2 {
@@ -546,8 +492,8 @@ async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
     }
     ledger(&rig, &lines.map(|(number, name)| (number, name, id("http", 80), NumberState::Held))).await;
     let pod = Pod::saying("served").await;
-    pod_of(&rig, "app", &pod).await;
-    pod_of(&rig, "other", &pod).await;
+    rig.pods(&[pod.address]).await;
+    rig.pods_of("other", &[pod.address]).await;
     let [app, cold, other] = lines.map(|(number, _)| SocketAddr::new(ip, number));
     let (mut cold1, mut cold2) = (http1_client(cold).await, http2_client(cold).await);
     let held = [tokio::spawn(cold1.send_request(request("h"))), tokio::spawn(cold2.send_request(request("h")))];
@@ -576,17 +522,17 @@ async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
     rig.settled().await;
     let mut answers = vec![patient(http1.send_request(request("h"))).await.expect("open")];
     answers.push(patient(http2.send_request(request("h"))).await.expect("open"));
-    pod_of(&rig, "cold", &pod).await;
+    rig.pods_of("cold", &[pod.address]).await;
     for held in held {
         answers.push(patient(held).await.expect("no panic").expect("an answer"));
     }
-    let mut said = Vec::new();
+    let mut endings = Vec::new();
     for answer in answers {
         let answer = Answer::read(answer).await;
-        said.push((answer.header("connection").to_owned(), answer.body));
+        endings.push((answer.header("connection").to_owned(), answer.body));
     }
-    let expected = ["close", "", "close", ""].map(|said| (said.to_owned(), "served".to_owned()));
-    assert_eq!(said, expected);
+    let expected = ["close", "", "close", ""].map(|connection| (connection.to_owned(), "served".to_owned()));
+    assert_eq!(endings, expected);
     until(|| cold1.is_closed() && cold2.is_closed() && http1.is_closed() && http2.is_closed()).await;
     let later = ask(app, Request::get("/").header("host", "h")).await;
     assert_eq!((later.body.as_str(), later.header("connection")), ("served", "close"));
@@ -660,8 +606,6 @@ async fn without_room_a_port_still_says_whose_it_is() {
     })
     .await;
     let (auto, tcp) = (id("http", 80), id("tcp", 90));
-    let port =
-        |id: &PortId, protocol| Port { id: id.clone(), protocol, wake_after: None, pod_port: None, spoken: None };
     let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
@@ -674,20 +618,20 @@ async fn without_room_a_port_still_says_whose_it_is() {
         held.push(client);
     }
     rig.until(|load| load.queued == 2).await;
-    let said = async |number: u16, head: &str| {
+    let answer_at = async |number: u16, head: &str| {
         let mut client = patient(TcpStream::connect(SocketAddr::new(ip, number))).await.expect("bound");
         write(&mut client, &format!("GET / HTTP/1.1\r\nhost: h\r\n{head}\r\n")).await;
         read_to_end(&mut client).await
     };
     let proof = "k-network-probe: activator\r\n";
-    let answer = said(FIRST, proof).await;
+    let answer = answer_at(FIRST, proof).await;
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("activator"), "{answer}");
     assert_eq!(bound(&rig, "all").await.ports.len(), 2);
     for traffic in ["", "user-agent: kube-probe/1.34\r\n", "zeroscale-ports: all\r\n"] {
-        let answer = said(FIRST, traffic).await;
+        let answer = answer_at(FIRST, traffic).await;
         assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("max-connections"), "{traffic:?}: {answer}");
     }
-    assert_eq!(said(FIRST + 1, proof).await, "");
+    assert_eq!(answer_at(FIRST + 1, proof).await, "");
     rig.until(|load| load.queued == 2).await;
     drop(held);
 }

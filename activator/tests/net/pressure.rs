@@ -2,7 +2,7 @@
 
 use crate::protocols::{PAIRS, Pair, nothing, streamed};
 use crate::rig::{self, Pod, Rig, patient};
-use activator::discovery::{Event, Listing, Spec};
+use activator::discovery::{Event, Spec};
 use bytes::Bytes;
 use common::backend::Protocol;
 use http::{Request, Response, StatusCode};
@@ -75,11 +75,11 @@ async fn while_moving<T>(count: &AtomicUsize, future: impl Future<Output = T>) -
 async fn a_pod_that_does_not_read_stops_its_client() {
     let checks = PAIRS.map(|pair| async move {
         let read = Arc::new(Notify::new());
-        let told = read.clone();
+        let go = read.clone();
         let pod = Pod::start(move |request: Request<Incoming>| {
-            let told = told.clone();
+            let go = go.clone();
             async move {
-                told.notified().await;
+                go.notified().await;
                 let mut body = request.into_body();
                 let mut length = 0;
                 while let Some(Ok(frame)) = body.frame().await {
@@ -140,13 +140,11 @@ async fn time_bounds_leave_alone_what_moves() {
         let pod =
             Pod::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) })
                 .await;
-        let rig = Rig::start().await;
-        rig.revision(|backend| {
+        let rig = Rig::with_pods(&[pod.address], |backend| {
             backend.protocol = pair.pod;
             (backend.response_start_timeout_ms, backend.idle_timeout_ms) = (BOUND_MS, BOUND_MS);
         })
         .await;
-        rig.pods(&[pod.address]).await;
         rig.until_open().await;
         let (upload, body) = streamed();
         upload.send(Frame::data(Bytes::from_static(b"."))).await.expect("open");
@@ -169,18 +167,12 @@ async fn time_bounds_leave_alone_what_moves() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
     let checks = PAIRS.map(|pair| async move {
-        let pod = Pod::start(|request: Request<Incoming>| async move {
-            let body = request.into_body().collect().await.expect("whole").to_bytes();
-            Response::new(rig::full(body))
-        })
-        .await;
-        let rig = Rig::start().await;
-        rig.revision(|backend| {
+        let pod = Pod::returning().await;
+        let rig = Rig::with_pods(&[pod.address], |backend| {
             backend.protocol = pair.pod;
             backend.idle_timeout_ms = BOUND_MS;
         })
         .await;
-        rig.pods(&[pod.address]).await;
         rig.until_open().await;
         let (upload, body) = streamed();
         let sending = async {
@@ -206,11 +198,7 @@ async fn held_uploads_do_not_stall_a_warm_one_beside_them() {
     const HELD: usize = 100;
     const LARGE: usize = 4 << 20;
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let pod = Pod::start(|request: Request<Incoming>| async move {
-            let body = request.into_body().collect().await.expect("whole").to_bytes();
-            Response::new(rig::full(body.len().to_string()))
-        })
-        .await;
+        let pod = Pod::measuring().await;
         let rig = Pair { client: Protocol::H2c, pod: protocol }.rig(&pod).await;
         rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", "asleep", rig::backend("asleep"))))).await;
         rig.until_named("asleep.ns").await;
@@ -233,8 +221,7 @@ async fn held_uploads_do_not_stall_a_warm_one_beside_them() {
         let answer =
             rig::Answer::read(patient(warm.send_request(upload("app.ns", LARGE))).await.expect("an answer")).await;
         assert_eq!(answer.body, LARGE.to_string(), "{protocol:?}");
-        let listing = Listing { not_ready: [pod.address.into()].into(), ..Listing::default() };
-        rig.tell(Event::Pods { key: asleep, listing }).await;
+        rig.pods_of("asleep", &[pod.address]).await;
         while let Some(length) = patient(held.join_next()).await {
             assert_eq!(length.expect("no panic"), (256 << 10).to_string());
         }

@@ -1,9 +1,9 @@
 //! Pods that speak only one HTTP version, on ports without a declared protocol.
 
+use crate::ports::{id, port};
 use crate::rig::{self, Rig, full, listen, patient};
 use activator::discovery::{Event, Port, Spec};
 use common::backend::Protocol;
-use common::ports::PortId;
 use common_api::zeroscaler::PortProtocol;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -23,9 +23,9 @@ async fn pod(only: Protocol) -> SocketAddr {
             let service = hyper::service::service_fn(|request: Request<Incoming>| async {
                 let host = request.uri().authority().map(ToString::to_string);
                 let host = host.or(request.headers().get("host").and_then(|host| host.to_str().ok()).map(Into::into));
-                let said = format!("{:?} {} ", request.version(), host.unwrap_or_default());
+                let head = format!("{:?} {} ", request.version(), host.unwrap_or_default());
                 let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
-                Ok::<_, Infallible>(Response::new(full(format!("{said}{length}"))))
+                Ok::<_, Infallible>(Response::new(full(format!("{head}{length}"))))
             });
             let io = TokioIo::new(stream);
             tokio::spawn(async move {
@@ -41,8 +41,7 @@ async fn pod(only: Protocol) -> SocketAddr {
 
 /// Creates `ns/app` with one port, for which `spoken` is the hint.
 async fn rig(spoken: Option<Protocol>) -> Rig {
-    let id = PortId { name: "web".to_owned(), port: 80 };
-    let port = Port { id, protocol: PortProtocol::Auto, wake_after: None, pod_port: None, spoken };
+    let port = Port { spoken, ..port(&id("web", 80), PortProtocol::Auto) };
     let rig = Rig::start().await;
     let spec = Spec { ports: vec![port].into(), ..Spec::standalone("ns", "app", rig::backend("app")) };
     rig.tell(Event::Revision(Arc::new(spec))).await;

@@ -1,25 +1,24 @@
 //! Relayed requests: if another activator holds the workload, requests are relayed there, without a visible difference.
 
 use crate::fair::{activator, holder_first, list};
-use crate::ports::{FIRST, ledger};
+use crate::ports::{FIRST, id, ledger, port};
 use crate::rig::{
-    Answer, Pod, Rig, backend, describe, full, http1_client, http2_client, key, patient, read_until, until, write,
+    Answer, Pod, Rig, ask, backend, describe, echo_tunnel, full, http1_client, http2_client, key, patient, read_until,
+    until, write,
 };
-use activator::discovery::{Event, Listing, Port, Spec};
+use activator::discovery::{Event, Port, Spec};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::backend::{Backend, Protocol};
-use common::ports::{NumberState, PortId};
+use common::ports::NumberState;
 use common_api::zeroscaler::PortProtocol;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper_util::rt::TokioIo;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Two activators that share limits, the holder of `ns/app` first.
@@ -53,8 +52,7 @@ impl Pair {
 
     async fn pods(&self, addresses: &[SocketAddr]) {
         for rig in &self.rigs {
-            let ready = addresses.iter().map(|at| (*at).into()).collect();
-            rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+            rig.ready_pods(addresses).await;
         }
     }
 
@@ -71,19 +69,16 @@ impl Pair {
     }
 }
 
+/// Returns the event of a revision `ns/app` with a hard limit of one.
+fn revision() -> Event {
+    let backend = Backend { container_concurrency: 1, ..backend("app") };
+    Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))
+}
+
 async fn post(at: SocketAddr, body: impl Into<Bytes>) -> Answer {
     let request = Request::post("/post").header("host", "app.ns").body(Full::new(body.into())).expect("a request");
     let mut client = http1_client(at).await;
     Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
-}
-
-/// Starts a pod that returns the length of the request body.
-async fn counting() -> Pod {
-    Pod::start(|request: Request<Incoming>| async move {
-        let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
-        Response::new(full(length.to_string()))
-    })
-    .await
 }
 
 /// Goal: pod and client see the same through either activator: headers, uploads, errors. A mark sent by a client is
@@ -92,15 +87,15 @@ async fn counting() -> Pod {
 async fn a_relayed_request_is_its_clients_own() {
     let mut pair = Pair::start(|backend| backend.max_held = 1).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
-        let seen = describe(&request);
+        let description = describe(&request);
         let body = request.into_body().collect().await.map_or_else(|_| Bytes::new(), |body| body.to_bytes());
-        Response::new(full(format!("{seen} {body:?}")))
+        Response::new(full(format!("{description} {body:?}")))
     })
     .await;
     pair.pods(&[pod.address]).await;
     pair.held().await;
     let forged = "0123 127.0.0.9:1 000 0 ns/other";
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for at in pair.at {
         let mut answers = Vec::new();
         for method in [Method::GET, Method::POST, Method::DELETE] {
@@ -123,9 +118,9 @@ async fn a_relayed_request_is_its_clients_own() {
             assert!(!answer.body.contains("zeroscale") && !answer.body.contains("expect"), "{}", answer.body);
             answers.push((answer.headers, answer.body));
         }
-        seen.push(answers);
+        observed.push(answers);
     }
-    assert_eq!(seen[0], seen[1]);
+    assert_eq!(observed[0], observed[1]);
     let others = &mut pair.rigs[1].stats;
     let of_app = |name: &str| name == "app";
     while let Ok(stat) = others.try_recv() {
@@ -153,7 +148,7 @@ async fn there_is_one_line() {
     SockRef::from(&clients[0]).set_linger(Some(Duration::ZERO)).expect("open");
     drop(clients.remove(0));
     until(|| pair.in_all() == [1, 0]).await;
-    let pod = counting().await;
+    let pod = Pod::measuring().await;
     pair.pods(&[pod.address]).await;
     let answer = read_until(&mut clients[0], "\r\n\r\n3").await;
     assert!(answer.contains("200 OK"), "{answer}");
@@ -199,22 +194,7 @@ async fn http2_is_relayed() {
 #[tokio::test]
 async fn an_upgrade_is_relayed() {
     let pair = Pair::start(|_| {}).await;
-    let pod = Pod::start(|mut request: Request<Incoming>| async move {
-        let upgraded = hyper::upgrade::on(&mut request);
-        tokio::spawn(async move {
-            let mut io = TokioIo::new(upgraded.await.expect("upgraded"));
-            let mut bytes = [0; 5];
-            while io.read_exact(&mut bytes).await.is_ok() {
-                io.write_all(&bytes).await.expect("open");
-            }
-        });
-        let mut response = Response::new(full(""));
-        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        response.headers_mut().insert("connection", "upgrade".parse().expect("a value"));
-        response.headers_mut().insert("upgrade", "websocket".parse().expect("a value"));
-        response
-    })
-    .await;
+    let pod = Pod::start(|request: Request<Incoming>| async move { echo_tunnel(request, "websocket") }).await;
     pair.pods(&[pod.address]).await;
     pair.held().await;
     let mut client = patient(TcpStream::connect(pair.at[1])).await.expect("connected");
@@ -230,8 +210,8 @@ async fn an_upgrade_is_relayed() {
 /// Goal: a connection without HTTP is relayed to the same port, uses the pod's only slot there, and waits for it.
 #[tokio::test]
 async fn a_connection_of_bytes_is_relayed() {
-    let id = PortId { name: "tcp".to_owned(), port: 5432 };
-    let port = Port { id: id.clone(), protocol: PortProtocol::Tcp, wake_after: None, pod_port: None, spoken: None };
+    let id = id("tcp", 5432);
+    let port = port(&id, PortProtocol::Tcp);
     let pair = Pair::start_with(|_| vec![port.clone()]).await;
     for rig in &pair.rigs {
         ledger(rig, &[(FIRST, "app", id.clone(), NumberState::Held)]).await;
@@ -271,16 +251,12 @@ async fn what_waits_at_a_holder_that_is_killed_goes_on() {
     let Pair { rigs: [first, second], at: [_, b] } = pair;
     let body = "x".repeat(300_000);
     let posts: Vec<_> = (0..5).map(|_| tokio::spawn(post(b, body.clone()))).collect();
-    let get = tokio::spawn(async move {
-        let request = Request::get("/").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
-        Answer::read(patient(http1_client(b).await.send_request(request)).await.expect("an answer")).await
-    });
+    let get = tokio::spawn(ask(b, Request::get("/").header("host", "app.ns")));
     first.until(|load| load.queued == 6).await;
     drop(first);
     list(&second, &[b]).await;
-    let pod = counting().await;
-    let ready = [pod.address.into()].into();
-    second.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    let pod = Pod::measuring().await;
+    second.ready_pods(&[pod.address]).await;
     for post in posts {
         let answer = patient(post).await.expect("no panic");
         assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "300000"));
@@ -295,7 +271,7 @@ async fn what_waits_at_a_holder_that_is_killed_goes_on() {
 async fn a_pod_that_has_an_uploads_head_has_it_alone() {
     let pair = Pair::start(|_| {}).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
-        let _asked_for_nothing = request;
+        let _unread = request;
         std::future::pending().await
     })
     .await;
@@ -316,10 +292,6 @@ async fn a_pod_that_has_an_uploads_head_has_it_alone() {
 #[tokio::test]
 async fn what_waits_at_a_holder_that_stands_still_goes_on() {
     let [a, b] = holder_first();
-    let revision = || {
-        let backend = Backend { container_concurrency: 1, ..backend("app") };
-        Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))
-    };
     let (frozen, freezes) = tokio::sync::oneshot::channel();
     let (thaw, thaws) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
@@ -340,9 +312,8 @@ async fn what_waits_at_a_holder_that_stands_still_goes_on() {
     let post = tokio::spawn(post(b, "x".repeat(100_000)));
     patient(freezes).await.expect("it waits there");
     list(&second, &[b]).await;
-    let pod = counting().await;
-    let ready = [pod.address.into()].into();
-    second.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    let pod = Pod::measuring().await;
+    second.ready_pods(&[pod.address]).await;
     let answer = patient(post).await.expect("no panic");
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "100000"));
     drop(thaw);
@@ -356,10 +327,6 @@ async fn what_waits_follows_its_holder() {
     let [b, a] = holder_first();
     let first = activator(a).await;
     list(&first, &[a]).await;
-    let revision = || {
-        let backend = Backend { container_concurrency: 1, ..backend("app") };
-        Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))
-    };
     first.tell(revision()).await;
     let posts: Vec<_> = (0..5).map(|_| tokio::spawn(post(a, "x".repeat(100_000)))).collect();
     // Within the window that a holder grants, and beyond.
@@ -383,10 +350,9 @@ async fn what_waits_follows_its_holder() {
         list(rig, &[a]).await;
     }
     first.until(|load| load.queued == 7).await;
-    let pod = counting().await;
+    let pod = Pod::measuring().await;
     for rig in [&first, &second] {
-        let ready = [pod.address.into()].into();
-        rig.tell(Event::Pods { key: key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+        rig.ready_pods(&[pod.address]).await;
     }
     for post in posts {
         assert_eq!(patient(post).await.expect("no panic").body, "100000");

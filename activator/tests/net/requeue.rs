@@ -10,12 +10,13 @@ use std::time::Duration;
 #[tokio::test]
 async fn a_request_that_is_queued_again_keeps_its_deadline() {
     const APART: Duration = Duration::from_secs(2);
-    let rig = Arc::new(Rig::start().await);
-    rig.revision(|backend| {
-        backend.container_concurrency = 1;
-        backend.timeout_ms = 6_000;
-    })
-    .await;
+    let rig = Arc::new(
+        Rig::with_revision(|backend| {
+            backend.container_concurrency = 1;
+            backend.timeout_ms = 6_000;
+        })
+        .await,
+    );
     let pod = Pod::start(|_| std::future::pending()).await;
     rig.pods(&[pod.address]).await;
     let ask = || {

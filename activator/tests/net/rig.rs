@@ -26,7 +26,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -61,6 +61,20 @@ impl Rig {
         Self::start_configured(change, activator::Configs::default()).await
     }
 
+    /// Starts an activator that knows a revision `ns/app`, modified by `change`.
+    pub(crate) async fn with_revision(change: impl FnOnce(&mut Backend)) -> Self {
+        let rig = Self::start().await;
+        rig.revision(change).await;
+        rig
+    }
+
+    /// Starts an activator that knows `ns/app`, modified by `change`, with these pods.
+    pub(crate) async fn with_pods(pods: &[SocketAddr], change: impl FnOnce(&mut Backend)) -> Self {
+        let rig = Self::with_revision(change).await;
+        rig.pods(pods).await;
+        rig
+    }
+
     pub(crate) async fn start_configured(change: impl FnOnce(&mut Options), configs: activator::Configs) -> Self {
         Self::start_whole(change, configs, Arc::new(Dns)).await
     }
@@ -89,8 +103,8 @@ impl Rig {
     ) -> Self {
         let stat_listener = listen().await;
         let stat_address = stat_listener.local_addr().expect("bound");
-        let (heard, stats) = mpsc::unbounded_channel();
-        tokio::spawn(stat_server(stat_listener, heard));
+        let (sender, stats) = mpsc::unbounded_channel();
+        tokio::spawn(stat_server(stat_listener, sender));
 
         let (cold_sender, cold_starts) = mpsc::unbounded_channel();
         let mut options = Options::new("activator-0", IpAddr::from(Ipv4Addr::LOCALHOST), Mode::Standalone);
@@ -113,10 +127,20 @@ impl Rig {
     /// Waits for the first attestation, which shows that the stat link is up.
     async fn linked(&mut self) {
         loop {
-            let heard = patient(self.stats.recv()).await.expect("the link stays up");
-            if heard.stat.is_none() {
-                assert_eq!((heard.namespace.as_str(), heard.name.as_str()), ("knative-serving", "activator-0"));
+            let message = patient(self.stats.recv()).await.expect("the link stays up");
+            if message.stat.is_none() {
+                assert_eq!((message.namespace.as_str(), message.name.as_str()), ("knative-serving", "activator-0"));
                 return;
+            }
+        }
+    }
+
+    /// Waits for the next message about a revision.
+    pub(crate) async fn next_stat(&mut self) -> WireStatMessage {
+        loop {
+            let message = patient(self.stats.recv()).await.expect("the link stays up");
+            if message.stat.is_some() {
+                return message;
             }
         }
     }
@@ -135,7 +159,18 @@ impl Rig {
 
     /// Sets the pods of `ns/app`, none of them ready in Kubernetes.
     pub(crate) async fn pods(&self, addresses: &[SocketAddr]) {
+        self.pods_of("app", addresses).await;
+    }
+
+    /// Sets the pods of a revision in `ns`, none of them ready in Kubernetes.
+    pub(crate) async fn pods_of(&self, name: &str, addresses: &[SocketAddr]) {
         let listing = Listing { not_ready: addresses.iter().map(|a| (*a).into()).collect(), ..Listing::default() };
+        self.tell(Event::Pods { key: key(name), listing }).await;
+    }
+
+    /// Sets the pods of `ns/app`, all of them ready in Kubernetes.
+    pub(crate) async fn ready_pods(&self, addresses: &[SocketAddr]) {
+        let listing = Listing { ready: addresses.iter().map(|a| (*a).into()).collect(), ..Listing::default() };
         self.tell(Event::Pods { key: key("app"), listing }).await;
     }
 
@@ -162,8 +197,8 @@ impl Rig {
     /// request is made, which may be held.
     pub(crate) async fn until_named(&self, host: &str) {
         let is_unknown = async || {
-            let asked = tokio::time::timeout(Duration::from_millis(100), self.get(host, "/")).await;
-            asked.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
+            let answer = tokio::time::timeout(Duration::from_millis(100), self.get(host, "/")).await;
+            answer.is_ok_and(|answer| answer.status == StatusCode::NOT_FOUND)
         };
         until_async(async || !is_unknown().await).await;
     }
@@ -180,9 +215,13 @@ impl Rig {
     }
 
     pub(crate) async fn send(&self, request: http::request::Builder) -> Answer {
-        let request = request.body(Empty::<Bytes>::new()).expect("a request");
-        let response = patient(self.client().await.send_request(request)).await.expect("an answer");
-        Answer::read(response).await
+        ask(self.address, request).await
+    }
+
+    /// Returns a page of the admin port.
+    pub(crate) async fn admin_page(&self, path: &str) -> String {
+        let admin = self.activator.admin.expect("bound");
+        ask(admin, Request::get(path).header("host", "admin")).await.body
     }
 
     /// Opens a client connection.
@@ -197,6 +236,13 @@ impl Rig {
     pub(crate) async fn raw(&self) -> TcpStream {
         connect(self.address).await
     }
+}
+
+/// Sends a request without a body on its own connection.
+pub(crate) async fn ask(address: SocketAddr, request: http::request::Builder) -> Answer {
+    let request = request.body(Empty::<Bytes>::new()).expect("a request");
+    let response = patient(http1_client(address).await.send_request(request)).await.expect("an answer");
+    Answer::read(response).await
 }
 
 /// Connects like a client, without Nagle's delay.
@@ -343,6 +389,23 @@ impl Pod {
         Self::start(|request: Request<Incoming>| async move { Response::new(full(describe(&request))) }).await
     }
 
+    /// Starts a pod that returns the body of each request once that is complete.
+    pub(crate) async fn returning() -> Self {
+        Self::start(|request: Request<Incoming>| async move {
+            Response::new(full(request.into_body().collect().await.expect("a whole body").to_bytes()))
+        })
+        .await
+    }
+
+    /// Starts a pod that returns the length of the request body.
+    pub(crate) async fn measuring() -> Self {
+        Self::start(|request: Request<Incoming>| async move {
+            let length = request.into_body().collect().await.map_or(0, |body| body.to_bytes().len());
+            Response::new(full(length.to_string()))
+        })
+        .await
+    }
+
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
@@ -368,6 +431,22 @@ pub(crate) fn describe(request: &Request<Incoming>) -> String {
 
 pub(crate) fn full(text: impl Into<Bytes>) -> AnyBody {
     Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// Returns the response that accepts an upgrade to `protocol`.
+pub(crate) fn switching_to(protocol: &str) -> Response<AnyBody> {
+    let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+    response.header("connection", "upgrade").header("upgrade", protocol).body(full("")).expect("a response")
+}
+
+/// Accepts an upgrade, and returns all bytes of the tunnel.
+pub(crate) fn echo_tunnel(mut request: Request<Incoming>, protocol: &str) -> Response<AnyBody> {
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded.await.expect("upgraded")));
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+    });
+    switching_to(protocol)
 }
 
 pub(crate) async fn listen() -> TcpListener {
@@ -419,7 +498,7 @@ pub(crate) async fn read_to_end(stream: &mut TcpStream) -> String {
 }
 
 /// Reads until `end` has come.
-pub(crate) async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+pub(crate) async fn read_until(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut bytes = Vec::new();
     patient(async {
         while !String::from_utf8_lossy(&bytes).contains(end) {
@@ -446,16 +525,16 @@ pub(crate) fn post(path: &str) -> http::request::Builder {
     Request::builder().method(Method::POST).uri(path).header("host", "app.ns")
 }
 
-async fn stat_server(listener: TcpListener, heard: mpsc::UnboundedSender<WireStatMessage>) {
+async fn stat_server(listener: TcpListener, sender: mpsc::UnboundedSender<WireStatMessage>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let heard = heard.clone();
+        let sender = sender.clone();
         tokio::spawn(async move {
             let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
             while let Some(Ok(message)) = socket.next().await {
                 if message.is_binary() {
                     let frame = common::wire::decode(&message.into_data()).expect("a frame");
                     for entry in frame.messages {
-                        let _ = heard.send(entry);
+                        let _ = sender.send(entry);
                     }
                 }
             }

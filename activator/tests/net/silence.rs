@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -36,10 +37,7 @@ impl Mute {
         let accepted = sockets.clone();
         let pod = Pod::watched(
             listener,
-            move |stream| {
-                let socket = SockRef::from(stream).try_clone().expect("a descriptor");
-                accepted.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
-            },
+            move |stream| accepted.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor(stream)),
             |request: Request<Incoming>| async move {
                 if request.uri().path() == "/wait" {
                     std::future::pending::<()>().await;
@@ -59,8 +57,13 @@ impl Mute {
     }
 }
 
+/// Returns the socket of a connection, which may be silenced while the connection is used.
+pub(crate) fn descriptor(stream: &TcpStream) -> Socket {
+    SockRef::from(stream).try_clone().expect("a descriptor")
+}
+
 /// Drops all packets to this socket from now on.
-fn silence(socket: &Socket) {
+pub(crate) fn silence(socket: &Socket) {
     const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
     socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
 }
@@ -83,8 +86,7 @@ async fn burst(rig: &Arc<Rig>, count: usize) -> Vec<(StatusCode, Duration)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Arc::new(Rig::start().await);
-        rig.revision(|backend| backend.protocol = protocol).await;
+        let rig = Arc::new(Rig::with_revision(|backend| backend.protocol = protocol).await);
         let mute = Mute::start().await;
         rig.pods(&[mute.pod.address]).await;
         burst(&rig, 8).await;
@@ -114,17 +116,16 @@ async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{protocol:?}: {}", answer.body);
         assert_eq!(answer.header("x-zeroscale-origin"), "activator", "{protocol:?}");
         assert!(at - silent < SOON, "{protocol:?}: {:?}", at - silent);
-        let seen = mute.pod.requests();
+        let before = mute.pod.requests();
         burst(&rig, 8).await;
-        assert_eq!(mute.pod.requests(), seen, "it gets nothing new");
+        assert_eq!(mute.pod.requests(), before, "it gets nothing new");
     }
 }
 
 /// Goal: an upgrade that waits at a pod that becomes silent is repeated at another pod, and becomes a tunnel there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upgrade_that_lost_its_pod_is_made_with_another() {
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_revision(|_| {}).await;
     let mute = Mute::start().await;
     rig.pods(&[mute.pod.address]).await;
     let mut client = rig.raw().await;
@@ -155,8 +156,7 @@ async fn an_upgrade_that_lost_its_pod_is_made_with_another() {
 /// a signal comes alone, while the report of a second begins with an attestation.
 #[tokio::test]
 async fn a_request_that_lost_its_only_pod_says_so_at_once() {
-    let mut rig = Rig::start().await;
-    rig.revision(|_| {}).await;
+    let mut rig = Rig::with_revision(|_| {}).await;
     let first = Pod::saying("first").await;
     let address = first.address;
     rig.pods(&[address]).await;
@@ -180,15 +180,15 @@ async fn a_request_that_lost_its_only_pod_says_so_at_once() {
     let (mut attestations, mut is_report) = (0, false);
     loop {
         let message = patient(rig.stats.recv()).await.expect("connected");
-        let said = message.stat.map(|stat| (stat.average_concurrent_requests, stat.request_count));
-        match said {
+        let load = message.stat.map(|stat| (stat.average_concurrent_requests, stat.request_count));
+        match load {
             None => attestations += 1,
             Some((1.0, 0.0)) if !is_report => break,
             // The revision may have become idle meanwhile; then this is a first request.
             Some((1.0, 1.0)) => break,
             Some(_) => {}
         }
-        is_report = said.is_none();
+        is_report = load.is_none();
         assert!(attestations < 10, "{attestations} seconds have passed");
     }
     let next = Pod::saying("next").await;
@@ -223,9 +223,7 @@ async fn a_slow_program_is_left_alone() {
             stream.write_all(answer).await.expect("open");
         }
     });
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[address]).await;
+    let rig = Rig::with_pods(&[address], |_| {}).await;
     assert_eq!(rig.get("app.ns", "/").await.body, "ok");
     let upload = rig::post("/").body(Full::new(Bytes::from(vec![b'x'; UPLOAD]))).expect("a request");
     let answer = patient(rig.client().await.send_request(upload)).await.expect("an answer");
@@ -239,9 +237,7 @@ async fn a_slow_program_is_left_alone() {
 async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     const UPLOAD: usize = 64 * 1024 * 1024;
     let listener = listen().await;
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let rig = Rig::with_pods(&[listener.local_addr().expect("bound")], |_| {}).await;
     let mut tunnel = rig.raw().await;
     rig::write(&mut tunnel, "GET /tunnel HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
     let mut body = rig.raw().await;
@@ -293,15 +289,12 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tunnel_whose_end_is_not_acknowledged_is_over_soon() {
     let listener = listen().await;
-    let rig = Rig::start().await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[listener.local_addr().expect("bound")]).await;
+    let rig = Rig::with_pods(&[listener.local_addr().expect("bound")], |_| {}).await;
     let sockets = Arc::new(Mutex::new(Vec::<Socket>::new()));
     let accepted = sockets.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let socket = SockRef::from(&stream).try_clone().expect("a descriptor");
-            accepted.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
+            accepted.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor(&stream));
             tokio::spawn(async move {
                 if stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
                     let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello";
@@ -341,10 +334,7 @@ async fn answered_after_a_lost_question() -> Option<StatusCode> {
     let (accepted, awaited) = (sockets.clone(), over.clone());
     let pod = Pod::watched(
         listen().await,
-        move |stream| {
-            let socket = SockRef::from(stream).try_clone().expect("a descriptor");
-            accepted.lock().unwrap_or_else(PoisonError::into_inner).push(socket);
-        },
+        move |stream| accepted.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor(stream)),
         move |_: Request<Incoming>| {
             let awaited = awaited.clone();
             async move {
@@ -354,8 +344,7 @@ async fn answered_after_a_lost_question() -> Option<StatusCode> {
         },
     );
     let each = |act: fn(&Socket)| sockets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(act);
-    let rig = Arc::new(Rig::start().await);
-    rig.revision(|_| {}).await;
+    let rig = Arc::new(Rig::with_revision(|_| {}).await);
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
     // The kernel probes a second after the request was acknowledged, and another second later.

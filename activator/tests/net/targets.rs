@@ -3,7 +3,7 @@
 use crate::protocols::{PAIRS, Pair};
 use crate::rig::{self, Pod, Rig, patient, read_until};
 use common::backend::Protocol;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,11 +82,7 @@ async fn a_tunnels_first_bytes_are_its_own() {
             io.write_all(if early == EARLY { b"same" } else { b"else" }).await.expect("open");
             io.shutdown().await.expect("open");
         });
-        let mut response = Response::new(rig::full(""));
-        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        response.headers_mut().insert("connection", "upgrade".parse().expect("a value"));
-        response.headers_mut().insert("upgrade", "other".parse().expect("a value"));
-        response
+        rig::switching_to("other")
     })
     .await;
     let rig: Rig = Pair { client: Protocol::Http1, pod: Protocol::Http1 }.rig(&pod).await;

@@ -1,7 +1,7 @@
 //! System-internal TLS: the listener from the clients' perspective, and queue-proxies from the activator's.
 
-use crate::rig::{self, Answer, Pod, Rig, backend, full, key, own_address, patient};
-use activator::discovery::{Event, Listing, Spec};
+use crate::rig::{self, Answer, Pod, Rig, backend, full, own_address, patient};
+use activator::discovery::{Event, Spec};
 use activator::{Configs, Contract, InternalTls};
 use bytes::Bytes;
 use common::backend::{ProbeKind, Protocol};
@@ -96,10 +96,10 @@ pub(crate) fn configs(tls: &InternalTls) -> Configs {
     Configs { tls: Some(tls.clone()), ..Configs::default() }
 }
 
-pub(crate) fn internal(shown: &Authority, believed: &Authority) -> InternalTls {
+pub(crate) fn internal(issuer: &Authority, trusted: &Authority) -> InternalTls {
     InternalTls {
-        identity: Identity::new(shown.signed(&["kn-routing", NAMES[0]])),
-        roots: Roots::new(believed.roots()).expect("TLS 1.3"),
+        identity: Identity::new(issuer.signed(&["kn-routing", NAMES[0]])),
+        roots: Roots::new(trusted.roots()).expect("TLS 1.3"),
     }
 }
 
@@ -243,8 +243,7 @@ pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     backend.queue_proxy = true;
     let spec = Spec { contract: Contract::Knative, ..Spec::standalone("ns", "app", backend) };
     rig.tell(Event::Revision(Arc::new(spec))).await;
-    let listing = Listing { ready: [pod.plain.address.into()].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    rig.ready_pods(&[pod.plain.address]).await;
     rig.settled().await;
     rig
 }

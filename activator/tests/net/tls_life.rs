@@ -1,6 +1,6 @@
 //! TLS during changes: a drain of encrypted connections, and probes over HTTPS.
 
-use crate::rig::{self, Pod, Rig, full, listen, patient};
+use crate::rig::{self, Pod, Rig, full, listen, patient, read_until};
 use crate::tls::{
     ANY, Authority, Client, NAMES, QueueProxy, configs, get, http1, http2, internal, knative, to_revision,
 };
@@ -19,21 +19,11 @@ use tokio::sync::Semaphore;
 
 /// Starts a pod that sends `one`, and `two` once it is permitted; an upgrade becomes an echo.
 async fn gated(gate: Arc<Semaphore>) -> Pod {
-    Pod::start(move |mut request: Request<Incoming>| {
+    Pod::start(move |request: Request<Incoming>| {
         let gate = gate.clone();
         async move {
             if request.headers().contains_key("upgrade") {
-                let upgraded = hyper::upgrade::on(&mut request);
-                tokio::spawn(async move {
-                    let mut io = TokioIo::new(upgraded.await.expect("upgraded"));
-                    let (mut read, mut write) = tokio::io::split(&mut io);
-                    let _ = tokio::io::copy(&mut read, &mut write).await;
-                });
-                let mut response = Response::new(full(""));
-                *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-                response.headers_mut().insert("connection", "Upgrade".parse().expect("a value"));
-                response.headers_mut().insert("upgrade", "echo".parse().expect("a value"));
-                return response;
+                return rig::echo_tunnel(request, "echo");
             }
             let parts = futures::stream::unfold(0, move |sent| {
                 let gate = gate.clone();
@@ -49,13 +39,6 @@ async fn gated(gate: Arc<Semaphore>) -> Pod {
         }
     })
     .await
-}
-
-async fn read_until(stream: &mut (impl tokio::io::AsyncRead + Unpin), end: &str) {
-    let mut text = Vec::new();
-    while !text.ends_with(end.as_bytes()) {
-        assert_ne!(patient(stream.read_buf(&mut text)).await.expect("open"), 0, "{}", String::from_utf8_lossy(&text));
-    }
 }
 
 /// Goal: a drain treats encrypted connections like plain ones: running requests are completed over both protocols, idle
@@ -127,8 +110,8 @@ async fn certificates_rotate_under_load() {
     let count = || answered.each_ref().map(|count| count.load(Ordering::SeqCst));
     // Two of each client, because the first may have begun before.
     let some_more = async || {
-        let seen = count();
-        rig::until(|| count().iter().zip(seen).all(|(now, seen)| *now >= seen + 2)).await;
+        let before = count();
+        rig::until(|| count().iter().zip(before).all(|(now, before)| *now >= before + 2)).await;
     };
     for name in ["1", "2", "3"] {
         let next = Authority::new(name);
@@ -151,12 +134,12 @@ async fn certificates_rotate_under_load() {
 /// Goal: a probe over HTTPS decides about a pod, regardless of its certificate, and does not redirect requests.
 #[tokio::test]
 async fn a_probe_over_https_decides_when_a_pod_is_used() {
-    let (ready, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (ready, probes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let listener = listen().await;
     let port = listener.local_addr().expect("bound").port();
     let identity = Identity::new(Authority::new("nobody knows").signed(&["somebody.example"]));
     let config = server_config(&identity, &Parameters::default(), ClientAuth::None, &[]).expect("valid");
-    let (is_ready, count) = (ready.clone(), asked.clone());
+    let (is_ready, count) = (ready.clone(), probes.clone());
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let (acceptor, ready, count) = (TlsAcceptor::from(config.clone()), is_ready.clone(), count.clone());
@@ -181,7 +164,7 @@ async fn a_probe_over_https_decides_when_a_pod_is_used() {
     rig.pods(&[pod.address]).await;
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
-        rig::until(|| asked.load(Ordering::SeqCst) >= 5).await;
+        rig::until(|| probes.load(Ordering::SeqCst) >= 5).await;
         assert_eq!(pod.requests(), 0, "not before it is proven");
         ready.store(true, Ordering::SeqCst);
     });

@@ -84,22 +84,6 @@ async fn h2load_loses_nothing() {
     }
 }
 
-/// Goal: nghttp, which is strict about frames, posts with a trailer and checks the response.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nghttp_posts_with_trailers() {
-    let pod = counting().await;
-    let file = std::env::temp_dir().join(format!("zeroscale-nghttp-{}", std::process::id()));
-    std::fs::write(&file, vec![b'x'; 300_000]).expect("a file");
-    for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Pair { client: Protocol::H2c, pod: protocol }.rig(&pod).await;
-        let url = format!("http://{}/", rig.address);
-        let path = file.to_str().expect("a path");
-        let text = run("nghttp", &["-d", path, "--trailer", "x-sum: 7", "-H", ":authority: app.ns", &url]).await;
-        assert!(text.contains("300000 bytes over"), "{protocol:?}: {text}");
-    }
-    std::fs::remove_file(&file).expect("ours");
-}
-
 /// Goal: a WebSocket passes messages of all kinds and sizes in both directions, and its closing handshake.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_websocket_client_talks_through() {

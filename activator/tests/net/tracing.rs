@@ -82,9 +82,9 @@ async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
     let client = find("GET /path");
     assert_eq!(client.parent_span_id, find("activator_proxy").span_id);
     assert_eq!(client.trace_state, "a=1");
-    let seen: Vec<&str> = answer.body.split(' ').collect();
+    let context: Vec<&str> = answer.body.split(' ').collect();
     let parent = format!("00-{}-{}-01", &PARENT[3..35], text_of(&client.span_id));
-    assert_eq!(seen, [parent.as_str(), "a=1", "b=2"]);
+    assert_eq!(context, [parent.as_str(), "a=1", "b=2"]);
     for name in ["kn.revision.name", "k8s.namespace.name", "http.response.status_code"] {
         assert!(server.attributes.iter().any(|attribute| attribute.key == name), "{name}: {server:?}");
     }

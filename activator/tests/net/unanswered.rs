@@ -4,7 +4,6 @@
 use crate::frames::{GOAWAY, HEADERS, PREFACE, RST_STREAM, block, frame};
 use crate::log;
 use crate::rig::{self, Rig, listen};
-use activator::discovery::{Event, Listing};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::backend::{Probe, Protocol};
@@ -93,17 +92,24 @@ async fn serve(
 
 /// Starts two such pods, with as many connections to each as it has slots.
 async fn two(way: ConnectionEnd) -> (Arc<Rig>, [Closing; 2]) {
-    let rig = Arc::new(Rig::start().await);
-    rig.revision(|backend| {
-        backend.probe = Probe::default(); // A pod that is out of use returns only by a listing.
-        backend.container_concurrency = IDLE as u32;
-    })
-    .await;
+    let rig = Arc::new(
+        Rig::with_revision(|backend| {
+            backend.probe = Probe::default(); // A pod that is out of use returns only by a listing.
+            backend.container_concurrency = IDLE as u32;
+        })
+        .await,
+    );
     let pods = [Closing::start(way).await, Closing::start(way).await];
-    let ready = pods.iter().map(|pod| pod.address.into()).collect();
-    rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+    rig.ready_pods(&pods.each_ref().map(|pod| pod.address)).await;
     rig.until(is_whole).await;
     (rig, pods)
+}
+
+/// Returns how many requests each pod has run, in ascending order.
+fn runs_of(pods: &[Closing; 2]) -> [usize; 2] {
+    let mut runs = pods.each_ref().map(|pod| pod.runs.load(Ordering::SeqCst));
+    runs.sort_unstable();
+    runs
 }
 
 fn is_whole(load: activator_core::breaker::Load) -> bool {
@@ -140,11 +146,9 @@ async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
                 meet(&rig).await;
             }
             let answer = rig.get("app.ns", "/close").await;
-            let told = (answer.status, answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
-            assert_eq!(told, (StatusCode::BAD_GATEWAY, "activator", "pod"), "{way:?}: {}", answer.body);
-            let mut runs = pods.each_ref().map(|pod| pod.runs.load(Ordering::SeqCst));
-            runs.sort_unstable();
-            assert_eq!(runs, expected, "{way:?}, warm: {warm}");
+            let refusal = (answer.status, answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
+            assert_eq!(refusal, (StatusCode::BAD_GATEWAY, "activator", "pod"), "{way:?}: {}", answer.body);
+            assert_eq!(runs_of(&pods), expected, "{way:?}, warm: {warm}");
             assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{way:?}, warm: {warm}: a pod is out");
             meet(&rig).await;
             let accepted: usize = pods.iter().map(|pod| pod.accepted.load(Ordering::SeqCst)).sum();
@@ -167,28 +171,13 @@ async fn an_idempotent_request_is_sent_again_after_a_reset() {
         rig::write(&mut client, &request).await;
         let answer = rig::read_until(&mut client, "\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 502 "), "{method}: {answer}");
-        let mut runs = pods.each_ref().map(|pod| pod.runs.load(Ordering::SeqCst));
-        runs.sort_unstable();
-        assert_eq!(runs, expected, "{method}");
+        assert_eq!(runs_of(&pods), expected, "{method}");
         assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{method}: a pod is out");
     }
 }
 
-/// Goal: a request that is not safe to repeat runs once.
-#[tokio::test]
-async fn a_post_whose_program_closes_runs_once() {
-    for way in [ConnectionEnd::Finish, ConnectionEnd::Reset] {
-        let (rig, pods) = two(way).await;
-        meet(&rig).await;
-        let answer = rig.send(rig::post("/close")).await;
-        assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{way:?}: {}", answer.body);
-        assert_eq!(pods.iter().map(|pod| pod.runs.load(Ordering::SeqCst)).sum::<usize>(), 1, "{way:?}");
-        assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{way:?}: a pod is out");
-    }
-}
-
-/// Goal: a chunked body without a length is a body, even if it turns out to be empty: its request runs once, whatever
-/// its method and headers. Method: the same request without a body runs twice.
+/// Goal: a request that is not safe to repeat runs once, and so does one with a chunked body, even if that turns out to
+/// be empty, whatever its method and headers. Method: the same request without a body runs twice.
 #[tokio::test]
 async fn a_request_with_chunks_runs_once() {
     const KEY: &str = "idempotency-key: once";
@@ -198,6 +187,7 @@ async fn a_request_with_chunks_runs_once() {
         ("POST", [KEY, CHUNKED], "5\r\nhello\r\n0\r\n\r\n", 1),
         ("POST", [KEY, CHUNKED], "0\r\n\r\n", 1),
         ("POST", ["accept: */*", CHUNKED], "5\r\nhello\r\n0\r\n\r\n", 1),
+        ("POST", ["accept: */*", "content-length: 5"], "hello", 1),
         ("GET", ["accept: */*", CHUNKED], "0\r\n\r\n", 1),
         ("GET", ["accept: */*", "accept: text/html"], "", 2),
     ];
@@ -209,8 +199,7 @@ async fn a_request_with_chunks_runs_once() {
         rig::write(&mut client, &request).await;
         let answer = rig::read_until(&mut client, "\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 502 "), "{request}: {answer}");
-        let runs: usize = pods.iter().map(|pod| pod.runs.load(Ordering::SeqCst)).sum();
-        assert_eq!(runs, expected, "{request}");
+        assert_eq!(runs_of(&pods).iter().sum::<usize>(), expected, "{request}");
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
         rig::until(|| rig.activator.held() == (0, 0)).await;
     }
@@ -227,9 +216,9 @@ async fn a_pod_that_does_not_answer_is_told_of_once() {
         assert_eq!(rig.send(rig::post("/close")).await.status, StatusCode::BAD_GATEWAY);
     }
     for pod in &pods {
-        let told = log::lines(&format!("pod={}", pod.address));
-        assert_eq!(told.len(), 1, "{} failures: {told:#?}", ran(pod));
-        assert!(told[0].contains("WARN") && told[0].contains("no answer from pod"), "{told:?}");
+        let lines = log::lines(&format!("pod={}", pod.address));
+        assert_eq!(lines.len(), 1, "{} failures: {lines:#?}", ran(pod));
+        assert!(lines[0].contains("WARN") && lines[0].contains("no answer from pod"), "{lines:?}");
     }
 }
 
@@ -314,14 +303,13 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
             ("PUT", First::Answered, over_used),
             ("POST", First::Answered, 1..=1),
         ] {
-            let rig = Rig::start().await;
-            rig.revision(|backend| {
+            let rig = Rig::with_revision(|backend| {
                 (backend.protocol, backend.probe) = (Protocol::H2c, Probe::default());
                 backend.container_concurrency = 1;
             })
             .await;
             let (listener, runs) = (listen().await, Arc::new(AtomicUsize::new(0)));
-            let ready = [listener.local_addr().expect("bound").into()].into();
+            let address = listener.local_addr().expect("bound");
             let counted = runs.clone();
             tokio::spawn(async move {
                 // On any other connection nothing comes first: it would be another run.
@@ -331,7 +319,7 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
                     tokio::spawn(http2(stream, way, first, counted.clone()));
                 }
             });
-            rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
+            rig.ready_pods(&[address]).await;
             // One client, so that one worker has all of it.
             let mut client = rig::http2_client(rig.address).await;
             let mut send = |method: &str| {
@@ -370,20 +358,15 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
 #[tokio::test]
 async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
     for reset in [false, true] {
-        let rig = Rig::start().await;
-        rig.revision(|backend| backend.probe = Probe::default()).await;
-        let list = async |ready: &[SocketAddr]| {
-            let ready = ready.iter().map(|address| (*address).into()).collect();
-            rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
-        };
+        let rig = Rig::with_revision(|backend| backend.probe = Probe::default()).await;
         let dying = listen().await;
         let address = dying.local_addr().expect("bound");
-        list(&[address]).await;
+        rig.ready_pods(&[address]).await;
         let next = rig::Pod::saying("next").await;
         let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
             let (mut stream, _) = dying.accept().await.expect("dialled");
             stream.read_exact(&mut [0; 16]).await.expect("a head");
-            list(&[address, next.address]).await;
+            rig.ready_pods(&[address, next.address]).await;
             rig.settled().await;
             drop(dying);
             // A child process of another test holds it, too, until its exec.
@@ -401,15 +384,10 @@ async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
 /// Goal: a PUT whose pod ended after it had read the body reaches the next pod with the whole body.
 #[tokio::test]
 async fn a_put_whose_pod_ended_is_sent_again_with_its_body() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.probe = Probe::default()).await;
-    let list = async |ready: &[SocketAddr]| {
-        let ready = ready.iter().map(|address| (*address).into()).collect();
-        rig.tell(Event::Pods { key: rig::key("app"), listing: Listing { ready, ..Listing::default() } }).await;
-    };
+    let rig = Rig::with_revision(|backend| backend.probe = Probe::default()).await;
     let ending = listen().await;
     let address = ending.local_addr().expect("bound");
-    list(&[address]).await;
+    rig.ready_pods(&[address]).await;
     let next =
         rig::Pod::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) })
             .await;
@@ -420,7 +398,7 @@ async fn a_put_whose_pod_ended_is_sent_again_with_its_body() {
     while !request.ends_with(b"whole") {
         request.push(stream.read_u8().await.expect("the request"));
     }
-    list(&[address, next.address]).await;
+    rig.ready_pods(&[address, next.address]).await;
     rig.settled().await;
     drop(ending);
     // A child process of another test holds it, too, until its exec.

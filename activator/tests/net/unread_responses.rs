@@ -167,8 +167,8 @@ async fn large_heads_are_charged_until_they_are_written() {
             rounds += 1;
             assert!(rounds < 50, "{protocol:?}: nothing is charged: {:?}", rig.activator.held());
         };
-        let told = (refused.status, refused.header("x-zeroscale-reason"));
-        assert_eq!(told, (StatusCode::BAD_GATEWAY, "answer-memory"), "{protocol:?}: {}", refused.body);
+        let refusal = (refused.status, refused.header("x-zeroscale-reason"));
+        assert_eq!(refusal, (StatusCode::BAD_GATEWAY, "answer-memory"), "{protocol:?}: {}", refused.body);
         assert!(refused.body.contains(&format!("share of {HELD}")), "{}", refused.body);
         assert!(rig.activator.held().1 <= HELD, "{protocol:?}");
         drop(stuck);

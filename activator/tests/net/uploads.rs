@@ -1,49 +1,19 @@
 //! Uploads with an early response, and bodies of requests that usually have none.
 
 use crate::rig::{self, Rig, patient, read_until, write};
+use crate::scripted::Scripted;
 use common::backend::Protocol;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
-
-/// Starts a pod that passes each connection with a request to the test, after it has read the head.
-async fn scripted() -> (SocketAddr, mpsc::UnboundedReceiver<(String, TcpStream)>) {
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
-    let (sender, receiver) = mpsc::unbounded_channel();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let sender = sender.clone();
-            tokio::spawn(async move {
-                let mut head = Vec::new();
-                while !head.ends_with(b"\r\n\r\n") {
-                    match stream.read_u8().await {
-                        Ok(byte) => head.push(byte),
-                        Err(_) => return, // A probe.
-                    }
-                }
-                let _ = sender.send((String::from_utf8_lossy(&head).into_owned(), stream));
-            });
-        }
-    });
-    (address, receiver)
-}
-
-async fn warm(address: SocketAddr) -> Rig {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.protocol = Protocol::Http1).await;
-    rig.pods(&[address]).await;
-    rig
-}
 
 /// Goal: an error response that a pod sends before an upload is complete, followed by a close, reaches the client,
 /// regardless of the remaining length.
 #[tokio::test]
 async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
     const LENGTH: usize = 8 << 20;
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address).await;
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     for taken in [0, 1, 100_000] {
         let (mut read, mut write) = rig.raw().await.into_split();
         let uploading = tokio::spawn(async move {
@@ -53,19 +23,12 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
             let _ = write.write_all(&vec![b'x'; LENGTH]).await;
             write
         });
-        let (_, mut pod) = patient(pods.recv()).await.expect("the head came");
+        let (_, mut pod) = pods.next_request().await;
         patient(pod.read_exact(&mut vec![0; taken])).await.expect("the upload has begun");
         pod.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 4\r\n\r\nless").await.expect("open");
         drop(pod); // With unread data: its kernel resets the connection.
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"less") {
-            let mut part = [0; 1024];
-            match patient(read.read(&mut part)).await {
-                Ok(n) if n > 0 => answer.extend_from_slice(&part[..n]),
-                ended => panic!("{ended:?} after {:?}, {taken} taken", String::from_utf8_lossy(&answer)),
-            }
-        }
-        assert!(answer.starts_with(b"HTTP/1.1 413 "), "{}", String::from_utf8_lossy(&answer));
+        let answer = read_until(&mut read, "less").await;
+        assert!(answer.starts_with("HTTP/1.1 413 "), "{taken} taken: {answer}");
         drop(read);
         uploading.abort();
     }
@@ -77,8 +40,7 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
 #[tokio::test]
 async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
     const LENGTH: usize = 6 << 20;
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.timeout_ms = 200).await;
+    let rig = Rig::with_revision(|backend| backend.timeout_ms = 200).await;
     let rows = [
         ("nobody there", "host: nobody.ns", 404),
         ("nobody there in time", "host: app.ns", 504),
@@ -99,11 +61,11 @@ async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
 /// Goal: a response that has begun does not stop its upload, and neither waits for the other.
 #[tokio::test]
 async fn an_upload_goes_on_after_its_answer_has_begun() {
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address).await;
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     let mut client = rig.raw().await;
     write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n").await;
-    let (head, mut pod) = patient(pods.recv()).await.expect("the head came");
+    let (head, mut pod) = pods.next_request().await;
     assert!(head.contains("transfer-encoding: chunked"), "{head}");
     assert_eq!(read_until(&mut pod, "a\r\n").await, "1\r\na\r\n");
     write(&mut pod, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nearly\r\n").await;
@@ -123,8 +85,8 @@ async fn an_upload_goes_on_after_its_answer_has_begun() {
 #[tokio::test]
 async fn an_upload_that_nobody_reads_ends_with_its_answer() {
     const LENGTH: usize = 32 << 20;
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address).await;
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     for answer in ["content-length: 2\r\n\r\nok", "transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"] {
         let (mut read, mut write) = rig.raw().await.into_split();
         let uploading = tokio::spawn(async move {
@@ -132,12 +94,9 @@ async fn an_upload_that_nobody_reads_ends_with_its_answer() {
             write.write_all(head.as_bytes()).await?;
             write.write_all(&vec![b'x'; LENGTH]).await
         });
-        let (_, mut pod) = patient(pods.recv()).await.expect("the head came");
+        let (_, mut pod) = pods.next_request().await;
         rig::write(&mut pod, &format!("HTTP/1.1 200 OK\r\n{answer}")).await;
-        let mut seen = Vec::new();
-        while !String::from_utf8_lossy(&seen).contains("ok") {
-            assert_ne!(patient(read.read_buf(&mut seen)).await.expect("open"), 0);
-        }
+        read_until(&mut read, "ok").await;
         pod.shutdown().await.expect("open");
         assert!(patient(uploading).await.expect("no panic").is_err(), "nobody takes it");
         // The activator closes: an end follows the bytes that it had written.
@@ -153,9 +112,10 @@ async fn an_upload_that_nobody_reads_ends_with_its_answer() {
 async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     if protocol == Protocol::Http1 {
-        let (address, mut pods) = scripted().await;
+        let mut pods = Scripted::start().await;
+        let address = pods.address;
         tokio::spawn(async move {
-            while let Some((_, mut stream)) = pods.recv().await {
+            while let Some((_, mut stream)) = pods.requests.recv().await {
                 let sender = sender.clone();
                 tokio::spawn(async move {
                     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
@@ -198,19 +158,17 @@ async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<(
 async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let (address, mut ended) = answering(protocol).await;
-        let rig = Rig::start().await;
-        rig.revision(|backend| (backend.protocol, backend.container_concurrency) = (protocol, 1)).await;
-        rig.pods(&[address]).await;
+        let rig = Rig::with_pods(&[address], |backend| {
+            (backend.protocol, backend.container_concurrency) = (protocol, 1);
+        })
+        .await;
 
         for framing in ["content-length: 100000000", "transfer-encoding: chunked"] {
             let (mut read, mut write) = rig.raw().await.into_split();
             let head = format!("POST / HTTP/1.1\r\nhost: app.ns\r\n{framing}\r\n\r\n5f5e100\r\n");
             write.write_all(head.as_bytes()).await.expect("open");
-            let mut answer = Vec::new();
-            while !answer.windows(2).any(|part| part == b"ok") {
-                assert_ne!(patient(read.read_buf(&mut answer)).await.expect("open"), 0);
-            }
-            assert!(answer.starts_with(b"HTTP/1.1 200 "), "{protocol:?}: {}", String::from_utf8_lossy(&answer));
+            let answer = read_until(&mut read, "ok").await;
+            assert!(answer.starts_with("HTTP/1.1 200 "), "{protocol:?}: {answer}");
             patient(ended.recv()).await.expect("the pod runs");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
             // The client may send for a little while longer, and the bytes are dropped.
@@ -241,8 +199,7 @@ async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
 #[tokio::test]
 async fn a_connection_that_early_answers_have_worn_is_replaced() {
     let (pod, _ended) = answering(Protocol::Http1).await;
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.protocol = Protocol::Http1).await;
+    let rig = Rig::with_revision(|backend| backend.protocol = Protocol::Http1).await;
     let (sender, connection) = h2::client::handshake(rig.raw().await).await.expect("settings");
     let served = tokio::spawn(connection);
     let held = http::Request::get("http://app.ns/").body(()).expect("a request");
@@ -268,15 +225,17 @@ async fn a_connection_that_early_answers_have_worn_is_replaced() {
 /// sending. If this is known when the head is sent, the head announces the close.
 #[tokio::test]
 async fn a_client_that_has_its_answer_early_is_closed_in_order() {
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address).await;
-    for (first, rest, told) in [("content-length: 2\r\n\r\nok", "", true), ("content-length: 2\r\n\r\n", "ok", false)] {
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
+    let whole = ("content-length: 2\r\n\r\nok", "", true);
+    let in_parts = ("content-length: 2\r\n\r\n", "ok", false);
+    for (first, rest, closes) in [whole, in_parts] {
         let mut client = rig.raw().await;
         write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 6\r\n\r\nabc").await;
-        let (_, mut pod) = patient(pods.recv()).await.expect("the head came");
+        let (_, mut pod) = pods.next_request().await;
         write(&mut pod, &format!("HTTP/1.1 200 OK\r\n{first}")).await;
         let head = read_until(&mut client, "\r\n\r\n").await;
-        assert_eq!(head.contains("connection: close\r\n"), told, "{head}");
+        assert_eq!(head.contains("connection: close\r\n"), closes, "{head}");
         write(&mut pod, rest).await;
         patient(pod.read_to_end(&mut Vec::new())).await.expect("closed by the activator");
         write(&mut client, "de").await;
@@ -289,15 +248,15 @@ async fn a_client_that_has_its_answer_early_is_closed_in_order() {
 /// Goal: a body of a request that usually has none is neither lost nor left for the next request.
 #[tokio::test]
 async fn a_get_may_have_a_body() {
-    let (address, mut pods) = scripted().await;
-    let rig = warm(address).await;
+    let mut pods = Scripted::start().await;
+    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
     for (framing, sent, expected) in [
         ("content-length: 2", "hi", "hi"),
         ("transfer-encoding: chunked", "2\r\nhi\r\n0\r\n\r\n", "2\r\nhi\r\n0\r\n\r\n"),
     ] {
         let mut client = rig.raw().await;
         write(&mut client, &format!("GET / HTTP/1.1\r\nhost: app.ns\r\n{framing}\r\n\r\n{sent}")).await;
-        let (head, mut pod) = patient(pods.recv()).await.expect("the head came");
+        let (head, mut pod) = pods.next_request().await;
         assert!(head.starts_with("GET / HTTP/1.1\r\n") && head.contains(framing), "{head}");
         assert_eq!(read_until(&mut pod, expected).await, expected);
         write(&mut pod, "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await;

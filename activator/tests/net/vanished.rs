@@ -4,16 +4,16 @@
 //! acknowledges nothing. This needs no privileges.
 
 use crate::rig::{self, Pod, Rig, patient, read_until, write};
+use crate::silence::{descriptor, silence};
 use activator::KeepAlive;
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use socket2::{SockFilter, SockRef, Socket};
+use socket2::{SockRef, Socket};
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Probes a client after a second, once; a second later it counts as vanished.
@@ -28,20 +28,10 @@ async fn start() -> Rig {
     rig
 }
 
-/// Drops all packets to this client from now on.
-fn vanish(socket: &Socket) {
-    const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
-    socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
-}
-
-fn socket(stream: &TcpStream) -> Socket {
-    SockRef::from(stream).try_clone().expect("a descriptor")
-}
-
 /// Sends a request over HTTP/2 that never ends by itself.
 async fn http2(rig: &Rig) -> Socket {
     let stream = rig.raw().await;
-    let socket = socket(&stream);
+    let socket = descriptor(&stream);
     let connected = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = connected.expect("nothing is sent yet");
     tokio::spawn(connection);
@@ -63,7 +53,7 @@ async fn a_vanished_client_gives_its_place_back() {
     ] {
         let mut client = rig.raw().await;
         write(&mut client, request).await;
-        vanishing.push((socket(&client), Some(client)));
+        vanishing.push((descriptor(&client), Some(client)));
     }
     vanishing.push((http2(&rig).await, None));
     let mut staying = rig.raw().await;
@@ -71,7 +61,7 @@ async fn a_vanished_client_gives_its_place_back() {
     http2(&rig).await;
     let all = u32::try_from(vanishing.len()).expect("a few");
     rig.until(|load| load.queued == all + 2).await;
-    vanishing.iter().for_each(|(socket, _)| vanish(socket));
+    vanishing.iter().for_each(|(socket, _)| silence(socket));
     let start = Instant::now();
     rig.until(|load| load.queued == 2).await;
     tokio::time::sleep_until(start + SILENCE).await;
@@ -95,9 +85,7 @@ async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
                     let _open = upgrade.await;
                     std::future::pending::<()>().await;
                 });
-                let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
-                let response = response.header("connection", "upgrade").header("upgrade", "x");
-                response.body(rig::full("")).expect("a response")
+                rig::switching_to("x")
             }
             path => {
                 let pause = Duration::from_millis(if path == "/chatty" { 50 } else { 1_000_000 });
@@ -122,7 +110,7 @@ async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
         clients.push(client);
     }
     rig.until(|load| load.in_flight == 4).await;
-    clients[..3].iter().for_each(|client| vanish(&socket(client)));
+    clients[..3].iter().for_each(|client| silence(&SockRef::from(client)));
     let start = Instant::now();
     rig.until(|load| load.in_flight == 1).await;
     tokio::time::sleep_until(start + SILENCE).await;

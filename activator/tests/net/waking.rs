@@ -1,17 +1,18 @@
 //! New pods, and the requests that wait for them.
 
 use crate::rig::{self, Pod, Rig, listen, patient, read_until, until, write};
-use activator::discovery::{Event, Listing, Spec};
+use activator::discovery::{Event, Spec};
 use common::backend::Probe;
 use http::{Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Goal: a request that was admitted and found its pod gone returns to the head of the queue, before later requests.
+/// Goal: a request that was admitted and found its pod gone returns to the head of the queue, before later requests,
+/// and reaches the next pod with its body.
 #[tokio::test]
 async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let rig = Rig::with_revision(|backend| backend.container_concurrency = 1).await;
     let first = Pod::saying("first").await;
     let left = first.address;
     rig.pods(&[left]).await;
@@ -26,15 +27,15 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
         clients.push(client);
     }
     let order = Arc::new(Mutex::new(Vec::new()));
-    let seen = order.clone();
+    let observed = order.clone();
     let next = Pod::start(move |request: Request<Incoming>| {
-        seen.lock().unwrap_or_else(PoisonError::into_inner).push(request.uri().path().to_owned());
-        async { Response::new(rig::full("next")) }
+        observed.lock().unwrap_or_else(PoisonError::into_inner).push(request.uri().path().to_owned());
+        async move { Response::new(request.into_body().boxed_unsync()) }
     })
     .await;
     rig.pods(&[left, next.address]).await;
     for client in &mut clients {
-        read_until(client, "next").await;
+        read_until(client, "body").await;
     }
     assert_eq!(*order.lock().unwrap_or_else(PoisonError::into_inner), ["/1", "/2", "/3"]);
 }
@@ -43,8 +44,7 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
 /// unread.
 #[tokio::test]
 async fn an_unsent_request_ends_with_its_client() {
-    let rig = Rig::start().await;
-    rig.revision(|backend| backend.container_concurrency = 1).await;
+    let rig = Rig::with_revision(|backend| backend.container_concurrency = 1).await;
     let pod = Pod::saying("first").await;
     rig.pods(&[pod.address]).await;
     assert_eq!(rig.get("app.ns", "/before").await.body, "first");
@@ -68,8 +68,7 @@ async fn a_probe_that_hangs_delays_nobody() {
         spec.backend.probe = Probe::http("/ready");
         spec.rules.answer_timeout = rig::PATIENCE;
         rig.tell(Event::Revision(Arc::new(spec))).await;
-        let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
-        rig.tell(Event::Pods { key: rig::key(name), listing }).await;
+        rig.pods_of(name, pods).await;
         until(|| rig.activator.load(&rig::key(name)).is_some()).await;
     };
     let (hanging, good, other) = (listen().await, Pod::saying("good").await, Pod::saying("other").await);

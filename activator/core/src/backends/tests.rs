@@ -59,6 +59,11 @@ impl Watch {
         self.did(actions)
     }
 
+    fn set_rules(&mut self, rules: Rules) -> Did {
+        let actions = self.machine.set_rules(rules, self.now);
+        self.did(actions)
+    }
+
     fn did(&mut self, actions: Vec<Action>) -> Did {
         let name = |at: &Destination| if *at == cluster_ip() { 255 } else { last_octet(at) };
         let (mut probed, mut published) = (Vec::new(), None);
@@ -358,12 +363,6 @@ fn each_change_of_pods_is_published_once() {
 }
 
 #[test]
-fn no_pods_is_published_once_and_unproven_pods_are_not() {
-    assert_eq!(Watch::standalone().list(&[], &[]), publishes(&[]));
-    assert_eq!(Watch::standalone().list(&[1], &[]), (vec![1], None));
-}
-
-#[test]
 fn an_address_that_comes_back_starts_anew() {
     let mut watch = Watch::standalone();
     watch.list(&[1], &[]);
@@ -513,10 +512,8 @@ fn changed_rules_apply_to_what_is_listed() {
     watch.pass(1);
     watch.pass(2);
     let ready = Rules { proof: Proof::Ready, ..Rules::default() };
-    let actions = watch.machine.set_rules(ready, watch.now);
-    assert_eq!(watch.did(actions), publishes(&[1]), "2 is not ready");
-    let actions = watch.machine.set_rules(Rules::default(), watch.now);
-    assert_eq!(watch.did(actions), (vec![2], None), "1 stays believed, 2 may prove itself again");
+    assert_eq!(watch.set_rules(ready), publishes(&[1]), "2 is not ready");
+    assert_eq!(watch.set_rules(Rules::default()), (vec![2], None), "1 stays believed, 2 may prove itself again");
 }
 
 /// Goal: a pod that was proven by a probe stays in use under a new proof that accepts probes.
@@ -527,8 +524,7 @@ fn what_was_proven_outlives_a_change_of_proof() {
     watch.pass(1);
     watch.pass(2);
     let either = Rules { proof: Proof::ReadyOrProbe, ..Rules::default() };
-    let actions = watch.machine.set_rules(either, watch.now);
-    assert_eq!(watch.did(actions), nothing());
+    assert_eq!(watch.set_rules(either), nothing());
     assert_eq!(watch.healthy(), [1, 2]);
 }
 
@@ -539,10 +535,8 @@ fn the_fallback_ends_with_its_permission_and_with_nothing_less() {
     watch.probed(1, FAIL);
     assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
     let auto = Rules { fallback: Fallback::WhenUnaddressable, ..Rules::default() };
-    let actions = watch.machine.set_rules(auto, watch.now);
-    assert_eq!(watch.did(actions), nothing(), "another timeout alone changes nothing");
-    let actions = watch.machine.set_rules(Rules::default(), watch.now);
-    assert_eq!(watch.did(actions), publishes(&[]), "no permission, no pod");
+    assert_eq!(watch.set_rules(auto), nothing(), "another timeout alone changes nothing");
+    assert_eq!(watch.set_rules(Rules::default()), publishes(&[]), "no permission, no pod");
 }
 
 /// Creates a machine in mesh mode `enabled` that sends to the cluster IP, with a ready pod and an unready one.
@@ -560,19 +554,16 @@ fn meshed() -> Watch {
 fn the_end_of_mesh_mode_enabled_asks_every_pod_and_interrupts_nothing() {
     let mut watch = meshed();
     let auto = Rules { fallback: Fallback::WhenUnaddressable, ..Rules::default() };
-    let actions = watch.machine.set_rules(auto, watch.now);
-    assert_eq!((watch.did(actions), watch.healthy()), ((vec![1, 2], None), vec![]));
+    assert_eq!((watch.set_rules(auto), watch.healthy()), ((vec![1, 2], None), vec![]));
     assert_eq!(watch.probed(1, FAIL), nothing());
     assert_eq!(watch.probed(2, FAIL), nothing());
     assert_eq!(watch.due_us(), Some(1_000_000), "the cluster IP carries the requests");
     assert_eq!(watch.due(), (vec![1, 2], None));
     assert_eq!(watch.pass(2), publishes(&[2]));
     let enabled = Rules { fallback: Fallback::Always, ..Rules::default() };
-    let actions = watch.machine.set_rules(enabled, watch.now);
-    assert_eq!(watch.did(actions), (vec![255], Some(Published::Pods(vec![]))));
+    assert_eq!(watch.set_rules(enabled), (vec![255], Some(Published::Pods(vec![]))));
     let late = watch.attempts[&1];
-    let actions = watch.machine.set_rules(auto, watch.now);
-    assert_eq!(watch.did(actions), (vec![1, 2], None), "what 2 proved was before");
+    assert_eq!(watch.set_rules(auto), (vec![1, 2], None), "what 2 proved was before");
     assert_eq!(watch.probed_as(1, late, ProbeOutcome::Passed(None)), nothing(), "and so was this asked");
     assert_eq!(watch.pass(1), publishes(&[1]));
 }
@@ -585,8 +576,8 @@ fn without_a_mesh_pods_that_were_never_asked_are_believed_as_new_ones_are() {
         [(Proof::Probe, vec![1, 2], vec![]), (Proof::ReadyOrProbe, vec![2], vec![1]), (Proof::Ready, vec![], vec![1])]
     {
         let mut watch = meshed();
-        let actions = watch.machine.set_rules(Rules { proof, ..Rules::default() }, watch.now);
-        assert_eq!(watch.did(actions), (probed, Some(Published::Pods(believed))), "{proof:?}");
+        let did = watch.set_rules(Rules { proof, ..Rules::default() });
+        assert_eq!(did, (probed, Some(Published::Pods(believed))), "{proof:?}");
     }
 }
 
@@ -598,8 +589,7 @@ fn mesh_mode_enabled_takes_over_a_cluster_ip_that_is_in_use() {
     watch.probed(1, FAIL);
     assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
     let enabled = Rules { fallback: Fallback::Always, ..Rules::default() };
-    let actions = watch.machine.set_rules(enabled, watch.now);
-    assert_eq!(watch.did(actions), nothing());
+    assert_eq!(watch.set_rules(enabled), nothing());
 }
 
 // === every sequence of events ===
@@ -663,9 +653,9 @@ proptest! {
             prop_assert_eq!(&published, &watch.healthy());
             prop_assert!(published.iter().all(|n| listed.contains(n)));
             for n in &listed {
-                let asked = outstanding.iter().any(|(other, _)| other == n);
+                let is_probed = outstanding.iter().any(|(other, _)| other == n);
                 let due = watch.machine.pods[&at(*n)].due();
-                prop_assert!(published.contains(n) || asked || due.is_some(), "{} is forgotten", n);
+                prop_assert!(published.contains(n) || is_probed || due.is_some(), "{} is forgotten", n);
                 let most = Duration::from_millis(if published.contains(n) { 1000 } else { 50 });
                 prop_assert!(due.is_none_or(|due| due <= watch.now + most));
             }

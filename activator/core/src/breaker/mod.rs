@@ -155,11 +155,11 @@ impl Breaker {
     /// Stores a new capacity without waking waiters: the first half of [`Breaker::set_capacity`], for callers that hold
     /// a lock. Returns true if requests wait, so that the second half, [`Breaker::grant`], is due.
     pub(crate) fn store_capacity(&self, capacity: Capacity) -> bool {
-        let mut seen = self.load_word();
-        while let Err(now) = self.swap(seen, seen.with_capacity(capacity)) {
-            seen = now;
+        let mut word = self.load_word();
+        while let Err(now) = self.swap(word, word.with_capacity(capacity)) {
+            word = now;
         }
-        seen.has_waiters()
+        word.has_waiters()
     }
 
     /// Changes the queue's limit. Requests that already wait stay.
@@ -206,14 +206,14 @@ impl Breaker {
     /// Acquires on the fast path: one successful compare-and-swap.
     #[inline]
     fn try_take(&self) -> bool {
-        let mut seen = self.load_word();
+        let mut word = self.load_word();
         loop {
-            if seen.has_waiters() || !seen.has_room() {
+            if word.has_waiters() || !word.has_room() {
                 return false;
             }
-            match self.swap(seen, seen.taken()) {
+            match self.swap(word, word.taken()) {
                 Ok(()) => return true,
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
     }
@@ -229,15 +229,15 @@ impl Breaker {
     /// Takes a permit or queues. `waker` is called once the wait is over.
     fn enqueue(&self, waker: &std::task::Waker) -> Enqueued {
         let mut queue = self.queue.lock();
-        let mut seen = self.load_word();
+        let mut word = self.load_word();
         // Either take the permit that became free meanwhile, or set the flag on the very word that shows none. A permit
         // released from here on sees the flag and needs the lock that is held here. The flag is set exactly while the
         // queue is not empty, since both change only under this lock.
         loop {
-            if queue.is_empty() && seen.has_room() {
-                match self.swap(seen, seen.taken()) {
+            if queue.is_empty() && word.has_room() {
+                match self.swap(word, word.taken()) {
                     Ok(()) => return Enqueued::Taken,
-                    Err(now) => seen = now,
+                    Err(now) => word = now,
                 }
                 continue;
             }
@@ -247,12 +247,12 @@ impl Breaker {
                 queue.turned_away.refused += 1;
                 return Enqueued::Refused(refusal);
             }
-            if seen.has_waiters() {
+            if word.has_waiters() {
                 return Enqueued::Waiting(queue.push(Line::Arrived, waker.clone()));
             }
-            match self.swap(seen, seen.with_waiters()) {
+            match self.swap(word, word.with_waiters()) {
                 Ok(()) => return Enqueued::Waiting(queue.push(Line::Arrived, waker.clone())),
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
     }
@@ -269,9 +269,9 @@ impl Breaker {
                 return Enqueued::Refused(refusal);
             }
             let key = queue.push(Line::Returned, waker.clone());
-            let mut seen = self.load_word();
-            while let Err(now) = self.swap(seen, seen.with_waiters().given_back()) {
-                seen = now;
+            let mut word = self.load_word();
+            while let Err(now) = self.swap(word, word.with_waiters().given_back()) {
+                word = now;
             }
             key
         };
@@ -310,11 +310,11 @@ impl Breaker {
 
     /// Takes a permit for the head of the queue. The caller holds the queue's lock.
     fn take_for_waiter(&self) -> bool {
-        let mut seen = self.load_word();
-        while seen.has_room() {
-            match self.swap(seen, seen.taken()) {
+        let mut word = self.load_word();
+        while word.has_room() {
+            match self.swap(word, word.taken()) {
                 Ok(()) => return true,
-                Err(now) => seen = now,
+                Err(now) => word = now,
             }
         }
         false

@@ -76,8 +76,8 @@ impl WaitQueue {
 
     /// Returns the state of a waiter. Removes its outcome; if it has none, stores `waker` for it.
     pub(super) fn look(&mut self, key: WaiterKey, waker: &Waker) -> Enqueued {
-        if let Some(kept) = self.waiting.get_mut(&key) {
-            kept.clone_from(waker);
+        if let Some(stored) = self.waiting.get_mut(&key) {
+            stored.clone_from(waker);
             return Enqueued::Waiting(key);
         }
         match self.outcomes.remove(&key) {

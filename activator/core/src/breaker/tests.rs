@@ -25,68 +25,6 @@ fn load(breaker: &Breaker) -> (u32, u32) {
 }
 
 #[test]
-fn the_third_of_three_is_refused_with_one_place_and_one_in_the_queue() {
-    let breaker = breaker(1, 1);
-    let first = now(breaker.acquire()).expect("a free place");
-    let mut second = arrive(&breaker).waiting();
-    let refusal = now(breaker.acquire()).expect_err("the queue is full");
-    assert_eq!(refusal, AdmissionError::QueueFull { limit: 1 });
-    drop(first);
-    drop(second.woken().expect("its turn"));
-    assert_eq!(load(&breaker), (0, 0));
-    assert_eq!(breaker.turned_away(), TurnedAway { refused: 1, abandoned: 0 });
-}
-
-#[test]
-fn trying_never_queues() {
-    let breaker = breaker(1, 1);
-    let first = breaker.try_acquire().expect("a free place");
-    assert!(breaker.try_acquire().is_none());
-    drop(first);
-    drop(breaker.try_acquire().expect("given back"));
-    assert_eq!(breaker.turned_away(), TurnedAway::default(), "who only tries was not received");
-}
-
-#[test]
-fn waiters_run_as_capacity_comes() {
-    let breaker = breaker(0, 2);
-    let (mut first, mut second) = (arrive(&breaker).waiting(), arrive(&breaker).waiting());
-    breaker.set_capacity(Capacity::Limited(1));
-    let place = first.woken().expect("first come");
-    assert!(!second.is_woken());
-    drop(place);
-    drop(second.woken().expect("then the second"));
-    assert_eq!(load(&breaker), (0, 0));
-}
-
-#[test]
-fn cancelled_waiters_leave_room_for_later_ones() {
-    let breaker = breaker(0, 2);
-    for _ in 0..2 {
-        let both = (arrive(&breaker).waiting(), arrive(&breaker).waiting());
-        assert_eq!(load(&breaker), (0, 2));
-        drop(both);
-        assert_eq!(load(&breaker), (0, 0));
-    }
-    assert_eq!(breaker.turned_away(), TurnedAway { refused: 0, abandoned: 4 });
-}
-
-#[test]
-fn a_place_granted_to_one_who_left_goes_to_the_next() {
-    let breaker = breaker(1, 3);
-    let place = now(breaker.acquire()).expect("a free place");
-    let (gone, mut next) = (arrive(&breaker).waiting(), arrive(&breaker).waiting());
-    drop(place);
-    assert!(gone.is_woken() && !next.is_woken());
-    assert_eq!(load(&breaker), (1, 1), "granted is in flight");
-    drop(gone);
-    let place = next.woken().expect("passed on");
-    assert_eq!(load(&breaker), (1, 0));
-    drop(place);
-    assert_eq!(breaker.turned_away(), TurnedAway { refused: 0, abandoned: 1 });
-}
-
-#[test]
 fn newcomers_do_not_overtake() {
     let breaker = breaker(1, 3);
     let place = now(breaker.acquire()).expect("a free place");
@@ -100,25 +38,6 @@ fn newcomers_do_not_overtake() {
     drop(second.woken().expect("second"));
     drop(newcomer.woken().expect("last"));
     drop(breaker.try_acquire().expect("the fast path is open again"));
-}
-
-#[test]
-fn a_returned_request_comes_before_all_that_never_ran() {
-    let breaker = breaker(2, 1);
-    let [one, two] = [now(Acquire::new(Arc::clone(&breaker))), now(Acquire::new(Arc::clone(&breaker)))]
-        .map(|place| place.expect("a free place"));
-    let mut arrived = arrive(&breaker).waiting();
-    breaker.set_capacity(Capacity::CLOSED);
-    // They exceed the queue's limit, since they were admitted before.
-    let mut one = Task::new(one.requeue()).waiting();
-    let mut two = Task::new(two.requeue()).waiting();
-    assert_eq!(load(&breaker), (0, 3));
-    breaker.set_capacity(Capacity::Limited(1));
-    let place = one.woken().expect("first to return");
-    assert!(!two.is_woken() && !arrived.is_woken());
-    drop(place);
-    drop(two.woken().expect("second to return"));
-    drop(arrived.woken().expect("then who never ran"));
 }
 
 /// Goal: a loop around pick and requeue lets other tasks run, even if the permit is granted again at once.
@@ -141,33 +60,6 @@ fn a_returning_request_that_is_dropped_unpolled_gives_its_place_back() {
 }
 
 #[test]
-fn unlimited_admits_all_until_closed() {
-    let breaker = breaker(0, 10);
-    let mut held: Vec<Waiting> = (0..10).map(|_| arrive(&breaker).waiting()).collect();
-    breaker.set_capacity(Capacity::Unlimited);
-    let places: Vec<_> = held.iter_mut().map(|waiter| waiter.woken().expect("open")).collect();
-    let one_more = now(breaker.acquire()).expect("open");
-    assert_eq!(breaker.load(), Load { in_flight: 11, queued: 0, capacity: Capacity::Unlimited });
-    breaker.set_capacity(Capacity::CLOSED);
-    let _waits = arrive(&breaker).waiting();
-    drop((places, one_more));
-    assert_eq!(load(&breaker), (0, 1), "closed stays closed, whoever gives back");
-}
-
-#[test]
-fn shrinking_interrupts_nobody() {
-    let breaker = breaker(3, 3);
-    let places: Vec<_> = (0..3).map(|_| breaker.try_acquire().expect("a free place")).collect();
-    breaker.set_capacity(Capacity::Limited(1));
-    let mut waiter = arrive(&breaker).waiting();
-    let mut places = places.into_iter();
-    drop((places.next(), places.next()));
-    assert!(!waiter.is_woken(), "one still runs, and one may");
-    drop(places.next());
-    drop(waiter.woken().expect("room at last"));
-}
-
-#[test]
 fn a_large_release_wakes_everyone_in_batches() {
     let breaker = breaker(0, 1000);
     let mut held: Vec<Waiting> = (0..1000).map(|_| arrive(&breaker).waiting()).collect();
@@ -177,36 +69,6 @@ fn a_large_release_wakes_everyone_in_batches() {
     assert!(!held[999].is_woken(), "the last to come is the one left");
     held.iter_mut().take(1).for_each(|waiter| drop(waiter.woken()));
     assert!(held[999].is_woken());
-}
-
-#[test]
-fn refusing_to_wait_refuses_those_who_wait_and_those_who_come() {
-    let breaker = breaker(1, 10);
-    let place = now(Acquire::new(Arc::clone(&breaker))).expect("a free place");
-    let mut waiter = arrive(&breaker).waiting();
-    let failing = AdmissionError::Failing { reason: "container exits with 1".into() };
-    breaker.refuse_waiting(Some(failing.clone()));
-    assert_eq!(waiter.woken().expect_err("refused"), failing);
-    assert_eq!(now(breaker.acquire()).expect_err("refused"), failing);
-    assert_eq!(now(place.requeue()).expect_err("refused"), failing);
-    assert_eq!(load(&breaker), (0, 0));
-    drop(now(breaker.acquire()).expect("who need not wait is served"));
-    breaker.refuse_waiting(None);
-    let place = now(breaker.acquire()).expect("a free place");
-    let _waits = arrive(&breaker).waiting();
-    drop(place);
-    assert_eq!(breaker.turned_away(), TurnedAway { refused: 3, abandoned: 0 });
-}
-
-#[test]
-fn a_changed_queue_limit_applies_to_newcomers() {
-    let breaker = breaker(0, 2);
-    let _waiting = [arrive(&breaker).waiting(), arrive(&breaker).waiting()];
-    breaker.set_queue_limit(1);
-    assert_eq!(now(breaker.acquire()).expect_err("over the new limit"), AdmissionError::QueueFull { limit: 1 });
-    assert_eq!(load(&breaker), (0, 2), "who waits stays");
-    breaker.set_queue_limit(3);
-    let _third = arrive(&breaker).waiting();
 }
 
 /// Goal: a future of the breaker is only a key and a handle. The cost of a held request beside its socket is

@@ -108,7 +108,7 @@ pub struct Holding {
     /// Lots held and slots taken, as last passed to the throttler.
     applied: (Lots, Running),
     /// Requests that run here, as last reported to siblings.
-    told: Running,
+    reported: Running,
     stopped: bool,
 }
 
@@ -122,7 +122,7 @@ struct Sibling {
     /// Lots last claimed from the sibling in this session.
     claimed: Option<Lots>,
     /// Claim that the sibling has not confirmed yet.
-    asked: Option<(u64, Lots)>,
+    unconfirmed: Option<(u64, Lots)>,
     /// Lots that the sibling has confirmed in this session.
     confirmed: Lots,
     /// Claim of the sibling that still waits for a confirmation.
@@ -142,7 +142,7 @@ impl Sibling {
             known_since: now,
             gone_since: None,
             claimed: None,
-            asked: None,
+            unconfirmed: None,
             confirmed: Lots::NONE,
             deferred: None,
             has: Lots::NONE,
@@ -183,7 +183,7 @@ impl Holding {
             retry_at: now,
             next_number: first_number,
             applied: (Lots::NONE, Running::new()),
-            told: Running::new(),
+            reported: Running::new(),
             stopped: false,
         }
     }
@@ -271,13 +271,13 @@ impl Holding {
     /// Reports fewer running requests to the siblings that count them.
     fn tell_running(&mut self, pods: &dyn Pods, out: &mut Vec<Output>) {
         let running = pods.running(self.held);
-        if running == self.told {
+        if running == self.reported {
             return;
         }
         for (to, _) in self.siblings.iter().filter(|(_, sibling)| sibling.connected && sibling.counts) {
             out.push(Output::Send { to: *to, message: Message::Running(running.clone()) });
         }
-        self.told = running;
+        self.reported = running;
     }
 
     /// Applies the held lots and taken slots to the throttler.

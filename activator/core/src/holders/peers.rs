@@ -52,7 +52,7 @@ pub struct Peers {
 #[derive(Clone, Debug, Default)]
 struct Contact {
     connected: bool,
-    heard: Option<Instant>,
+    last_received: Option<Instant>,
     /// Latest beat of the sibling, for the echo.
     latest: Option<u64>,
     acknowledged: Option<Instant>,
@@ -75,7 +75,7 @@ impl Peers {
     pub fn connected(&mut self, peer: &Peer, now: Instant) {
         let contact = self.peers.entry(*peer).or_default();
         let acknowledged = contact.acknowledged;
-        *contact = Contact { connected: true, heard: Some(now), acknowledged, ..Contact::default() };
+        *contact = Contact { connected: true, last_received: Some(now), acknowledged, ..Contact::default() };
     }
 
     /// Records that the session has ended.
@@ -88,7 +88,7 @@ impl Peers {
     /// Records that anything was received on the session.
     pub fn record_received(&mut self, peer: &Peer, now: Instant) {
         if let Some(contact) = self.peers.get_mut(peer).filter(|contact| contact.connected) {
-            contact.heard = Some(now);
+            contact.last_received = Some(now);
         }
     }
 
@@ -114,7 +114,7 @@ impl Peers {
 
     /// Returns the last time at which anything was received from the sibling.
     pub fn last_received(&self, peer: &Peer) -> Option<Instant> {
-        self.peers.get(peer)?.heard
+        self.peers.get(peer)?.last_received
     }
 
     /// Returns the last time of sending that the sibling has acknowledged.
@@ -124,7 +124,7 @@ impl Peers {
 
     /// Returns true if the session must be closed because nothing was received.
     pub fn is_silent(&self, peer: &Peer, now: Instant) -> bool {
-        self.last_received(peer).is_none_or(|heard| now.saturating_duration_since(heard) >= DEAD_AFTER)
+        self.last_received(peer).is_none_or(|last_received| now.saturating_duration_since(last_received) >= DEAD_AFTER)
     }
 }
 

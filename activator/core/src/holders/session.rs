@@ -1,7 +1,7 @@
 //! Frames of a session between two activators, and their encoding.
 //!
 //! The side that opened the session sends its address and a token; the other side replies with its own address. After
-//! that each side sends its [standing](super::sharing_mode) whenever that changes, a beat every [`BEAT`](super::BEAT),
+//! that each side sends its [report](super::sharing_mode) whenever that changes, a beat every [`BEAT`](super::BEAT),
 //! and messages about holders ([`super::message`]). Frames of unknown kinds are skipped.
 
 use prost::Message as _;

@@ -2,7 +2,7 @@
 //!
 //! # The rule
 //!
-//! | standing | condition | pods with a hard limit |
+//! | mode | condition | pods with a hard limit |
 //! |---|---|---|
 //! | [`Undecided`] | the process has just started | no requests are sent to them yet |
 //! | [`Alone`] | no other activator was listed or connected for [`ALONE_AFTER`], or it is the [only one] | its own |
@@ -107,11 +107,11 @@ pub struct Siblings {
     pub contacts: BTreeMap<Peer, Contact>,
 }
 
-/// State machine that decides the standing.
+/// State machine that decides the mode.
 #[derive(Clone, Debug)]
 pub struct SharingDecider {
     me: Peer,
-    standing: SharingMode,
+    mode: SharingMode,
     began: Instant,
     /// Time since which this activator is known, no other is ready, and none has opened a session.
     only_since: Option<Instant>,
@@ -144,7 +144,7 @@ impl SharingDecider {
     pub fn new(me: Peer, now: Instant) -> Self {
         Self {
             me,
-            standing: SharingMode::Undecided,
+            mode: SharingMode::Undecided,
             began: now,
             only_since: None,
             others_since: None,
@@ -157,7 +157,7 @@ impl SharingDecider {
         SharingReport {
             foreign: self.foreign(siblings, now).next().is_some(),
             complete: siblings.others(&self.me).all(|(_, contact)| matches!(contact, Contact::Session(_))),
-            shares: self.standing == SharingMode::Shared,
+            shares: self.mode == SharingMode::Shared,
         }
     }
 
@@ -171,7 +171,7 @@ impl SharingDecider {
         siblings.others(&self.me).filter(move |(peer, contact)| is_foreign(peer, *contact)).map(|(peer, _)| peer)
     }
 
-    /// Decides the standing again. While sharing, `held_alone` must tell whether no workload needs another activator
+    /// Decides the mode again. While sharing, `held_alone` must tell whether no workload needs another activator
     /// any more.
     pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> SharingMode {
         self.meet(siblings, now);
@@ -190,7 +190,7 @@ impl SharingDecider {
         let only_for = |long| self.only_since.is_some_and(|since| now.saturating_duration_since(since) >= long);
         let long = |since: Instant| now.saturating_duration_since(since) >= ALONE_AFTER;
         let is_late = now.saturating_duration_since(self.began) >= DECIDED_AFTER;
-        self.standing = match self.standing {
+        self.mode = match self.mode {
             _ if foreign => SharingMode::Divided,
             SharingMode::Shared if only_for(ALONE_AFTER) && held_alone() => SharingMode::Alone,
             SharingMode::Shared => SharingMode::Shared,
@@ -201,7 +201,7 @@ impl SharingDecider {
             SharingMode::Undecided if !is_late => SharingMode::Undecided,
             _ => SharingMode::Divided,
         };
-        self.standing
+        self.mode
     }
 
     /// Records which listed activators had a session since they were listed.

@@ -198,17 +198,17 @@ fn busy_holders_are_searched_once_in_a_second() {
     for (case, workload, of_idle, expected) in
         [("of any workload", 0, true, 0), ("of the largest", 1, false, 0), ("of others", 2, false, 50)]
     {
-        let (mut ledger, asked) = (Ledger::new(1000, 1000), Rc::new(Cell::new(0)));
+        let (mut ledger, idle_queries) = (Ledger::new(1000, 1000), Rc::new(Cell::new(0)));
         for number in 0..1000 {
-            ledger.take(owner(1, 1), 1, Arc::new(Counted(number, asked.clone())), 1, false).0.expect("room");
+            ledger.take(owner(1, 1), 1, Arc::new(Counted(number, idle_queries.clone())), 1, false).0.expect("room");
         }
-        let mut told = Vec::new();
+        let mut displaced = Vec::new();
         for number in 0..50 {
-            let comer = Arc::new(Counted(number, asked.clone()));
-            told.extend(ledger.take(owner(workload, 1), 1, comer, 1, of_idle).1.iter().map(|one| one.0));
+            let comer = Arc::new(Counted(number, idle_queries.clone()));
+            displaced.extend(ledger.take(owner(workload, 1), 1, comer, 1, of_idle).1.iter().map(|one| one.0));
         }
-        assert_eq!(told, (0..expected).map(|n| 999 - n).collect::<Vec<u32>>(), "{case}");
-        assert!(asked.get() < 3000, "{case}: {}", asked.get());
+        assert_eq!(displaced, (0..expected).map(|n| 999 - n).collect::<Vec<u32>>(), "{case}");
+        assert!(idle_queries.get() < 3000, "{case}: {}", idle_queries.get());
     }
 }
 

@@ -84,73 +84,8 @@ mod tests {
 
     use super::*;
 
-    fn assigned(len: usize, index: i64, count: u32) -> Vec<usize> {
-        let activators = match u32::try_from(index) {
-            Ok(index) => Activators::Known { index, count },
-            Err(_) => Activators::Unknown,
-        };
-        assign(len, activators).collect()
-    }
-
-    #[test]
-    fn capacity_follows_the_table() {
-        const M: i64 = UNLIMITED_PLACES;
-        // (container concurrency, backends, assigned, activators) -> capacity
-        let rows = [
-            ((10, 1, 0, 0), 10),
-            ((10, 10, 0, 0), 100),
-            ((10, 100, 0, 0), 1000),
-            ((10, 10, 0, 5), 20),
-            ((10, 10, 0, 200), 1),
-            ((10, 0, 0, 200), 0),
-            ((3, 7, 0, 2), 10),
-            ((1, 3, 0, 2), 1),
-            ((10, 0, 1, 1), 10),
-            ((10, -1, 2, 1), 20),
-            ((10, -1, 1, 2), 10),
-            ((100, 25_000_000, 0, 1), M),
-            ((0, 0, 0, 0), 0),
-            ((0, 0, 0, 200), 0),
-            ((0, 1, 0, 0), M),
-            ((0, 10, 0, 200), M),
-            ((0, 1, 5, 1), M),
-        ];
-        for ((container_concurrency, backends, assigned, activators), expected) in rows {
-            let inputs = CapacityInputs { container_concurrency, backends, assigned, activators };
-            assert_eq!(capacity(inputs), expected, "{inputs:?}");
-        }
-    }
-
-    #[test]
-    fn assignment_follows_the_table() {
-        let rows: &[(usize, u32, &[&[usize]])] = &[
-            (0, 3, &[&[], &[], &[]]),
-            (1, 3, &[&[0], &[0], &[0]]),
-            (1, 2, &[&[0], &[0]]),
-            (2, 3, &[&[0], &[1], &[0]]),
-            (3, 2, &[&[0, 2], &[1]]),
-            (3, 3, &[&[0], &[1], &[2]]),
-            (5, 2, &[&[0, 1, 4], &[2, 3]]),
-            (6, 4, &[&[0, 4], &[1, 5], &[2], &[3]]),
-            (7, 3, &[&[0, 1, 6], &[2, 3], &[4, 5]]),
-            (8, 5, &[&[0, 5], &[1, 6], &[2, 7], &[3], &[4]]),
-            (10, 3, &[&[0, 1, 2, 9], &[3, 4, 5], &[6, 7, 8]]),
-            (20, 3, &[&[0, 1, 2, 3, 4, 5, 18], &[6, 7, 8, 9, 10, 11, 19], &[12, 13, 14, 15, 16, 17]]),
-            (
-                24,
-                5,
-                &[&[0, 1, 2, 3, 20], &[4, 5, 6, 7, 21], &[8, 9, 10, 11, 22], &[12, 13, 14, 15, 23], &[16, 17, 18, 19]],
-            ),
-            (3, 5, &[&[0], &[1], &[2], &[0], &[1]]),
-        ];
-        for &(len, count, shares) in rows {
-            for (index, expected) in shares.iter().enumerate() {
-                assert_eq!(assigned(len, index as i64, count), *expected, "{index} of {count}, {len} pods");
-            }
-        }
-        assert_eq!(assigned(5, -1, 3), [0, 1, 2, 3, 4], "unknown index: all");
-        assert_eq!(assigned(5, 0, 1), [0, 1, 2, 3, 4], "alone: all");
-        assert_eq!(assigned(150, 4, 5), (120..150).collect::<Vec<_>>());
+    fn assigned(len: usize, index: u32, count: u32) -> Vec<usize> {
+        assign(len, Activators::Known { index, count }).collect()
     }
 
     proptest! {
@@ -158,7 +93,7 @@ mod tests {
         #[test]
         fn shares_are_a_partition(len in 2usize..300, count in 1u32..40) {
             prop_assume!(count as usize <= len);
-            let shares: Vec<Vec<usize>> = (0..count).map(|i| assigned(len, i64::from(i), count)).collect();
+            let shares: Vec<Vec<usize>> = (0..count).map(|index| assigned(len, index, count)).collect();
             let mut all: Vec<usize> = shares.iter().flatten().copied().collect();
             all.sort_unstable();
             prop_assert_eq!(all, (0..len).collect::<Vec<_>>());
@@ -171,7 +106,7 @@ mod tests {
         fn too_few_pods_are_shared_evenly(len in 2usize..30, count in 2u32..60) {
             prop_assume!(count as usize > len);
             for index in 0..count {
-                prop_assert_eq!(assigned(len, i64::from(index), count), vec![index as usize % len]);
+                prop_assert_eq!(assigned(len, index, count), vec![index as usize % len]);
             }
         }
     }

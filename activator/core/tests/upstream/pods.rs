@@ -203,7 +203,7 @@ fn pods_are_picked_by_upstreams_policies() {
     drop(second);
     assert_eq!(octet(&run(&two, &mut rng).expect("open")), freed, "and is picked again once free");
     drop(first);
-    let seen: std::collections::BTreeSet<String> =
+    let picked: std::collections::BTreeSet<String> =
         (0..100).map(|_| octet(&run(&two, &mut rng).expect("open"))).collect();
-    assert_eq!(seen.len(), 2, "both appear");
+    assert_eq!(picked.len(), 2, "both appear");
 }

@@ -18,7 +18,7 @@ pub(crate) struct FromClient {
     /// Counters of its connection, over HTTP/2.
     unread: Option<Arc<UnreadFrames>>,
     /// The body was polled.
-    asked: bool,
+    polled: bool,
 }
 
 impl FromClient {
@@ -27,7 +27,7 @@ impl FromClient {
         if let Some(unread) = &unread {
             unread.opened();
         }
-        Self { body, unread, asked: false }
+        Self { body, unread, polled: false }
     }
 }
 
@@ -36,7 +36,7 @@ impl Body for FromClient {
     type Error = hyper::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        if !std::mem::replace(&mut self.asked, true)
+        if !std::mem::replace(&mut self.polled, true)
             && let Some(unread) = &self.unread
         {
             unread.count_polled();

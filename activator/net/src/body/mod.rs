@@ -18,7 +18,7 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use replay::{KEPT_FOR_ACTIVATOR, KEPT_MAX, ReplayBuffer};
+use replay::{REPLAY_FOR_ACTIVATOR_MAX, REPLAY_MAX, ReplayBuffer};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -135,14 +135,14 @@ impl RequestBody {
     pub(crate) fn set_free(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.is_held = false;
-            streamed.body.most = KEPT_MAX;
+            streamed.body.most = REPLAY_MAX;
         }
     }
 
     /// Extends the replay buffer to the amount that another activator accepts before it has a pod.
     pub(crate) fn keep_window(&mut self) {
         if let Self::Streamed(streamed) = self {
-            streamed.body.most = KEPT_FOR_ACTIVATOR;
+            streamed.body.most = REPLAY_FOR_ACTIVATOR_MAX;
         }
     }
 
@@ -162,7 +162,7 @@ impl RequestBody {
 
     /// Reports whether the body can be replayed even after all of it was sent.
     pub(crate) fn fits_replay(&self) -> bool {
-        self.size_hint().upper().is_some_and(|bytes| bytes <= KEPT_MAX as u64)
+        self.size_hint().upper().is_some_and(|bytes| bytes <= REPLAY_MAX as u64)
     }
 
     /// Reports whether the whole body can be replayed.

@@ -2,7 +2,7 @@
 //!
 //! An HTTP/2 pod may reject a request as unprocessed (REFUSED_STREAM, GOAWAY) after a part of its body was sent; every
 //! gRPC call has a body. So the first bytes of a body are kept until the response begins, and are replayed if the
-//! request is retried. A body cannot be replayed once more than [`KEPT_MAX`] ([`KEPT_FOR_ACTIVATOR`] to another
+//! request is retried. A body cannot be replayed once more than [`REPLAY_MAX`] ([`REPLAY_FOR_ACTIVATOR_MAX`] to another
 //! activator) or its trailers were sent.
 //!
 //! The bytes are kept by reference until the response begins.
@@ -15,11 +15,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// Maximum number of bytes that are kept of one body: the default HTTP/2 frame size.
-pub(super) const KEPT_MAX: usize = 16 * 1024;
+pub(super) const REPLAY_MAX: usize = 16 * 1024;
 
 /// Maximum kept of a body sent to another activator, which accepts a window of it before it has a pod: the window, the
 /// frame that exceeds it, and one frame that waits for room.
-pub(super) const KEPT_FOR_ACTIVATOR: usize = STREAM_WINDOW as usize + 2 * KEPT_MAX;
+pub(super) const REPLAY_FOR_ACTIVATOR_MAX: usize = STREAM_WINDOW as usize + 2 * REPLAY_MAX;
 
 /// A body, with the sent bytes that may be replayed.
 pub(crate) struct ReplayBuffer<B> {
@@ -27,7 +27,7 @@ pub(crate) struct ReplayBuffer<B> {
     /// Sent bytes are kept, so that the whole body can be replayed. Must be set before anything was sent.
     pub(super) keeps_sent: bool,
     /// Sent chunks, then chunks to replay before the body is read on. Mostly one, without an allocation.
-    kept: SmallVec<[Bytes; 1]>,
+    chunks: SmallVec<[Bytes; 1]>,
     /// Number of chunks that were sent.
     sent: usize,
     bytes: usize,
@@ -38,13 +38,13 @@ pub(crate) struct ReplayBuffer<B> {
 impl<B> ReplayBuffer<B> {
     /// Wraps a body of which nothing was sent.
     pub(crate) fn new(body: B) -> Self {
-        Self { body, keeps_sent: false, kept: SmallVec::new(), sent: 0, bytes: 0, most: KEPT_MAX }
+        Self { body, keeps_sent: false, chunks: SmallVec::new(), sent: 0, bytes: 0, most: REPLAY_MAX }
     }
 
     /// Stops keeping sent bytes, because the response has begun.
     pub(crate) fn release(&mut self) {
         self.keeps_sent = false;
-        self.kept.drain(..self.sent);
+        self.chunks.drain(..self.sent);
         (self.sent, self.bytes) = (0, 0);
     }
 
@@ -57,13 +57,13 @@ impl<B> ReplayBuffer<B> {
 
     /// Returns the next chunk to replay.
     fn next_replayed(&mut self) -> Option<Bytes> {
-        if self.sent == self.kept.len() {
+        if self.sent == self.chunks.len() {
             return None;
         }
         if !self.keeps_sent {
-            return Some(self.kept.remove(self.sent));
+            return Some(self.chunks.remove(self.sent));
         }
-        let again = self.kept[self.sent].clone();
+        let again = self.chunks[self.sent].clone();
         self.sent += 1;
         self.bytes += again.len();
         Some(again)
@@ -78,7 +78,7 @@ impl<B> ReplayBuffer<B> {
         };
         match data {
             Some(data) if self.bytes + data.len() <= self.most => {
-                self.kept.push(data.clone());
+                self.chunks.push(data.clone());
                 self.sent += 1;
                 self.bytes += data.len();
             }
@@ -103,11 +103,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReplayBuffer<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.sent == self.kept.len() && self.body.is_end_stream()
+        self.sent == self.chunks.len() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let again: u64 = self.kept[self.sent..].iter().map(|bytes| bytes.len() as u64).sum();
+        let again: u64 = self.chunks[self.sent..].iter().map(|bytes| bytes.len() as u64).sum();
         let rest = self.body.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(again + rest.lower());
@@ -161,7 +161,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_too_much_or_had_its_answer_does_not_come_back() {
-        static LARGE: [u8; KEPT_MAX] = [b'x'; KEPT_MAX];
+        static LARGE: [u8; REPLAY_MAX] = [b'x'; REPLAY_MAX];
         let mut large = parts(&[Frame::data(LARGE.as_slice()), Frame::data(b"!".as_slice())]);
         large.keeps_sent = true;
         large.frame().await;

@@ -132,13 +132,13 @@ mod tests {
         assert_ready_ok!(write(&interims, &mut server, false));
         assert_pending!(write(&interims, &mut server, true), "there is no room for all of it");
         assert_pending!(write(&interims, &mut server, false), "its rest goes first");
-        let mut seen = read(&mut client, 10).await;
+        let mut received = read(&mut client, 10).await;
         assert_pending!(write(&interims, &mut server, false));
-        seen.extend(read(&mut client, 10).await);
+        received.extend(read(&mut client, 10).await);
         assert!(!waits.is_woken());
         assert_ready_ok!(write(&interims, &mut server, false));
-        seen.extend(read(&mut client, HINTS.len() - 20).await);
-        assert_eq!(seen, HINTS);
+        received.extend(read(&mut client, HINTS.len() - 20).await);
+        assert_eq!(received, HINTS);
         assert!(waits.is_woken());
         assert_ready!(waits.enter(|cx, _| passing.poll(cx)));
         drop(passing);
@@ -157,12 +157,12 @@ mod tests {
         let passing = interims.pass(Bytes::from_static(HINTS));
         assert_pending!(write(&interims, &mut server, true));
         drop(passing);
-        let mut seen = Vec::new();
-        while seen.len() < HINTS.len() {
-            seen.extend(read(&mut client, (HINTS.len() - seen.len()).min(10)).await);
+        let mut received = Vec::new();
+        while received.len() < HINTS.len() {
+            received.extend(read(&mut client, (HINTS.len() - received.len()).min(10)).await);
             let _ = write(&interims, &mut server, false);
         }
-        assert_eq!(seen, HINTS);
+        assert_eq!(received, HINTS);
         assert_ready_ok!(write(&interims, &mut server, false));
     }
 }

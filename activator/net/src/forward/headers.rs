@@ -157,8 +157,8 @@ fn set_or_remove(headers: &mut HeaderMap, name: HeaderName, value: Option<Header
 
 /// Returns the protocol that `Connection: Upgrade` and `Upgrade` ask for. `Upgrade: h2c` is not for the pod.
 fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
-    let asked = elements(&head.headers, header::CONNECTION).any(|element| element.eq_ignore_ascii_case(b"upgrade"));
-    let protocol = head.headers.get(header::UPGRADE).filter(|_| asked)?;
+    let upgrades = elements(&head.headers, header::CONNECTION).any(|element| element.eq_ignore_ascii_case(b"upgrade"));
+    let protocol = head.headers.get(header::UPGRADE).filter(|_| upgrades)?;
     (!protocol.as_bytes().eq_ignore_ascii_case(b"h2c")).then(|| protocol.clone())
 }
 
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_plain_pod_sees_its_client_and_nothing_of_ours() {
-        let seen = upstream(
+        let received = upstream(
             Contract::Plain,
             &[
                 ("host", "a.example.com"),
@@ -276,7 +276,7 @@ mod tests {
             ("x-forwarded-proto", "http"),
             ("x-own", "kept"),
         ];
-        assert_eq!(seen, owned(&expected));
+        assert_eq!(received, owned(&expected));
     }
 
     /// Goal: pods see forwarding headers of trusted peers only; in knative mode they see those of every peer, as
@@ -314,9 +314,9 @@ mod tests {
             (proxy, Contract::Knative, &untouched),
         ] {
             let passed = |given: &[(&str, &str)]| {
-                let mut seen = upstream_from(&peer_with(trust), contract, given);
-                seen.retain(|(name, _)| name.contains("forwarded"));
-                seen
+                let mut received = upstream_from(&peer_with(trust), contract, given);
+                received.retain(|(name, _)| name.contains("forwarded"));
+                received
             };
             assert_eq!(passed(&given[1..]), owned(expected), "{trust:?} {contract:?}");
             let named =
@@ -332,12 +332,12 @@ mod tests {
     #[test]
     fn a_queue_proxy_gets_knatives_contract() {
         for contract in [Contract::QueueProxy, Contract::Knative] {
-            let mut seen =
+            let mut received =
                 upstream(contract, &[("host", "a.example.com"), ("k-proxy-request", "x"), ("k-network-hash", "h")]);
-            seen.retain(|(name, _)| !name.contains("forwarded"));
+            received.retain(|(name, _)| !name.contains("forwarded"));
             let expected =
                 [("host", "10.0.0.1:80"), ("k-original-host", "a.example.com"), ("k-proxy-request", "activator")];
-            assert_eq!(seen, owned(&expected));
+            assert_eq!(received, owned(&expected));
         }
         let ours = upstream(Contract::QueueProxy, &[("host", "a"), ("k-original-host", "forged")]);
         assert!(ours.contains(&("k-original-host".into(), "a".into())), "clients do not set it");
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn hop_by_hop_fields_go_before_ours_come() {
-        let seen = upstream(
+        let received = upstream(
             Contract::Knative,
             &[
                 ("host", "a"),
@@ -358,7 +358,7 @@ mod tests {
                 ("transfer-encoding", "chunked"),
             ],
         );
-        let names: Vec<&str> = seen.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> = received.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["host", "k-original-host", "k-proxy-request", "te", "x-forwarded-for"]);
     }
 
@@ -410,12 +410,12 @@ mod tests {
     #[test]
     fn an_upgrade_is_kept_only_where_it_can_be_made() {
         let given = [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-        let mut kept = head("/", Version::HTTP_11, &given);
-        let protocol = prepare(&mut kept, Some(Contract::Plain), &peer(), Protocol::Http1, true)
+        let mut upgraded = head("/", Version::HTTP_11, &given);
+        let protocol = prepare(&mut upgraded, Some(Contract::Plain), &peer(), Protocol::Http1, true)
             .expect("well-formed")
             .expect("asked for");
         assert_eq!(
-            (protocol, &kept.headers["connection"]),
+            (protocol, &upgraded.headers["connection"]),
             (HeaderValue::from_static("websocket"), &HeaderValue::from_static("Upgrade"))
         );
         let mut refused = head("/", Version::HTTP_11, &given);

@@ -159,11 +159,11 @@ impl Prepared {
         let may_have_run = MayHaveRun::taken(&mut request);
         let (mut head, body) = request.into_parts();
         let for_pods = (!is_relayed).then_some(contract);
-        let asked = headers::prepare(&mut head, for_pods, &peer, protocol, upgradable)?;
+        let upgrade_protocol = headers::prepare(&mut head, for_pods, &peer, protocol, upgradable)?;
         let (client, passthrough, original, is_guess) = (is_http11.then_some(peer), None, None, false);
         let delivery =
             Delivery { contract, protocol, passthrough, client, is_guess, may_have_run, is_relayed, original };
-        Ok(Box::new(Self { head, body, upgrade: asked.zip(on_upgrade), delivery }))
+        Ok(Box::new(Self { head, body, upgrade: upgrade_protocol.zip(on_upgrade), delivery }))
     }
 
     /// Marks the protocol as a guess: if a pod speaks another one, the request is sent in that.

@@ -72,8 +72,8 @@ impl Prepared {
     }
 
     /// Sets the head that [`Prepared::into_original`] restores.
-    pub fn with_original(&mut self, kept: Box<request::Parts>) {
-        self.delivery.original = Some(kept);
+    pub fn with_original(&mut self, original: Box<request::Parts>) {
+        self.delivery.original = Some(original);
     }
 
     /// Reports whether no part of a relayed request was given to a pod, because its body was not asked for. If the

@@ -229,15 +229,15 @@ fn normal_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
 /// Returns the `Content-Length` if all values agree and consist of digits only. One field may hold several equal values
 /// (RFC 9112, 6.3).
 pub(super) fn one_length(headers: &HeaderMap) -> Option<u64> {
-    let mut said = None;
+    let mut agreed = None;
     for length in elements(headers, header::CONTENT_LENGTH) {
         let digits = str::from_utf8(length).ok().filter(|_| length.iter().all(u8::is_ascii_digit))?;
         let length: u64 = digits.parse().ok()?;
-        if *said.get_or_insert(length) != length {
+        if *agreed.get_or_insert(length) != length {
             return None;
         }
     }
-    said
+    agreed
 }
 
 #[cfg(test)]
@@ -373,8 +373,8 @@ mod tests {
         ];
         for bytes in rows.into_iter().chain([many.as_bytes()]) {
             for part in [1, bytes.len()] {
-                let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
-                assert!(decoded(bytes, part).is_err(), "{shown:?} in parts of {part}");
+                let text = String::from_utf8_lossy(&bytes[..bytes.len().min(40)]);
+                assert!(decoded(bytes, part).is_err(), "{text:?} in parts of {part}");
             }
         }
     }

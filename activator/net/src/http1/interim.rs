@@ -48,11 +48,11 @@ mod tests {
             ),
             (b"HTTP/1.1 199 X\r\n\r\n", b"HTTP/1.1 199 \r\n\r\n"),
         ];
-        for (said, passed) in rows {
-            let Ok(Some(Head::Interim(interim))) = read_head(&mut BytesMut::from(said), &Method::GET) else {
-                panic!("{}", String::from_utf8_lossy(said));
+        for (received, passed) in rows {
+            let Ok(Some(Head::Interim(interim))) = read_head(&mut BytesMut::from(received), &Method::GET) else {
+                panic!("{}", String::from_utf8_lossy(received));
             };
-            assert_eq!(interim_bytes(interim), passed, "{}", String::from_utf8_lossy(said));
+            assert_eq!(interim_bytes(interim), passed, "{}", String::from_utf8_lossy(received));
         }
     }
 }

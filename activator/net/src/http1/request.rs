@@ -20,11 +20,11 @@ pub(super) enum Coding {
 /// Writes `head` and the field that determines the end of `body`. The body's own length has priority over the length in
 /// the head.
 pub(super) fn write_head(head: &request::Parts, body: &impl Body, to: &mut Vec<u8>) -> Coding {
-    let told = || one_length(&head.headers);
+    let declared = || one_length(&head.headers);
     let coding = match body.size_hint().exact() {
         _ if body.is_end_stream() => Coding::Length(0),
         Some(length) => Coding::Length(length),
-        None => told().map_or(Coding::Chunked, Coding::Length),
+        None => declared().map_or(Coding::Chunked, Coding::Length),
     };
     to.extend_from_slice(head.method.as_str().as_bytes());
     to.push(b' ');
@@ -126,19 +126,19 @@ mod tests {
         for (fields, framing, coding) in of_unknown {
             // For any method: a body without framing would be taken for the next request.
             for method in ["POST", "GET"] {
-                let seen = written(&head(method, "/", fields), &endless());
-                assert_eq!(seen, (format!("{method} / HTTP/1.1\r\n{framing}\r\n"), coding), "{fields:?}");
+                let output = written(&head(method, "/", fields), &endless());
+                assert_eq!(output, (format!("{method} / HTTP/1.1\r\n{framing}\r\n"), coding), "{fields:?}");
             }
         }
         for (fields, framing) in
             [([].as_slice(), "content-length: 4\r\n"), (&[("content-length", "9")], "content-length: 4\r\n")]
         {
-            let seen = written(&head("POST", "/", fields), &whole);
-            assert_eq!(seen, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(4)), "{fields:?}");
+            let output = written(&head("POST", "/", fields), &whole);
+            assert_eq!(output, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(4)), "{fields:?}");
         }
         for (fields, framing) in [([].as_slice(), ""), (&[("content-length", "9")], "content-length: 0\r\n")] {
-            let seen = written(&head("POST", "/", fields), &nothing);
-            assert_eq!(seen, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(0)), "{fields:?}");
+            let output = written(&head("POST", "/", fields), &nothing);
+            assert_eq!(output, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(0)), "{fields:?}");
         }
     }
 

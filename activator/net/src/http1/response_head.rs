@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_kept_if_nobody_says_otherwise_and_the_body_has_an_end() {
-        for (head, kept) in [
+        for (head, keep_alive) in [
             ("HTTP/1.1 204 X", true),
             ("HTTP/1.1 204 X\r\nconnection: x, Close", false),
             ("HTTP/1.1 204 X\r\nconnection: close\r\nconnection: keep-alive", false),
@@ -200,7 +200,7 @@ mod tests {
             ("HTTP/1.1 200 X", false),
             ("HTTP/1.1 200 X\r\ncontent-length: 0", true),
         ] {
-            assert_eq!(answer(format!("{head}\r\n\r\n").as_bytes()).keep_alive, kept, "{head}");
+            assert_eq!(answer(format!("{head}\r\n\r\n").as_bytes()).keep_alive, keep_alive, "{head}");
         }
     }
 

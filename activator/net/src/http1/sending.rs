@@ -209,18 +209,18 @@ mod tests {
     use tokio_test::{assert_pending, assert_ready_ok};
 
     /// A writer that accepts `at_once` bytes per write, pauses before each write if `pauses` is set, and delays as many
-    /// flushes as `kept_back`.
+    /// flushes as `flushes_delayed`.
     struct Narrow {
         taken: Vec<u8>,
         at_once: usize,
         pauses: bool,
         paused: bool,
-        kept_back: usize,
+        flushes_delayed: usize,
     }
 
     impl Narrow {
         fn new(at_once: usize) -> Self {
-            Self { taken: Vec::new(), at_once, pauses: false, paused: false, kept_back: 0 }
+            Self { taken: Vec::new(), at_once, pauses: false, paused: false, flushes_delayed: 0 }
         }
     }
 
@@ -237,9 +237,9 @@ mod tests {
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            match self.kept_back.checked_sub(1) {
+            match self.flushes_delayed.checked_sub(1) {
                 Some(left) => {
-                    self.kept_back = left;
+                    self.flushes_delayed = left;
                     Poll::Pending
                 }
                 None => Poll::Ready(Ok(())),
@@ -298,8 +298,8 @@ mod tests {
             assert_eq!(chunked, format!("{head}transfer-encoding: chunked\r\n\r\n{chunks}"), "{at_once}");
 
             let length = (large.len() + 8).to_string();
-            let told = sent(&[("content-length", &length)], frames(parts()), at_once).expect("well-formed");
-            assert_eq!(told, format!("{head}content-length: {length}\r\n\r\nsmall{large}end"), "{at_once}");
+            let sized = sent(&[("content-length", &length)], frames(parts()), at_once).expect("well-formed");
+            assert_eq!(sized, format!("{head}content-length: {length}\r\n\r\nsmall{large}end"), "{at_once}");
 
             let mut trailed = parts();
             trailed.push(Frame::trailers(trailers.clone()));
@@ -361,7 +361,7 @@ mod tests {
     /// Goal: sending is not over while written bytes are buffered, as in TLS, because the flush must be polled again.
     #[test]
     fn what_is_kept_back_is_not_over() {
-        let mut io = Narrow { kept_back: 1, ..Narrow::new(usize::MAX) };
+        let mut io = Narrow { flushes_delayed: 1, ..Narrow::new(usize::MAX) };
         let (mut body, head) = (Empty::<Bytes>::new(), post(&[]));
         let mut sending = Sending::new(&head, &body);
         tokio_test::task::spawn(()).enter(|cx, _| assert_pending!(sending.poll(cx, &mut body, &mut io)));

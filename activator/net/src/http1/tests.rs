@@ -163,18 +163,18 @@ async fn answers_are_read_as_hyper_reads_them() {
         let bytes = answer(&mut rng);
         let part = *[1, 3, 17, 1000].choose(&mut rng).unwrap_or(&1);
         let parts: Vec<&[u8]> = bytes.chunks(part).collect();
-        let shown = || format!("seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
+        let case = || format!("seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
         match (by_hyper(&parts).await, here(&parts)) {
             (Some(theirs), Ok(ours)) => {
-                assert_eq!(ours, theirs, "{}", shown());
+                assert_eq!(ours, theirs, "{}", case());
                 same += 1;
             }
             (None, Err(_)) => neither += 1,
             (Some(theirs), Err(problem)) => {
-                assert!(REFUSED_HERE.contains(&problem.0), "{problem}, but hyper read {theirs:?}; {}", shown());
+                assert!(REFUSED_HERE.contains(&problem.0), "{problem}, but hyper read {theirs:?}; {}", case());
             }
             (None, Ok(ours)) => {
-                assert!(!is_usual(&bytes), "hyper refused what was read as {ours:?}; {}", shown());
+                assert!(!is_usual(&bytes), "hyper refused what was read as {ours:?}; {}", case());
                 mended += 1;
             }
         }

@@ -242,14 +242,14 @@ impl Http2Shared {
 
     /// Stores the number of streams that the pod accepts, as far as it is known.
     fn note_limit(&self, sender: &SendRequest<Bytes>) {
-        let said = sender.current_max_send_streams();
-        let taken = match said {
+        let announced = sender.current_max_send_streams();
+        let taken = match announced {
             UNKNOWN_LIMIT if self.settled.initialized() => STREAMS_ASSUMED,
             UNKNOWN_LIMIT => STREAMS_AT_FIRST,
-            said => said,
+            announced => announced,
         };
         self.limit.store(taken.min(STREAMS_MAX as usize), Ordering::Release);
-        if said != UNKNOWN_LIMIT {
+        if announced != UNKNOWN_LIMIT {
             self.settle(true);
         }
     }

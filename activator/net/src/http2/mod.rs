@@ -52,9 +52,9 @@ mod tests {
 
     #[test]
     fn a_length_is_believed_if_it_is_one() {
-        for (told, expected) in [("36", Some(36)), ("0", Some(0)), ("-1", None), ("many", None)] {
-            let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static(told))]);
-            assert_eq!(content_length(&headers), expected, "{told}");
+        for (value, expected) in [("36", Some(36)), ("0", Some(0)), ("-1", None), ("many", None)] {
+            let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static(value))]);
+            assert_eq!(content_length(&headers), expected, "{value}");
         }
         assert_eq!(content_length(&HeaderMap::new()), None);
     }

@@ -205,10 +205,10 @@ mod tests {
         SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
         let link = Link::new(listener.local_addr().expect("bound"));
         let start = Instant::now();
-        let mut asked = Box::pin(link.ask());
-        assert!(futures::poll!(&mut asked).is_pending());
+        let mut check = Box::pin(link.ask());
+        assert!(futures::poll!(&mut check).is_pending());
         link.connected_in(Duration::from_millis(1));
-        asked.await.expect("it is there");
+        check.await.expect("it is there");
         assert!(link.answers_since(start).is_ok());
         let silent = link.ask().await.expect_err("it answers nobody");
         assert!(is_silence(&silent), "{silent}");

@@ -106,15 +106,15 @@ impl SilenceDetector {
             self.settled = writes;
         }
         let ago = |length: Duration| now.checked_sub(length).unwrap_or(now);
-        let (heard, unheard) = (ago(state.last_ack_ago), is_unheard(&state));
+        let (last_ack_at, is_unanswered) = (ago(state.last_ack_ago), lacks_reaction(&state));
         let keepalive = closely && state.probes > 0 && !state.unsent;
-        if !keepalive && !unheard && !self.is_end_unheard(last_look, heard, &state) {
+        if !keepalive && !is_unanswered && !self.fin_lacks_reaction(last_look, last_ack_at, &state) {
             self.silent_since = None;
             return Judgement::Fine;
         }
         let since = match self.silent_since {
-            Some(since) if since >= heard => since,
-            _ if state.probes > 0 || state.stuck || !unheard => now, // The start is unknown.
+            Some(since) if since >= last_ack_at => since,
+            _ if state.probes > 0 || state.stuck || !is_unanswered => now, // The start is unknown.
             _ => ago(state.sent_ago),
         };
         self.silent_since = Some(since);
@@ -135,17 +135,17 @@ impl SilenceDetector {
     }
 
     /// Reports whether only our FIN is unacknowledged, and the pod has not reacted since that was noticed, or since the
-    /// FIN was retransmitted. `heard` is the time of the last reaction.
-    fn is_end_unheard(&mut self, last_look: Option<Instant>, heard: Instant, state: &TcpState) -> bool {
+    /// FIN was retransmitted. `last_ack_at` is the time of the last reaction.
+    fn fin_lacks_reaction(&mut self, last_look: Option<Instant>, last_ack_at: Instant, state: &TcpState) -> bool {
         if !state.only_fin_unacked {
             self.fin_reaction_retransmits = None;
             return false;
         }
-        if last_look.is_some_and(|last| heard + CLOCK > last) {
+        if last_look.is_some_and(|last| last_ack_at + CLOCK > last) {
             self.fin_reaction_retransmits = Some(state.retransmits); // It is unknown which of the two came first.
             return false;
         }
-        let is_older = self.silent_since.is_some_and(|since| since >= heard);
+        let is_older = self.silent_since.is_some_and(|since| since >= last_ack_at);
         is_older || self.fin_reaction_retransmits.is_none_or(|retransmits| state.retransmits > retransmits)
     }
 }
@@ -155,9 +155,9 @@ impl SilenceDetector {
 /// A kernel without room drops bytes and reports that. They are retransmitted at growing intervals, each with a
 /// reaction. The clock is too coarse to order two events at the same time. Then a first transmission counts as later
 /// than the reaction, because an acknowledgement of it ends the silence anyway. A retransmission counts as earlier.
-fn is_unheard(state: &TcpState) -> bool {
+fn lacks_reaction(state: &TcpState) -> bool {
     let after = if state.repeated { state.last_ack_ago > state.sent_ago } else { state.last_ack_ago >= state.sent_ago };
-    // The kernel does not report when a FIN was sent, so `is_end_unheard` handles a FIN alone.
+    // The kernel does not report when a FIN was sent, so `fin_lacks_reaction` handles a FIN alone.
     state.probes > 1 || state.stuck || (state.unacknowledged && !state.only_fin_unacked && after)
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     /// Returns a state with bytes sent once, `sent_ago` ms ago, without a reaction.
-    fn unheard(sent_ago: u64, round_trip: u64) -> TcpState {
+    fn silent(sent_ago: u64, round_trip: u64) -> TcpState {
         TcpState {
             unacknowledged: true,
             sent_ago: ms(sent_ago),
@@ -192,33 +192,33 @@ mod tests {
     #[test]
     fn silence_is_counted_from_the_first_bytes_of_which_nothing_is_heard() {
         looks(&[
-            (1000, (1, 0), unheard(70, 1), Fine),
-            (1100, (1, 0), unheard(170, 1), Fine),
-            (1200, (2, 0), unheard(10, 1), Doubtful), // More was sent, but the silence began with the first bytes.
-            (1400, (2, 0), TcpState { repeated: true, ..unheard(20, 1) }, Doubtful),
-            (1430, (2, 0), unheard(50, 1), Silent),
+            (1000, (1, 0), silent(70, 1), Fine),
+            (1100, (1, 0), silent(170, 1), Fine),
+            (1200, (2, 0), silent(10, 1), Doubtful), // More was sent, but the silence began with the first bytes.
+            (1400, (2, 0), TcpState { repeated: true, ..silent(20, 1) }, Doubtful),
+            (1430, (2, 0), silent(50, 1), Silent),
         ]);
     }
 
     #[test]
     fn whatever_is_heard_ends_a_silence() {
-        let heard = |ago| TcpState { last_ack_ago: ms(ago), ..unheard(290, 1) };
+        let acked = |ago| TcpState { last_ack_ago: ms(ago), ..silent(290, 1) };
         looks(&[
-            (1000, (1, 0), unheard(190, 1), Fine),
-            (1100, (1, 0), heard(20), Fine),           // Another acknowledgement arrived.
-            (1300, (1, 1), unheard(480, 1), Fine),     // A response arrived.
+            (1000, (1, 0), silent(190, 1), Fine),
+            (1100, (1, 0), acked(20), Fine),           // Another acknowledgement arrived.
+            (1300, (1, 1), silent(480, 1), Fine),      // A response arrived.
             (1500, (1, 1), TcpState::default(), Fine), // Everything is acknowledged.
-            (1900, (2, 1), unheard(100, 1), Fine),
-            (2100, (2, 1), unheard(300, 1), Doubtful),
+            (1900, (2, 1), silent(100, 1), Fine),
+            (2100, (2, 1), silent(300, 1), Doubtful),
         ]);
     }
 
     #[test]
     fn a_pod_without_room_is_not_silent() {
         // Bytes are dropped and retransmitted at growing intervals, each with an immediate reaction.
-        let dropped = |ago| TcpState { repeated: true, last_ack_ago: ms(ago), ..unheard(ago, 1) };
-        let asked = TcpState { probes: 2, unsent: true, last_ack_ago: ms(5_000), ..TcpState::default() };
-        let full = TcpState { probes: 1, ..asked };
+        let dropped = |ago| TcpState { repeated: true, last_ack_ago: ms(ago), ..silent(ago, 1) };
+        let probed = TcpState { probes: 2, unsent: true, last_ack_ago: ms(5_000), ..TcpState::default() };
+        let full = TcpState { probes: 1, ..probed };
         let no_way = TcpState { stuck: true, ..full };
         looks(&[
             (1000, (9, 0), dropped(0), Fine),
@@ -226,9 +226,9 @@ mod tests {
             (1900, (9, 0), dropped(900), Fine),
             (2000, (9, 0), full, Fine),
             (4000, (9, 0), full, Fine),
-            (4100, (9, 0), asked, Fine), // The second unanswered window probe counts.
-            (4300, (9, 0), asked, Doubtful),
-            (4600, (9, 0), asked, Silent),
+            (4100, (9, 0), probed, Fine), // The second unanswered window probe counts.
+            (4300, (9, 0), probed, Doubtful),
+            (4600, (9, 0), probed, Silent),
             (5000, (9, 0), full, Fine),
             (5100, (9, 0), no_way, Fine), // The pod has room, but nothing leaves.
             (5300, (9, 0), no_way, Doubtful),
@@ -240,33 +240,33 @@ mod tests {
     #[test]
     fn an_end_of_which_nothing_is_heard_is_a_silence() {
         let end = TcpState { unacknowledged: true, only_fin_unacked: true, sent_ago: ms(5_010), ..TcpState::default() };
-        let unheard = TcpState { last_ack_ago: ms(5_000), ..end };
-        let again = TcpState { repeated: true, ..unheard };
-        let heard = |ago, retransmits| TcpState { last_ack_ago: ms(ago), retransmits, ..again };
+        let silent = TcpState { last_ack_ago: ms(5_000), ..end };
+        let again = TcpState { repeated: true, ..silent };
+        let acked = |ago, retransmits| TcpState { last_ack_ago: ms(ago), retransmits, ..again };
         // The last bytes were acknowledged at once, long ago.
         let just = TcpState { sent_ago: ms(2_000), last_ack_ago: ms(2_000), ..end };
         looks(&[(1000, (2, 0), just, Fine), (1190, (2, 0), just, Fine), (1200, (2, 0), TcpState::default(), Fine)]);
         looks(&[
             (1000, (2, 0), again, Fine), // Noticed late.
             (1200, (2, 0), again, Doubtful),
-            (1300, (2, 0), heard(20, 1), Fine), // The peer has no room for it.
-            (1400, (2, 0), heard(120, 1), Fine),
-            (1900, (2, 0), heard(620, 1), Fine),
-            (2000, (2, 0), heard(20, 2), Fine), // It was retransmitted, with a reaction.
-            (2100, (2, 0), heard(120, 2), Fine),
-            (3500, (2, 0), heard(1520, 3), Fine), // This time there is no reaction.
-            (3700, (2, 0), heard(1720, 3), Doubtful),
-            (4000, (2, 0), heard(2020, 3), Silent),
+            (1300, (2, 0), acked(20, 1), Fine), // The peer has no room for it.
+            (1400, (2, 0), acked(120, 1), Fine),
+            (1900, (2, 0), acked(620, 1), Fine),
+            (2000, (2, 0), acked(20, 2), Fine), // It was retransmitted, with a reaction.
+            (2100, (2, 0), acked(120, 2), Fine),
+            (3500, (2, 0), acked(1520, 3), Fine), // This time there is no reaction.
+            (3700, (2, 0), acked(1720, 3), Doubtful),
+            (4000, (2, 0), acked(2020, 3), Silent),
         ]);
         looks(&[
             (1000, (2, 1), again, Fine), // The peer sends, and has no room.
             (1100, (2, 2), again, Fine),
-            (1200, (2, 2), heard(110, 2), Fine),
-            (1700, (2, 2), heard(610, 2), Fine),
-            (1800, (2, 2), heard(105, 3), Fine), // The reaction came as the last look began.
-            (2400, (2, 2), heard(705, 3), Fine),
+            (1200, (2, 2), acked(110, 2), Fine),
+            (1700, (2, 2), acked(610, 2), Fine),
+            (1800, (2, 2), acked(105, 3), Fine), // The reaction came as the last look began.
+            (2400, (2, 2), acked(705, 3), Fine),
         ]);
-        let dropped = |ago| TcpState { only_fin_unacked: false, sent_ago: ms(ago), ..heard(ago, 1) };
+        let dropped = |ago| TcpState { only_fin_unacked: false, sent_ago: ms(ago), ..acked(ago, 1) };
         looks(&[
             (1000, (2, 0), TcpState { repeated: false, last_ack_ago: ms(45), ..dropped(50) }, Fine),
             (1300, (2, 0), dropped(90), Fine), // Retransmitted, with a reaction.
@@ -279,22 +279,22 @@ mod tests {
     fn a_waiting_connection_is_looked_at_closely_when_a_connect_was_not_answered() {
         let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         let idle = TcpState { last_ack_ago: ms(1_000), ..TcpState::default() };
-        let asked = TcpState { probes: 1, ..idle };
+        let probed = TcpState { probes: 1, ..idle };
         let mut look = |at, closely, state| detector.judge(start + ms(at), (1, 0), closely, || Some(state));
         assert_eq!(look(0, false, idle), Fine);
         assert_eq!(look(1_000, true, idle), Fine, "nothing waits for an answer");
-        assert_eq!(look(1_100, true, asked), Fine);
-        assert_eq!(look(1_200, true, asked), Doubtful);
-        assert_eq!(look(1_300, false, asked), Fine, "keep-alive has its own bound");
+        assert_eq!(look(1_100, true, probed), Fine);
+        assert_eq!(look(1_200, true, probed), Doubtful);
+        assert_eq!(look(1_300, false, probed), Fine, "keep-alive has its own bound");
     }
 
     #[test]
     fn a_far_pod_has_its_round_trips() {
         looks(&[
-            (1000, (1, 0), unheard(0, 300), Fine),
-            (1500, (1, 0), unheard(500, 300), Fine),
-            (1600, (1, 0), unheard(600, 300), Doubtful),
-            (2200, (1, 0), unheard(1200, 300), Silent),
+            (1000, (1, 0), silent(0, 300), Fine),
+            (1500, (1, 0), silent(500, 300), Fine),
+            (1600, (1, 0), silent(600, 300), Doubtful),
+            (2200, (1, 0), silent(1200, 300), Silent),
         ]);
         for (round_trip, expected) in [(0, 500), (125, 500), (200, 800), (3_000, 5_000)] {
             assert_eq!(silence_max(ms(round_trip)), ms(expected), "{round_trip} ms");
@@ -315,11 +315,11 @@ mod tests {
         );
         let unsent = TcpState { unsent: true, ..TcpState::default() };
         assert_eq!(detector.judge(start, (2, 1), false, || Some(unsent)), Fine, "the peer has no room, and says so");
-        let asked = std::cell::Cell::new(false);
+        let is_queried = std::cell::Cell::new(false);
         detector.judge(start, (2, 1), false, || {
-            asked.set(true);
+            is_queried.set(true);
             None
         });
-        assert!(asked.get(), "what waits for room is looked at again");
+        assert!(is_queried.get(), "what waits for room is looked at again");
     }
 }

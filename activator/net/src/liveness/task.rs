@@ -26,7 +26,7 @@ const ENTRIES_KEPT: usize = 64;
 
 /// Monitors all connections until `shutdown`.
 pub(crate) async fn run(liveness: Arc<Liveness>, shutdown: CancellationToken) {
-    Task { liveness, entries: Vec::new(), asked: JoinSet::new() }.run(shutdown).await;
+    Task { liveness, entries: Vec::new(), checks: JoinSet::new() }.run(shutdown).await;
 }
 
 struct Entry {
@@ -57,7 +57,7 @@ impl Entry {
 struct Task {
     liveness: Arc<Liveness>,
     entries: Vec<Entry>,
-    asked: JoinSet<(Arc<Link>, io::Result<()>)>,
+    checks: JoinSet<(Arc<Link>, io::Result<()>)>,
 }
 
 impl Task {
@@ -74,7 +74,7 @@ impl Task {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 () = self.liveness.news.notified() => {}
-                Some(asked) = self.asked.join_next() => match asked {
+                Some(check) = self.checks.join_next() => match check {
                     Ok((link, answer)) => self.answered(&link, &answer),
                     Err(error) => tracing::error!(%error, "the check of a pod panicked"),
                 },
@@ -145,7 +145,7 @@ impl Task {
         }
         tracing::debug!(pod = %link.address, "checking whether the pod is reachable");
         self.liveness.notify(link.address, |observer, pod| observer.pod_doubted(pod));
-        self.asked.spawn(async move {
+        self.checks.spawn(async move {
             let answer = link.ask().await;
             (link, answer)
         });

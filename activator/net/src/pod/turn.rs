@@ -49,8 +49,8 @@ mod tests {
     fn much_is_read_in_turns() {
         let (source, mut buffer) = (vec![7; 3 * TURN_MAX + 5], [0; 16 * 1024]);
         let (mut turn, mut rest, mut polled) = (Turn::default(), source.as_slice(), task::spawn(()));
-        let (mut seen, mut turns) = (0, 1);
-        while seen < source.len() {
+        let (mut received, mut turns) = (0, 1);
+        while received < source.len() {
             let mut part = ReadBuf::new(&mut buffer);
             match polled.enter(|cx, _| turn.poll_read(Pin::new(&mut rest), cx, &mut part)) {
                 Poll::Ready(read) => read.expect("from memory"),
@@ -59,9 +59,9 @@ mod tests {
                     turns += 1;
                 }
             }
-            seen += part.filled().len();
+            received += part.filled().len();
         }
-        assert_eq!((seen, turns), (source.len(), 4));
+        assert_eq!((received, turns), (source.len(), 4));
     }
 
     #[test]

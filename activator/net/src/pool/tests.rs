@@ -15,6 +15,13 @@ async fn listen() -> TcpListener {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port")
 }
 
+/// Returns a listener, and a pool of connections to it that keeps so many idle ones.
+async fn listen_and_pool(idle_max: usize) -> (TcpListener, Pool) {
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    (listener, Pool::new(address, None, idle_max, Arc::default()))
+}
+
 /// Goal: a probe's connect reports a refusal with its duration; silence is not reported as a refusal.
 #[tokio::test]
 async fn a_refusal_is_told_from_silence() {
@@ -48,8 +55,7 @@ async fn a_connect_that_hangs_delays_no_other() {
 
 #[tokio::test]
 async fn idle_connections_are_taken_again_latest_first_and_bounded() {
-    let listener = listen().await;
-    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let (_listener, pool) = listen_and_pool(2).await;
     let mut open = Vec::new();
     for _ in 0..3 {
         open.push(pool.http1(false).await.expect("accepted"));
@@ -67,8 +73,8 @@ async fn idle_connections_are_taken_again_latest_first_and_bounded() {
 /// of two workers, the second worker's on top.
 #[tokio::test]
 async fn a_worker_takes_its_own_connections_first() {
-    let listener = listen().await;
-    let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
+    let (_listener, pool) = listen_and_pool(2).await;
+    let pool = Arc::new(pool);
     let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1)).expect("two threads");
     let (first, second) = (workers.next().clone(), workers.next().clone());
     let dial = |worker: &Handle| {
@@ -92,8 +98,7 @@ async fn a_worker_takes_its_own_connections_first() {
 /// old.
 #[tokio::test]
 async fn what_nobody_needs_goes_with_the_next_sweep() {
-    let listener = listen().await;
-    let pool = Pool::new(listener.local_addr().expect("bound"), None, 100, Arc::default());
+    let (_listener, pool) = listen_and_pool(100).await;
     let mut open = Vec::new();
     for _ in 0..20 {
         open.push(pool.http1(false).await.expect("accepted"));
@@ -113,8 +118,7 @@ async fn what_nobody_needs_goes_with_the_next_sweep() {
 
 #[tokio::test]
 async fn a_connection_that_the_pod_closed_is_not_taken() {
-    let listener = listen().await;
-    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let (listener, pool) = listen_and_pool(2).await;
     let connection = pool.http1(false).await.expect("accepted");
     let (mut accepted, _) = listener.accept().await.expect("dialled");
     pool.http1.return_idle(connection);
@@ -134,16 +138,16 @@ async fn a_connection_that_the_pod_closed_is_not_taken() {
 #[tokio::test]
 async fn all_addresses_together_are_bounded() {
     let pools = Pools::start((10, 3), None, CancellationToken::new());
-    let mut kept = Vec::new();
+    let mut open = Vec::new();
     for _ in 0..5 {
         let listener = listen().await;
         let pool = pools.get(listener.local_addr().expect("bound"), "ns");
         pool.http1.return_idle(pool.http1(false).await.expect("accepted"));
-        kept.push((pool, listener));
+        open.push((pool, listener));
         tokio::time::sleep(Duration::from_millis(2)).await; // So that no two became idle at the same instant.
     }
     pools.sweep(Instant::now());
-    let left: Vec<bool> = kept.iter().map(|(pool, _)| pool.http1.take(false).is_some()).collect();
+    let left: Vec<bool> = open.iter().map(|(pool, _)| pool.http1.take(false).is_some()).collect();
     assert_eq!(left, [false, false, true, true, true], "the longest idle ones went");
 }
 
@@ -194,8 +198,8 @@ async fn a_pods_failures_are_told_of_once_a_minute() {
     let start = Instant::now();
     let rows =
         [(0, true), (0, false), (59_999, false), (60_000, true), (60_001, false), (119_999, false), (130_000, true)];
-    for (at, told) in rows {
-        assert_eq!(pool.should_log_failure(start + Duration::from_millis(at)), told, "at {at} ms");
+    for (at, expected) in rows {
+        assert_eq!(pool.should_log_failure(start + Duration::from_millis(at)), expected, "at {at} ms");
     }
     assert!(other.should_log_failure(start));
 }
@@ -215,8 +219,7 @@ async fn a_new_http2_connection_is_shared_once_its_pod_has_said_how_far() {
 /// Runs the scenario. Returns false if the machine was so slow that the wait for the pod's settings may have ended.
 async fn shares_a_new_http2_connection() -> bool {
     const IN_TIME: Duration = Duration::from_millis(400);
-    let listener = listen().await;
-    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let (listener, pool) = listen_and_pool(2).await;
     let begun = Instant::now();
     let first = pool.http2(None).await.expect("accepted");
     let mut second = Box::pin(pool.http2(None));
@@ -251,8 +254,8 @@ async fn shares_a_new_http2_connection() -> bool {
 /// never sends its settings, and the waiting request is not polled again.
 #[tokio::test]
 async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dialling() {
-    let listener = listen().await;
-    let pool = Arc::new(Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default()));
+    let (_listener, pool) = listen_and_pool(2).await;
+    let pool = Arc::new(pool);
     let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
     let _first = pool.http2(None).await.expect("accepted");
     let mut waiting = Box::pin(pool.http2(None));
@@ -267,8 +270,7 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
 /// Goal: a requested new connection is new even if the worker has one with room.
 #[tokio::test]
 async fn a_new_http2_connection_is_new() {
-    let listener = listen().await;
-    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let (_listener, pool) = listen_and_pool(2).await;
     drop(pool.http2(None).await.expect("accepted"));
     let new = pool.http2(Some(Instant::now())).await.expect("accepted");
     let place = pool.http2.connections.lock().iter().position(|connection| connection.is_of(&new));
@@ -279,8 +281,7 @@ async fn a_new_http2_connection_is_new() {
 /// Method: the older connection has room.
 #[tokio::test]
 async fn retries_share_a_new_http2_connection() {
-    let listener = listen().await;
-    let pool = Pool::new(listener.local_addr().expect("bound"), None, 2, Arc::default());
+    let (listener, pool) = listen_and_pool(2).await;
     let serving = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(

@@ -132,7 +132,7 @@ mod tests {
     /// client's bytes.
     #[tokio::test]
     async fn half_a_mark_is_no_clients() {
-        for (said, is_sibling, is_client) in [
+        for (sent, is_sibling, is_client) in [
             ("hello", true, true),
             ("\0hello", true, true),
             ("\0", false, true),
@@ -143,14 +143,14 @@ mod tests {
             ("\0zeroscale 01", true, false),
         ] {
             let (mut client, mut server) = pair().await;
-            client.write_all(said.as_bytes()).await.expect("open");
+            client.write_all(sent.as_bytes()).await.expect("open");
             client.shutdown().await.expect("open");
             server.readable().await.expect("open");
             let mark = take_mark(&server, || is_sibling).await;
-            assert_eq!(matches!(mark, Ok(None)), is_client, "{said:?} {is_sibling} {mark:?}");
+            assert_eq!(matches!(mark, Ok(None)), is_client, "{sent:?} {is_sibling} {mark:?}");
             let mut left = String::new();
             server.read_to_string(&mut left).await.expect("open");
-            assert_eq!(left, said);
+            assert_eq!(left, sent);
         }
         let (_client, server) = pair().await;
         assert!(matches!(take_mark(&server, || false).await, Ok(None)), "a silent client is not waited for");

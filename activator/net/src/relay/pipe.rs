@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Maximum number of spare pipes of a thread.
-const KEPT_MAX: usize = 16;
+const SPARE_MAX: usize = 16;
 
 /// Maximum number of pipes of the process, with two descriptors each.
 pub(crate) const PIPES_MAX: usize = 128;
@@ -25,7 +25,7 @@ pub(super) const MOVED_MAX: usize = 512 * 1024;
 const FLAGS: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
 
 thread_local! {
-    static KEPT: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
+    static SPARE: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
 }
 
 /// A pipe that is empty, or whose bytes are in transit.
@@ -43,7 +43,7 @@ pub(super) struct Pipe {
 impl Pipe {
     /// Returns an empty pipe, or `None` if there are too many pipes or no descriptors.
     pub(super) fn get() -> Option<Self> {
-        KEPT.with_borrow_mut(Vec::pop).or_else(|| {
+        SPARE.with_borrow_mut(Vec::pop).or_else(|| {
             let permit = PIPES.try_acquire().ok()?;
             let (read, write) = pipe_with(PipeFlags::NONBLOCK | PipeFlags::CLOEXEC).ok()?;
             Some(Self { read, write, filled: 0, last_read: 0, _permit: permit })
@@ -54,9 +54,9 @@ impl Pipe {
     pub(super) fn put(mut self) {
         self.last_read = 0;
         if self.filled == 0 {
-            KEPT.with_borrow_mut(|kept| {
-                if kept.len() < KEPT_MAX {
-                    kept.push(self);
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < SPARE_MAX {
+                    spare.push(self);
                 }
             });
         }

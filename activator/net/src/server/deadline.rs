@@ -83,9 +83,9 @@ mod tests {
 
     /// Runs a server that makes reports at these milliseconds and never completes. Returns the time at which it was
     /// ended.
-    async fn ended(said: &[(u64, Option<Instant>)]) -> u64 {
+    async fn ended(reports: &[(u64, Option<Instant>)]) -> u64 {
         let begun = Instant::now();
-        let (mut overdue, mut left) = (ExchangeDeadline::default(), said.iter().copied().peekable());
+        let (mut overdue, mut left) = (ExchangeDeadline::default(), reports.iter().copied().peekable());
         let mut next = Box::pin(sleep_until(begun));
         let serving = poll_fn(|cx| {
             overdue.poll(cx, |cx| {

@@ -80,7 +80,7 @@ pub(super) async fn looked_at<const N: usize, T>(
             // The end was reported before this look, so all bytes were checked.
             Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => return Ok(None),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            told => return told.map(Some),
+            detected => return detected.map(Some),
         }
     }
 }
@@ -279,11 +279,11 @@ mod tests {
             (b"\r\n\r\n\0\r\nQUIT\n", Some(Other)), // HAProxy's PROXY
         ];
         for (first, expected) in rows {
-            let told = match protocol_of_any(first) {
+            let detected = match protocol_of_any(first) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
-                told => Some(told.expect("nothing else goes wrong")),
+                detected => Some(detected.expect("nothing else goes wrong")),
             };
-            assert_eq!(told, *expected, "{:?}", String::from_utf8_lossy(&first[..first.len().min(64)]));
+            assert_eq!(detected, *expected, "{:?}", String::from_utf8_lossy(&first[..first.len().min(64)]));
         }
     }
 

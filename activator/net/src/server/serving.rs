@@ -94,14 +94,14 @@ async fn drive<C: Future<Output = hyper::Result<()>>>(
     is_worn: impl Fn() -> bool,
     finish: impl Fn(Pin<&mut C>),
 ) -> Result<(), BodyError> {
-    let (mut told, mut overdue) = (false, ExchangeDeadline::default());
+    let (mut is_finishing, mut overdue) = (false, ExchangeDeadline::default());
     poll_fn(|cx| {
         let phase = drain.phase(cx.waker());
         if matches!(phase, Phase::Cut) {
             return Poll::Ready(Ok(()));
         }
-        if !told && (matches!(phase, Phase::Finish) || is_worn()) {
-            told = true;
+        if !is_finishing && (matches!(phase, Phase::Finish) || is_worn()) {
+            is_finishing = true;
             finish(connection.as_mut());
         }
         let served = overdue.poll(cx, |cx| connection.as_mut().poll(cx));

@@ -122,7 +122,7 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
             reset(&stream);
             return Ok(());
         }
-        Connected::Reply(said) => return Ok(stream.write_u8(said).await?),
+        Connected::Reply(reply) => return Ok(stream.write_u8(reply).await?),
     };
     if is_marked {
         stream.write_u8(mark::CONNECTED).await?;
@@ -146,7 +146,7 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
 pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, listener: &mut Listener) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(said) => Poll::Ready(Some(said)),
+        Poll::Ready(output) => Poll::Ready(Some(output)),
         Poll::Pending if listener.phase(cx.waker()) >= Phase::Finish => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
     })

@@ -230,8 +230,8 @@ mod tests {
         // From here on, the peer's kernel drops incoming packets before TCP sees them.
         SockRef::from(&theirs).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
         ours.write_all(b"more").expect("open");
-        let unheard = until(&shared, |state| state.repeated);
-        assert!(unheard.unacknowledged && unheard.last_ack_ago > unheard.sent_ago, "{unheard:?}");
+        let unanswered = until(&shared, |state| state.repeated);
+        assert!(unanswered.unacknowledged && unanswered.last_ack_ago > unanswered.sent_ago, "{unanswered:?}");
         drop(theirs);
 
         shared.shut_down();

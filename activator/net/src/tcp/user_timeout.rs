@@ -76,10 +76,10 @@ mod tests {
         let bound = Some(Duration::from_secs(5));
         SockRef::from(&ours).set_tcp_user_timeout(bound).expect("permitted");
         let mut timeout = UserTimeout::new(bound);
-        let told = |socket: &TcpStream| SockRef::from(socket).tcp_user_timeout().expect("open");
+        let user_timeout = |socket: &TcpStream| SockRef::from(socket).tcp_user_timeout().expect("open");
         for piece in 0.. {
             timeout.before_write(&ours, PIECE);
-            assert!(piece > 0 || told(&ours) == bound, "there is room");
+            assert!(piece > 0 || user_timeout(&ours) == bound, "there is room");
             match ours.write(&[7; PIECE]) {
                 Ok(length) => timeout.wrote(length),
                 Err(error) => {
@@ -100,6 +100,6 @@ mod tests {
                 break; // The piece meets a closed window.
             }
         }
-        assert_eq!(told(&ours), None, "lifted before the window was closed");
+        assert_eq!(user_timeout(&ours), None, "lifted before the window was closed");
     }
 }

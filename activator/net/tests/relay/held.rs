@@ -127,18 +127,6 @@ async fn a_held_client_may_have_ended_its_side() {
     assert_eq!(answer, "answer");
 }
 
-/// Goal: a refused connection is reset.
-#[tokio::test]
-async fn a_refused_connection_is_reset() {
-    let rig = Rig::start_with(TCP, None, 0).await;
-    let mut client = rig.client().await;
-    client.write_all(b"query").await.expect("open");
-    until(|| rig.held() == 1).await;
-    rig.pods.close();
-    let read = patient(client.read(&mut [0; 1])).await;
-    assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
-}
-
 /// Goal: a drain lets held connections wait until its deadline, and then resets them.
 #[tokio::test]
 async fn a_drain_resets_who_is_still_held() {
@@ -178,7 +166,7 @@ async fn no_request_reaches_a_pod_as_bytes() {
     for first in firsts {
         let bytes = [first, keep.as_bytes(), second.as_bytes()].concat();
         for size in [bytes.len(), first.len() - 2, 1] {
-            let shown = format!("{:?} by {size}", first.escape_ascii().to_string());
+            let case = format!("{:?} by {size}", first.escape_ascii().to_string());
             let mut client = rig.client().await;
             client.set_nodelay(true).expect("open");
             let sends = async {
@@ -200,7 +188,7 @@ async fn no_request_reaches_a_pod_as_bytes() {
                     let blanks = read.iter().take_while(|byte| byte.is_ascii_whitespace() || **byte == 0).count();
                     let lines = read[blanks..].iter().filter(|byte| **byte == b'\n').count();
                     // A line without a version or a following field forges nothing.
-                    assert!(lines <= 1 && !read.contains(&b':'), "{shown}: {}", read.escape_ascii());
+                    assert!(lines <= 1 && !read.contains(&b':'), "{case}: {}", read.escape_ascii());
                 }
             };
             let answer = patient(async {
@@ -210,7 +198,7 @@ async fn no_request_reaches_a_pod_as_bytes() {
                 }
             });
             let answer = String::from_utf8_lossy(&answer.await).into_owned();
-            assert!(answer.matches("HTTP/1.1 200").count() <= 1, "{shown}: {answer}");
+            assert!(answer.matches("HTTP/1.1 200").count() <= 1, "{case}: {answer}");
         }
     }
     for sent in [

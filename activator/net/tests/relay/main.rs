@@ -1,5 +1,6 @@
-//! Connections that are relayed as bytes, over real sockets.
+//! Connections to ports of workloads, over real sockets: relayed as bytes, and while ports are bound and closed.
 
 mod both_ways;
 mod held;
+mod ports;
 mod rig;

@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 /// Maximum wait for anything in a test on real time.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server with one port.
 pub(crate) struct Rig {
@@ -64,13 +64,13 @@ impl Drop for Held {
     }
 }
 
-pub(crate) struct Told {
+pub(crate) struct RelayedPlace {
     idle: Option<Duration>,
     ended: mpsc::UnboundedSender<(Ended, [u64; 2])>,
 }
 
 impl Connector for ToPod {
-    type Place = Told;
+    type Place = RelayedPlace;
 
     fn takes_relayed(&self) -> bool {
         true
@@ -80,7 +80,7 @@ impl Connector for ToPod {
         false
     }
 
-    async fn connect(self, _: SocketAddr, mark: Option<String>) -> Connected<Told> {
+    async fn connect(self, _: SocketAddr, mark: Option<String>) -> Connected<RelayedPlace> {
         assert_eq!(mark, None, "nobody relays");
         self.woken.fetch_add(1, Ordering::SeqCst);
         self.held.fetch_add(1, Ordering::SeqCst);
@@ -88,7 +88,7 @@ impl Connector for ToPod {
         let Ok(place) = self.pods.acquire().await else { return Connected::Refused };
         place.forget();
         match self.pools.get(self.pod, "ns").connect_tcp().await {
-            Ok(end) => Connected::To(end, Told { idle: self.idle, ended: self.ended }),
+            Ok(end) => Connected::To(end, RelayedPlace { idle: self.idle, ended: self.ended }),
             Err(_) => Connected::Refused,
         }
     }
@@ -100,7 +100,7 @@ impl Connector for ToPod {
     fn record_silent_disconnect(&self) {}
 }
 
-impl Place for Told {
+impl Place for RelayedPlace {
     fn idle(&self) -> Option<Duration> {
         self.idle
     }
@@ -121,7 +121,7 @@ impl Rig {
     pub(crate) async fn start_with(wake_after: Option<Duration>, idle: Option<Duration>, pods: usize) -> Self {
         let until = CancellationToken::new();
         let pod = listen().await;
-        let (ended, told) = mpsc::unbounded_channel();
+        let (ended, ends) = mpsc::unbounded_channel();
         let connector = ToPod {
             pools: Pools::start((1, 1), None, until.clone()),
             pod: pod.local_addr().expect("bound"),
@@ -149,7 +149,7 @@ impl Rig {
             },
         );
         let ToPod { woken, held, pods, .. } = connector;
-        Self { server, address, pod, woken, held, pods, ended: told, _open: until.drop_guard() }
+        Self { server, address, pod, woken, held, pods, ended: ends, _open: until.drop_guard() }
     }
 
     /// Connects a client.

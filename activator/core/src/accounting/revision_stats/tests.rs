@@ -39,59 +39,6 @@ impl Revision {
         report.signal.into_iter().for_each(Signal::confirm);
         Some((report.average_concurrency, report.request_count))
     }
-
-    /// Plays `in 0, out 1, tick 2` (ms), sends and confirms signals at once, and returns everything that is emitted.
-    fn play(events: &str) -> Vec<(f64, f64)> {
-        let mut revision = Self::new();
-        let mut emitted = Vec::new();
-        for event in events.split(", ") {
-            let (what, at) = event.split_once(' ').expect("event and time");
-            revision.at(at.parse().expect("milliseconds"));
-            match what {
-                "in" => {
-                    if revision.enter() {
-                        revision.stats.signal().expect("owed").confirm();
-                        emitted.push((1.0, 1.0));
-                    }
-                }
-                "out" => revision.leave(),
-                "tick" => emitted.extend(revision.report()),
-                other => panic!("unknown event {other}"),
-            }
-        }
-        emitted
-    }
-}
-
-/// Goal: the reports match Knative's test rows, one revision at a time, including its race (the tenth row).
-#[test]
-fn reports_follow_the_table() {
-    let rows: &[(&str, &[(f64, f64)])] = &[
-        ("in 0, out 1, in 1, out 2, tick 2", &[(1.0, 1.0), (0.0, 1.0)]),
-        ("in 0, in 0, tick 1, tick 2", &[(1.0, 1.0), (1.0, 1.0), (2.0, 0.0)]),
-        // The revision becomes idle after a window without requests, so the next request is a first one again.
-        ("in 0, out 1, tick 1, tick 2, in 3", &[(1.0, 1.0), (0.0, 0.0), (0.0, 0.0), (1.0, 1.0)]),
-        ("in 0, out 1, tick 1, tick 2, tick 3", &[(1.0, 1.0), (0.0, 0.0), (0.0, 0.0)]),
-        ("in 0, tick 0", &[(1.0, 1.0), (0.0, 0.0)]),
-        ("in 0, in 0, out 1, out 2, tick 2", &[(1.0, 1.0), (0.5, 1.0)]),
-        // A tick with a timestamp before the last event ends the window at that event.
-        ("in 0, in 0, out 1, out 2, tick 0", &[(1.0, 1.0), (0.5, 1.0)]),
-        ("in 0, in 0, in 0, tick 0.000001", &[(1.0, 1.0), (2.0, 2.0)]),
-        ("in 0, out 0, in 0, out 0, in 0, out 0, tick 1", &[(1.0, 1.0), (0.0, 2.0)]),
-        // Knative's count of -1 (a tick between two steps of the first request) is impossible here.
-        (
-            "in 0, tick 1000, out 2000, tick 2000, in 2500, out 3000, tick 3000",
-            &[(1.0, 1.0), (0.0, 0.0), (1.0, 0.0), (0.5, 1.0)],
-        ),
-        // Two requests of 500 ms in a window of 1 s that is not the first window.
-        (
-            "in 0, tick 1000, out 1000, in 1000, out 1500, in 1500, out 2000, tick 2000",
-            &[(1.0, 1.0), (0.0, 0.0), (1.0, 2.0)],
-        ),
-    ];
-    for (events, expected) in rows {
-        assert_eq!(Revision::play(events), *expected, "{events}");
-    }
 }
 
 #[test]

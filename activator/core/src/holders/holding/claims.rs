@@ -26,7 +26,7 @@ impl Holding {
             // Ask the sibling again for lots that it confirmed before it claimed. It then yields, instead of getting
             // the lots and giving them back.
             sibling.confirmed = sibling.confirmed.without(lots);
-            (sibling.claimed, sibling.asked) = (None, None);
+            (sibling.claimed, sibling.unconfirmed) = (None, None);
         } else {
             self.confirm_to(from, pods, now, out);
         }
@@ -46,8 +46,8 @@ impl Holding {
         }
         self.apply(pods);
         // No request gets a slot there any more, so the number can only fall.
-        self.told = pods.running(self.held);
-        let message = Message::Confirm { number, running: self.told.clone() };
+        self.reported = pods.running(self.held);
+        let message = Message::Confirm { number, running: self.reported.clone() };
         out.push(Output::Send { to: *to, message });
     }
 
@@ -56,7 +56,7 @@ impl Holding {
         (self.held, self.gathering) = (self.held.without(lots), self.gathering.without(lots));
         for sibling in self.siblings.values_mut() {
             sibling.confirmed = sibling.confirmed.without(lots);
-            sibling.asked = sibling.asked.map(|(number, asked)| (number, asked.without(lots)));
+            sibling.unconfirmed = sibling.unconfirmed.map(|(number, claimed)| (number, claimed.without(lots)));
         }
     }
 
@@ -87,8 +87,8 @@ impl Holding {
         out: &mut Vec<Output>,
     ) {
         let Some(sibling) = self.siblings.get_mut(from) else { return };
-        let Some((_, lots)) = sibling.asked.filter(|(asked, _)| *asked == number) else { return };
-        sibling.asked = None;
+        let Some((_, lots)) = sibling.unconfirmed.filter(|(claim, _)| *claim == number) else { return };
+        sibling.unconfirmed = None;
         sibling.running = running;
         sibling.confirmed = lots;
         // The sibling has none of these lots any more, so its earlier claims of them are void.
@@ -108,7 +108,7 @@ impl Holding {
             self.next_number += 1;
             let number = self.next_number;
             if let Some(sibling) = self.siblings.get_mut(&peer) {
-                (sibling.claimed, sibling.asked) = (Some(lots), Some((number, lots)));
+                (sibling.claimed, sibling.unconfirmed) = (Some(lots), Some((number, lots)));
             }
             out.push(Output::Send { to: peer, message: Message::Claim { number, lots } });
         }
@@ -119,8 +119,8 @@ impl Holding {
         let is_excused = |peer: &Peer, sibling: &super::Sibling| {
             self.is_dead(peer, sibling, peers, now) || self.new && !sibling.connected
         };
-        let asked = self.siblings.iter().filter(|(peer, sibling)| !is_excused(peer, sibling));
-        let confirmed = asked.fold(self.gathering, |all, (_, sibling)| all.within(sibling.confirmed));
+        let required = self.siblings.iter().filter(|(peer, sibling)| !is_excused(peer, sibling));
+        let confirmed = required.fold(self.gathering, |all, (_, sibling)| all.within(sibling.confirmed));
         if confirmed.is_empty() {
             return;
         }

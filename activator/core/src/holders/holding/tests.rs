@@ -11,12 +11,12 @@ fn origin() -> Instant {
 
 /// Throttler that records the last call, and reports a set of running requests.
 #[derive(Debug, Default)]
-struct Told(Mutex<(Lots, Running, Running)>);
+struct RecordingPods(Mutex<(Lots, Running, Running)>);
 
-impl Pods for Told {
+impl Pods for RecordingPods {
     fn hold(&self, lots: Lots, taken: &Running) {
-        let mut told = self.0.lock().expect("nobody panics");
-        (told.0, told.1) = (lots, taken.clone());
+        let mut pods = self.0.lock().expect("nobody panics");
+        (pods.0, pods.1) = (lots, taken.clone());
     }
 
     fn running(&self, _: Lots) -> Running {
@@ -32,7 +32,7 @@ fn pod(n: u16) -> Destination {
 struct Pair {
     now: Instant,
     names: [Peer; 2],
-    all: [(Holding, Peers, Told); 2],
+    all: [(Holding, Peers, RecordingPods); 2],
 }
 
 impl Pair {
@@ -47,10 +47,10 @@ impl Pair {
             peers.connected(&names[1 - n], now);
             let begun = now - Duration::from_secs(60);
             let mut holding = Holding::new(names[n], "ns/app", 0, Some(begun), now);
-            let told = Told::default();
+            let pods = RecordingPods::default();
             let members = Input::Members(names.into_iter().collect());
-            holding.handle(members, &peers, &told, now - listed_for);
-            (holding, peers, told)
+            holding.handle(members, &peers, &pods, now - listed_for);
+            (holding, peers, pods)
         };
         let mut pair = Self { now, all: [one(0), one(1)], names };
         let [first, second] = pair.names;
@@ -62,8 +62,8 @@ impl Pair {
     fn tell(&mut self, at: usize, input: Input) {
         let mut inputs = vec![(at, input)];
         while let Some((at, input)) = inputs.pop() {
-            let (holding, peers, told) = &mut self.all[at];
-            for output in holding.handle(input, peers, told, self.now) {
+            let (holding, peers, pods) = &mut self.all[at];
+            for output in holding.handle(input, peers, pods, self.now) {
                 if let Output::Send { to, message } = output {
                     let to = usize::from(to == self.names[1]);
                     inputs.push((to, Input::Received { from: self.names[at], message }));

@@ -9,12 +9,15 @@ use activator_core::ledger::STALE;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, Empty, Full};
+use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::Waker;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
 
 const BOUNDS: ClientBounds = ClientBounds { connections: 100, descriptors: u64::MAX, idle: None };
 
@@ -31,8 +34,9 @@ impl ErrorResponder<ProxyError> for Busy {
 }
 
 /// Starts a server that says hello, after `slow` if the path ends in `/slow`, and after a second if it ends in
-/// `/second`. Paths begin with the number of a workload; `/probe` belongs to none.
-async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) -> (Server<Busy>, SocketAddr) {
+/// `/second`. Paths begin with the number of a workload; `/probe` belongs to none. It ends when the guard is dropped.
+async fn serve(bounds: ClientBounds, slow: Duration) -> (Server<Busy>, SocketAddr, DropGuard) {
+    let until = CancellationToken::new();
     let chain = tower::service_fn(move |inbound: Inbound| async move {
         let path = inbound.request.uri().path();
         if path != "/probe" {
@@ -52,7 +56,7 @@ async fn serve(bounds: ClientBounds, slow: Duration, until: &CancellationToken) 
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     server.listen(listener, None, chain);
-    (server, address)
+    (server, address, until.drop_guard())
 }
 
 async fn ask(address: SocketAddr, path: &str) -> TcpStream {
@@ -69,6 +73,14 @@ async fn connect_from(from: [u8; 4], address: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((Ipv4Addr::from(from), 0).into()).expect("an address of this machine");
     socket.connect(address).await.expect("connected")
+}
+
+/// Connects over HTTP/2, and returns the task of the connection too.
+async fn http2(address: SocketAddr) -> (SendRequest<Empty<Bytes>>, JoinHandle<hyper::Result<()>>) {
+    let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
+    let connected = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await;
+    let (sender, connection) = connected.expect("nothing is sent yet");
+    (sender, tokio::spawn(connection))
 }
 
 /// Reads a response. Returns false if the connection ends instead.
@@ -107,39 +119,32 @@ async fn until_running(connections: &ClientConnections, number: usize) {
 #[tokio::test(start_paused = true)]
 async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
     const SLOW: Duration = Duration::from_secs(100);
-    let until = CancellationToken::new();
     let bounds = ClientBounds { idle: Some(Duration::from_secs(10)), ..BOUNDS };
-    let (server, address) = serve(bounds, SLOW, &until).await;
+    let (server, address, _open) = serve(bounds, SLOW).await;
     let start = Instant::now();
     let mut slow = ask(address, "/slow").await;
     let mut idle = ask(address, "/").await;
     assert!(is_answered(&mut idle).await);
-    let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
-    let executor = TokioExecutor::new();
-    let (mut sender, connection) =
-        hyper::client::conn::http2::handshake(executor, stream).await.expect("nothing is sent yet");
-    let http2 = tokio::spawn(connection);
+    let (mut sender, connection) = http2(address).await;
     let request = Request::get("http://a/").body(Empty::<Bytes>::new()).expect("a request");
     let answer = sender.send_request(request).await.expect("an answer");
     assert_eq!(answer.into_body().collect().await.expect("whole").to_bytes(), "hello");
 
     assert!(!is_answered(&mut idle).await);
-    http2.await.expect("no panic").expect("GOAWAY is no error");
+    connection.await.expect("no panic").expect("GOAWAY is no error");
     assert!((9..=14).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     assert!(is_answered(&mut slow).await);
     assert!(start.elapsed() >= SLOW);
     let connections = server.connections.clone();
     assert_eq!((connections.ended_idle(), connections.ended_for_room(), connections.refused()), (2, 0, 0));
-    until.cancel();
 }
 
 /// Goal: connections that were idle for long make room. Running requests are not affected. One more request of the
 /// largest workload is rejected with the reason.
 #[tokio::test(start_paused = true)]
 async fn idle_connections_make_room() {
-    let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 16, ..BOUNDS };
-    let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
+    let (server, address, _open) = serve(bounds, Duration::from_secs(30)).await;
     let connections = server.connections.clone();
     let mut idle = ask(address, "/2").await;
     assert!(is_answered(&mut idle).await);
@@ -156,7 +161,6 @@ async fn idle_connections_make_room() {
         assert!(is_answered(client).await, "what runs is served");
     }
     assert_eq!((connections.refused(), connections.ended_for_room(), connections.ended_idle()), (1, 1, 0));
-    until.cancel();
 }
 
 /// Goal: the memory uses the connections' clock: a connection that was idle for long gives way.
@@ -187,17 +191,17 @@ fn idle_connections_end_gently_for_others() {
             assert!(permit.begin_exchange());
             permit.end_exchange();
         }
-        let told = || {
+        let ending = || {
             let phases = seats.iter().map(|permit| permit.listener().phase(Waker::noop()));
             let (finish, cut) =
                 phases.filter(|phase| *phase > Phase::Open).partition::<Vec<_>, _>(|phase| *phase < Phase::Cut);
             (finish.len(), cut.len())
         };
         let _others: Vec<_> = (0..newcomers).map(|n| enter(2 + n)).collect();
-        assert_eq!(told(), (gently, at_once));
+        assert_eq!(ending(), (gently, at_once));
         seats.iter().for_each(|permit| assert!(permit.begin_exchange()));
         (0..ROOM_GRACE).for_each(|_| connections.tick());
-        assert_eq!(told(), (0, gently + at_once));
+        assert_eq!(ending(), (0, gently + at_once));
     }
 }
 
@@ -232,9 +236,8 @@ fn a_shortage_of_descriptors_cuts_busy_connections() {
 #[tokio::test(start_paused = true)]
 async fn who_holds_most_gives_way_to_others() {
     for (held, name) in [(Some("/1/slow"), "requests"), (None, "silence")] {
-        let until = CancellationToken::new();
         let bounds = ClientBounds { connections: 12, ..BOUNDS };
-        let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
+        let (server, address, _open) = serve(bounds, Duration::from_secs(30)).await;
         let connections = server.connections.clone();
         let mut attack = Vec::new();
         for _ in 0..12 {
@@ -255,7 +258,6 @@ async fn who_holds_most_gives_way_to_others() {
             assert!(is_answered(other).await, "{name}");
         }
         assert_eq!((connections.refused(), connections.ended_for_room()), (0, 6), "{name}");
-        until.cancel();
     }
 }
 
@@ -263,9 +265,8 @@ async fn who_holds_most_gives_way_to_others() {
 /// connection stays for long.
 #[tokio::test(start_paused = true)]
 async fn without_room_probes_alone_are_answered() {
-    let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 1, ..BOUNDS };
-    let (server, address) = serve(bounds, Duration::from_secs(3600), &until).await;
+    let (server, address, _open) = serve(bounds, Duration::from_secs(3600)).await;
     let connections = server.connections.clone();
     let _client = ask(address, "/1/slow").await;
     until_running(&connections, 1).await;
@@ -296,20 +297,15 @@ async fn without_room_probes_alone_are_answered() {
         assert!(start.elapsed() <= Duration::from_secs(STAY.into()), "{silent:?}: {:?}", start.elapsed());
     }
     assert_eq!(connections.open(), 1, "those in the reserve are not counted");
-    until.cancel();
 }
 
 /// Goal: an HTTP/2 connection that gives way because of one workload's slow requests finishes a request of another
 /// workload.
 #[tokio::test(start_paused = true)]
 async fn who_shares_a_connection_loses_no_request() {
-    let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 12, ..BOUNDS };
-    let (server, address) = serve(bounds, Duration::from_secs(30), &until).await;
-    let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
-    let (sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.expect("nothing is sent yet");
-    tokio::spawn(connection);
+    let (server, address, _open) = serve(bounds, Duration::from_secs(30)).await;
+    let (sender, _) = http2(address).await;
     let ask_over = |path: &str| {
         let request = Request::get(format!("http://a{path}")).body(Empty::<Bytes>::new()).expect("a request");
         tokio::spawn(sender.clone().send_request(request))
@@ -336,16 +332,14 @@ async fn who_shares_a_connection_loses_no_request() {
     for newcomer in &mut newcomers {
         assert!(is_answered(newcomer).await);
     }
-    until.cancel();
 }
 
 /// Goal: a probe is answered although clients at as many addresses as there are places hold the whole reserve, each
 /// with one connection without a request, and connect again as soon as one of them gives way.
 #[tokio::test]
 async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
-    let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 1, ..BOUNDS };
-    let (server, address) = serve(bounds, Duration::from_secs(3600), &until).await;
+    let (server, address, _open) = serve(bounds, Duration::from_secs(3600)).await;
     let connections = server.connections.clone();
     let _client = ask(address, "/1/slow").await;
     until_running(&connections, 1).await;
@@ -364,7 +358,6 @@ async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
             assert!(answer.starts_with("HTTP/1.1 200 "), "{begun:?}: {answer}");
         }
     }
-    until.cancel();
 }
 
 /// Goal: each concurrent request beyond the first of an HTTP/2 connection counts as a connection to a pod, so that a
@@ -372,20 +365,16 @@ async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
 #[tokio::test(start_paused = true)]
 async fn streams_count() {
     const SLOW: Duration = Duration::from_secs(30);
-    let until = CancellationToken::new();
     let bounds = ClientBounds { connections: 20, ..BOUNDS };
-    let (server, address) = serve(bounds, SLOW, &until).await;
-    let stream = TokioIo::new(TcpStream::connect(address).await.expect("connected"));
-    let (sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.expect("nothing is sent yet");
-    tokio::spawn(connection);
-    let mut asked = tokio::task::JoinSet::new();
+    let (server, address, _open) = serve(bounds, SLOW).await;
+    let (sender, _) = http2(address).await;
+    let mut requests = tokio::task::JoinSet::new();
     for _ in 0..60 {
         let request = Request::get("http://a/1/slow").body(Empty::<Bytes>::new()).expect("a request");
         let answer = sender.clone().send_request(request);
-        asked.spawn(async move { answer.await.map(|answer| answer.status()) });
+        requests.spawn(async move { answer.await.map(|answer| answer.status()) });
     }
-    let answers: Vec<_> = asked.join_all().await.into_iter().map(|answer| answer.expect("answered")).collect();
+    let answers: Vec<_> = requests.join_all().await.into_iter().map(|answer| answer.expect("answered")).collect();
     let served = answers.iter().filter(|status| **status == StatusCode::OK).count();
     assert!((30..=40).contains(&served), "{served} at once");
     assert_eq!(answers.len(), 60);
@@ -393,5 +382,4 @@ async fn streams_count() {
     while connections.admitted().held() > COST {
         tokio::task::yield_now().await;
     }
-    until.cancel();
 }

@@ -93,7 +93,7 @@ mod tests {
     fn what_is_read_is_there_in_order() {
         for takes in [true, false] {
             let source: Vec<u8> = (0..300_000_u32).flat_map(u32::to_ne_bytes).collect();
-            let (mut rest, mut input, mut seen) = (source.as_slice(), Input::default(), Vec::new());
+            let (mut rest, mut input, mut received) = (source.as_slice(), Input::default(), Vec::new());
             let mut largest = 0;
             loop {
                 let read = task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut rest)));
@@ -102,11 +102,11 @@ mod tests {
                 }
                 largest = largest.max(read);
                 if takes {
-                    seen.extend_from_slice(&input.bytes.split());
+                    received.extend_from_slice(&input.bytes.split());
                 }
             }
-            seen.extend_from_slice(&input.bytes);
-            assert!(seen == source, "{} of {}", seen.len(), source.len());
+            received.extend_from_slice(&input.bytes);
+            assert!(received == source, "{} of {}", received.len(), source.len());
             assert!(largest >= OWN_MAX, "{largest}");
         }
     }
@@ -114,15 +114,15 @@ mod tests {
     /// Goal: two connections of a thread do not see each other's bytes, however long they are held.
     #[test]
     fn bytes_that_are_kept_stay_as_they_are() {
-        let mut kept = Vec::new();
+        let mut held = Vec::new();
         for round in 0..1000_u32 {
             let (source, mut input) = (round.to_ne_bytes().repeat(round as usize % 500 + 1), Input::default());
             task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut source.as_slice())));
             if round % 3 == 0 {
-                kept.push((input.bytes.split().freeze(), source));
+                held.push((input.bytes.split().freeze(), source));
             }
         }
-        assert!(kept.iter().all(|(bytes, source)| bytes == source));
+        assert!(held.iter().all(|(bytes, source)| bytes == source));
     }
 
     /// Goal: connections that wait for input hold no part of the buffer, which could otherwise not be reused.
@@ -156,14 +156,14 @@ mod tests {
         while read(&mut input, usize::MAX) < OWN_MAX {
             input.bytes.clear();
         }
-        let kept = input.bytes.split();
+        let held = input.bytes.split();
         for (most, expected) in [(16_384, 16_384), (1, SHARED_MIN), (0, SHARED_MIN)] {
             assert_eq!(read(&mut input, most), expected);
             assert!(input.bytes.capacity() <= 2 * expected, "{most}: {}", input.bytes.capacity());
             input.bytes.clear();
         }
         assert_eq!(read(&mut input, usize::MAX), 2 * SHARED_MIN, "it grows again");
-        drop(kept);
+        drop(held);
     }
 
     /// Goal: after a large response, small ones are read into the shared buffer again.

@@ -14,8 +14,8 @@ const REPEATED_MAX: usize = 4;
 
 /// Reports whether the fields repeat the same text too often.
 pub(crate) fn exceeds_repetition(fields: &HeaderMap) -> bool {
-    let said: usize = fields.values().map(|value| value.len()).sum();
-    if said <= ALWAYS_ALLOWED {
+    let total: usize = fields.values().map(|value| value.len()).sum();
+    if total <= ALWAYS_ALLOWED {
         return false;
     }
     // Copies of a text have the same address.
@@ -23,7 +23,7 @@ pub(crate) fn exceeds_repetition(fields: &HeaderMap) -> bool {
     texts.sort_unstable();
     texts.dedup();
     let texts: usize = texts.iter().map(|(_, length)| length).sum();
-    said > texts.saturating_mul(REPEATED_MAX)
+    total > texts.saturating_mul(REPEATED_MAX)
 }
 
 #[cfg(test)]

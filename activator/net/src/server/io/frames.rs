@@ -125,9 +125,9 @@ mod tests {
     fn followed(frames: &[Vec<u8>], expected: (&[(u64, u32)], u64)) {
         let bytes = [&[b'p'; PREFACE as usize][..], &frames.concat()].concat();
         for size in (1..40).chain([bytes.len()]) {
-            let (mut follower, mut seen) = (Frames::default(), Vec::new());
-            bytes.chunks(size).for_each(|piece| follower.follow(piece, |since, length| seen.push((since, length))));
-            assert_eq!((seen.as_slice(), follower.unfinished_block()), expected, "by {size}");
+            let (mut follower, mut observed) = (Frames::default(), Vec::new());
+            bytes.chunks(size).for_each(|piece| follower.follow(piece, |since, length| observed.push((since, length))));
+            assert_eq!((observed.as_slice(), follower.unfinished_block()), expected, "by {size}");
         }
     }
 

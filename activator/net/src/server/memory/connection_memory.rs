@@ -90,15 +90,15 @@ mod tests {
     fn a_connection_is_charged_in_steps_and_gives_back() {
         let memory = Memory::new(Some(16 * STEP));
         let input = || memory.charged(Kind::Input);
-        let mut kept = ConnectionMemory::new(Arc::new(ConnectionPermit::charged_to(memory.clone())));
+        let mut charged = ConnectionMemory::new(Arc::new(ConnectionPermit::charged_to(memory.clone())));
         for (bytes, steps) in [(FREE, 0), (FREE + 1, 1), (FREE + STEP, 1), (FREE + STEP + 1, 2), (0, 0), (1 << 18, 4)] {
-            kept.set(bytes).expect("room");
+            charged.set(bytes).expect("room");
             assert_eq!(input(), steps * STEP, "{bytes}");
         }
-        assert!(kept.set(18 * STEP).is_err(), "more than there is");
+        assert!(charged.set(18 * STEP).is_err(), "more than there is");
         let mut other = ConnectionMemory::new(Arc::new(ConnectionPermit::charged_to(memory.clone())));
         other.set(FREE + STEP).expect("another has room");
-        drop(kept);
+        drop(charged);
         assert_eq!(input(), STEP);
         other.set(0).expect("less");
         assert_eq!(input(), 0);

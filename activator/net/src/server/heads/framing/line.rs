@@ -19,8 +19,8 @@ impl Line {
 
     /// Adds a part of the line, without its LF.
     pub(super) fn push(&mut self, part: &[u8]) {
-        let kept = part.len().min(START_MAX - self.start.len());
-        self.start.extend_from_slice(&part[..kept]);
+        let stored = part.len().min(START_MAX - self.start.len());
+        self.start.extend_from_slice(&part[..stored]);
         self.last = part.last().copied().unwrap_or(self.last);
     }
 

@@ -137,14 +137,14 @@ mod tests {
             }
             let head =
                 [b"GET ", &target[..], b" HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\nhost: b\r\n\r\n"].concat();
-            let shown = || format!("seed {seed}: {}", head.escape_ascii());
+            let case = || format!("seed {seed}: {}", head.escape_ascii());
 
             let (passed, heads) = passed_on(&head, rng.random_range(1..40));
             assert_eq!(
                 (&passed, heads),
                 (&passed_on(&head, head.len()).0, passed_on(&head, head.len()).1),
                 "{}",
-                shown()
+                case()
             );
             let mut rest = &passed[..];
             for byte in &head {
@@ -152,19 +152,19 @@ mod tests {
                 rest = rest
                     .strip_prefix(&[*byte])
                     .or_else(|| rest.strip_prefix(code.as_bytes()).filter(|_| *byte > b' '))
-                    .unwrap_or_else(|| panic!("{} became {}", shown(), passed.escape_ascii()));
+                    .unwrap_or_else(|| panic!("{} became {}", case(), passed.escape_ascii()));
             }
-            assert!(rest.is_empty(), "{}", shown());
-            assert_eq!(passed_on(&passed, 7), (passed.clone(), heads), "{}", shown());
+            assert!(rest.is_empty(), "{}", case());
+            assert_eq!(passed_on(&passed, 7), (passed.clone(), heads), "{}", case());
             if alphabet == LEGAL {
-                assert_eq!(passed, head, "{}", shown());
+                assert_eq!(passed, head, "{}", case());
                 legal += 1;
             }
             let is_one = target.starts_with(b"/") && target.iter().all(|byte| *byte > b' ' && *byte != 0x7f);
             if is_one {
                 let uri = passed[4..].split(|byte| *byte == b' ').next().unwrap_or_default();
-                let read = Uri::try_from(uri).unwrap_or_else(|error| panic!("{error}: {}", shown()));
-                assert_eq!(read.path_and_query().map_or("", |target| target.as_str()).as_bytes(), uri, "{}", shown());
+                let read = Uri::try_from(uri).unwrap_or_else(|error| panic!("{error}: {}", case()));
+                assert_eq!(read.path_and_query().map_or("", |target| target.as_str()).as_bytes(), uri, "{}", case());
                 encoded += usize::from(passed != head);
             }
         }

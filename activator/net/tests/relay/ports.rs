@@ -1,14 +1,14 @@
 //! Workloads' ports on real sockets, bound and closed while connections come and go.
 
+use crate::rig::{PATIENCE, Silent, patient, until};
 use activator_net::{
-    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Ended, ErrorResponder, Inbound, Memory,
-    Place, PortListeners, ProxyError, Server, Trust,
+    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Ended, Inbound, Memory, Place,
+    PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
-use http::{Response, Version};
+use http::Response;
 use http_body_util::Full;
 use rustix::time::{ClockId, clock_gettime};
-use std::future::Future;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
@@ -17,18 +17,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-
-/// Maximum wait for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-#[derive(Clone)]
-struct Silent;
-
-impl ErrorResponder<ProxyError> for Silent {
-    fn respond(&self, _: &ProxyError, _: bool, _: Version) -> Option<Response<Full<Bytes>>> {
-        None
-    }
-}
 
 /// Connector of ports that carry only HTTP.
 #[derive(Clone)]
@@ -112,10 +100,6 @@ fn free() -> u16 {
     }
 }
 
-async fn patient<F: Future>(future: F) -> F::Output {
-    tokio::time::timeout(PATIENCE, future).await.expect("it takes too long")
-}
-
 async fn connect(ip: IpAddr, number: u16) -> TcpStream {
     patient(TcpStream::connect(SocketAddr::new(ip, number))).await.expect("connected")
 }
@@ -145,15 +129,6 @@ async fn ask(stream: &mut TcpStream) -> String {
 
 fn error(ports: &PortListeners, number: u16) -> Option<Option<String>> {
     ports.one(number, |_, error| error.map(ToString::to_string))
-}
-
-async fn until(wanted: impl Fn() -> bool) {
-    patient(async {
-        while !wanted() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test]
@@ -243,8 +218,8 @@ async fn a_number_in_use_is_told_and_tried_again() {
     rig.ports.bind(0, Arc::new("none"));
     let beside = free();
     rig.ports.bind(beside, Arc::new("beside"));
-    let told = error(&rig.ports, number).flatten().expect("an error");
-    assert!(told.contains("in use"), "{told}");
+    let message = error(&rig.ports, number).flatten().expect("an error");
+    assert!(message.contains("in use"), "{message}");
     assert!(matches!(error(&rig.ports, 0), Some(Some(_))));
     assert_eq!(ask(&mut connect(here(), beside).await).await, "beside");
     let before = rig.ports.version();

@@ -1,0 +1,47 @@
+//! Pods whose responses the test writes.
+
+use crate::rig::{listen, patient};
+use std::net::SocketAddr;
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+/// Pod that passes each connection to the test once it has read the head of a request.
+pub(crate) struct Scripted {
+    pub(crate) address: SocketAddr,
+    pub(crate) requests: UnboundedReceiver<(String, TcpStream)>,
+}
+
+impl Scripted {
+    pub(crate) async fn start() -> Self {
+        let listener = listen().await;
+        let address = listener.local_addr().expect("bound");
+        let (sender, requests) = unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let sender = sender.clone();
+                tokio::spawn(async move {
+                    // Connections without a head are probes.
+                    if let Some(head) = read_head(&mut stream).await {
+                        let _ = sender.send((head, stream));
+                    }
+                });
+            }
+        });
+        Self { address, requests }
+    }
+
+    /// Returns the head of the next request, and its connection.
+    pub(crate) async fn next_request(&mut self) -> (String, TcpStream) {
+        patient(self.requests.recv()).await.expect("a request")
+    }
+}
+
+/// Reads a head to its end. Returns `None` if the connection ends before.
+pub(crate) async fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.ok()?);
+    }
+    Some(String::from_utf8_lossy(&head).into_owned())
+}
