@@ -138,14 +138,4 @@ mod tests {
             assert_eq!(decide(&input).active, expected, "{input:?}");
         }
     }
-
-    #[test]
-    fn a_target_is_initialized_once_enough_pods_are_ready_and_the_service_is_known() {
-        for (ready, min_ready, service_known, expected) in
-            [(1, 1, true, true), (0, 1, true, false), (1, 1, false, false), (0, 0, true, true), (4, 5, true, false)]
-        {
-            let input = Input { want: Some(1), ready, min_ready, service_known, active: Active::Absent };
-            assert_eq!(decide(&input).initialized, expected, "{input:?}");
-        }
-    }
 }

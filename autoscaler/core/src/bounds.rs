@@ -57,14 +57,4 @@ mod tests {
             assert_eq!(bounds.min, expected, "min {min}, initial {initial}, {initialized}, {reachable}");
         }
     }
-
-    #[test]
-    fn ready_pods_that_make_a_revision_active() {
-        for (min, initial, initialized, expected) in
-            [(0, 1, false, 1), (0, 0, false, 0), (0, 0, true, 1), (3, 5, false, 5), (3, 5, true, 3)]
-        {
-            let bounds = Bounds { min, max: None };
-            assert_eq!(min_ready(bounds, initial, initialized), expected, "{min}, {initial}, {initialized}");
-        }
-    }
 }

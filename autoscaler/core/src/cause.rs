@@ -106,7 +106,7 @@ impl ContainerFacts {
     fn waits(&self, reason: &str, message: &str) -> Option<Cause> {
         let name = &self.name;
         let is = |words: &[&str]| words.iter().any(|word| message.contains(word));
-        let (told, text) = match reason {
+        let (cause_reason, text) = match reason {
             "" | "ContainerCreating" | "PodInitializing" => return None,
             "CrashLoopBackOff" => return Some(self.crashes(self.last.as_ref())),
             "ErrImagePull"
@@ -131,7 +131,7 @@ impl ContainerFacts {
             }
             other => (other, format!("container {name:?} does not start: {}", foreign(message))),
         };
-        Some(cause(told, text))
+        Some(cause(cause_reason, text))
     }
 
     fn needs(&self, message: &str) -> String {
@@ -196,10 +196,10 @@ pub fn warned(reason: &str, message: &str, starting: Option<&ContainerFacts>) ->
 
 /// Returns the cause of a container whose probe does not pass, with its last failure.
 pub fn probe_fails(container: &ContainerFacts, last: &str) -> Cause {
-    let asked = container.probe.as_deref().map(|probe| format!(" ({probe})")).unwrap_or_default();
+    let probe = container.probe.as_deref().map(|probe| format!(" ({probe})")).unwrap_or_default();
     let last = last.split_once("probe failed: ").map_or(last, |(_, result)| result);
     let last = if last.is_empty() { String::new() } else { format!(": {}", foreign(last)) };
-    cause("ProbeFailing", format!("the readiness probe of container {:?} does not pass{asked}{last}", container.name))
+    cause("ProbeFailing", format!("the readiness probe of container {:?} does not pass{probe}{last}", container.name))
 }
 
 /// Returns the cause of ready pods whose port refuses connections.
@@ -291,9 +291,9 @@ mod tests {
             (waiting("PortCollision", "8080 is taken"), Some("PortCollision")),
         ];
         for (container, expected) in rows {
-            let told = container.cause();
-            assert_eq!(told.as_ref().map(|cause| cause.reason.as_str()), expected, "{container:?}");
-            assert!(told.is_none_or(|cause| !cause.remedy.is_empty() && !cause.to_string().contains("pod=a_b")));
+            let cause = container.cause();
+            assert_eq!(cause.as_ref().map(|cause| cause.reason.as_str()), expected, "{container:?}");
+            assert!(cause.is_none_or(|cause| !cause.remedy.is_empty() && !cause.to_string().contains("pod=a_b")));
         }
         let back_off = ContainerFacts {
             last: Some(ended(128, "StartError", missing, 0)),

@@ -142,20 +142,20 @@ impl RequestRejection {
 
 /// Returns the next step for a request. See the [module](self).
 pub fn step(input: &Input) -> Step {
-    let kept = |kept| Step::Over(Err(kept));
+    let reject = |rejection| Step::Over(Err(rejection));
     let is_old = input.age > AGE_MAX;
     match input.wanted {
-        _ if is_old && !input.is_begun => kept(RequestRejection::Expired),
-        _ if input.paused => kept(RequestRejection::Paused),
+        _ if is_old && !input.is_begun => reject(RequestRejection::Expired),
+        _ if input.paused => reject(RequestRejection::Paused),
         Wanted::Awake if input.replicas > 0 && !input.active.is_inactive() => Step::Over(Ok(())),
         Wanted::Awake => Step::Wake,
         Wanted::Asleep if input.replicas == 0 => Step::Over(Ok(())),
-        Wanted::Asleep if input.min > 0 => kept(RequestRejection::Min(input.min)),
+        Wanted::Asleep if input.min > 0 => reject(RequestRejection::Min(input.min)),
         Wanted::Asleep => match (input.serving, input.load, input.desired) {
-            (Some(true), ..) => kept(RequestRejection::Serving),
-            (Some(false), Some(0), Some(asked)) if asked > 0 => kept(RequestRejection::Metrics(asked)),
+            (Some(true), ..) => reject(RequestRejection::Serving),
+            (Some(false), Some(0), Some(pods)) if pods > 0 => reject(RequestRejection::Metrics(pods)),
             (Some(false), Some(load), _) => Step::Sleep { forget: load > 0 },
-            (Some(false), None, _) | (None, ..) if is_old => kept(RequestRejection::Expired),
+            (Some(false), None, _) | (None, ..) if is_old => reject(RequestRejection::Expired),
             (Some(false), None, _) | (None, ..) => Step::Wait,
         },
     }

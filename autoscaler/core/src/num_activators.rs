@@ -18,27 +18,3 @@ pub fn num_activators(ready: u32, total_value: f64, burst: BurstCapacity, activa
     // Saturates.
     (((f64::from(ready) * total_value + burst) / activator_capacity).ceil() as i32).max(ACTIVATORS_MIN)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Goal: activators cover pods and burst. Total value and activator capacity are 100.
-    #[test]
-    fn pods_and_burst_share_activators() {
-        let limited = BurstCapacity::Limited;
-        for (ready, burst, expected) in [
-            (0, limited(200.0), 2),
-            (1, limited(200.0), 3),
-            (15, limited(200.0), 17),
-            (100, BurstCapacity::AtZeroOnly, 2),
-            (5, BurstCapacity::Always, 5),
-            (0, BurstCapacity::Always, 2),
-            (0, limited(211.0), 3),
-            (1, limited(211.0), 4),
-            (10, limited(211.0), 13),
-        ] {
-            assert_eq!(num_activators(ready, 100.0, burst, 100.0), expected, "{ready} pods, {burst:?}");
-        }
-    }
-}

@@ -73,36 +73,24 @@ impl FromIterator<CountedPod> for PodCounts {
 mod tests {
     use super::*;
 
-    /// Goal: each pod is counted by phase, deletion and readiness. A pod without conditions is not ready.
+    /// Goal: each pod is counted by phase, deletion and readiness, and several pods are added up. A pod without
+    /// conditions is not ready.
     #[test]
     fn each_pod_is_counted_by_phase_deletion_and_readiness() {
         let pod = |phase, deleting, ready| CountedPod { phase, deleting, ready };
         let counts = |ready, not_ready, pending, terminating| PodCounts { ready, not_ready, pending, terminating };
-        for (pod, expected) in [
+        let rows = [
             (pod(Phase::Pending, false, false), counts(0, 1, 1, 0)),
             (pod(Phase::Pending, true, true), counts(0, 1, 1, 0)),
             (pod(Phase::Running, true, true), counts(0, 1, 0, 1)),
             (pod(Phase::Running, false, true), counts(1, 0, 0, 0)),
             (pod(Phase::Running, false, false), counts(0, 1, 0, 0)),
             (pod(Phase::Other, false, true), counts(0, 0, 0, 0)),
-        ] {
+        ];
+        for (pod, expected) in rows {
             assert_eq!([pod].into_iter().collect::<PodCounts>(), expected, "{pod:?}");
         }
-    }
-
-    #[test]
-    fn one_runs_two_are_pending_and_three_on_their_way_out() {
-        let pod = |phase, deleting, ready| CountedPod { phase, deleting, ready };
-        let pods = [
-            pod(Phase::Running, false, true),
-            pod(Phase::Pending, false, false),
-            pod(Phase::Pending, false, false),
-            pod(Phase::Running, true, true),
-            pod(Phase::Running, true, false),
-            pod(Phase::Running, true, true),
-        ];
-        let expected = PodCounts { ready: 1, not_ready: 5, pending: 2, terminating: 3 };
-        assert_eq!(pods.into_iter().collect::<PodCounts>(), expected);
+        assert_eq!(rows.map(|(pod, _)| pod).into_iter().collect::<PodCounts>(), counts(1, 4, 2, 1));
     }
 
     #[test]

@@ -134,7 +134,7 @@ impl Schedule {
             // earliest.
             Some(times) => days(&self.cron.pattern, from.date())
                 .flat_map(|day| times.iter().map(move |time| day.to_datetime(*time)))
-                .filter_map(|shown| first_shown(&self.zone, shown))
+                .filter_map(|civil| first_instant(&self.zone, civil))
                 .find(|at| *at > time),
             None => search(&self.cron, &from, YEARS),
         };
@@ -206,8 +206,8 @@ fn is_month_meant(pattern: &CronPattern, day: Date) -> bool {
 }
 
 /// Returns the instant at which a clock first shows a time. For a time that it skips, returns the end of the gap.
-fn first_shown(zone: &TimeZone, shown: DateTime) -> Option<jiff::Timestamp> {
-    let found = zone.to_ambiguous_timestamp(shown);
+fn first_instant(zone: &TimeZone, civil: DateTime) -> Option<jiff::Timestamp> {
+    let found = zone.to_ambiguous_timestamp(civil);
     let earlier = found.earlier().ok()?;
     match found.offset() {
         AmbiguousOffset::Gap { .. } => Some(zone.following(earlier).next()?.timestamp()),
@@ -304,6 +304,10 @@ mod tests {
 
     fn hours(hours: u64) -> Duration {
         Duration::from_secs(hours * 3600)
+    }
+
+    fn read(cron: &str, time_zone: &str) -> Result<Schedule, ScheduleError> {
+        Schedule::read(Written { cron, time_zone, duration: hours(1), ..Written::default() })
     }
 
     /// Creates a schedule from `cron`, zone, hours, minutes of prewarm, and min.
@@ -426,43 +430,29 @@ mod tests {
 
     #[test]
     fn what_a_schedule_does_not_say_stays_and_its_most_is_not_below_its_least() {
-        let with = |min, max| {
-            let written =
-                Written { cron: "* * * * *", time_zone: "UTC", duration: hours(1), min, max, ..Written::default() };
-            in_force(
-                &[Schedule::read(written).expect("good")],
-                Bounds { min: 2, max: Some(9) },
-                time("2026-01-05T00:00:00Z"),
-            )
-            .bounds
+        let schedule = |min, max| {
+            let every_minute =
+                Written { cron: "* * * * *", time_zone: "UTC", duration: hours(1), ..Written::default() };
+            Schedule::read(Written { min, max, ..every_minute }).expect("good")
         };
-        assert_eq!(with(None, None), Bounds { min: 2, max: Some(9) });
-        assert_eq!(with(Some(0), None), Bounds { min: 0, max: Some(9) });
-        assert_eq!(with(Some(12), None), Bounds { min: 12, max: Some(12) });
-        assert_eq!(with(None, Some(3)), Bounds { min: 2, max: Some(3) });
-        assert_eq!(with(Some(1), Some(0)), Bounds { min: 1, max: None });
-        let day = |max| {
-            Schedule::read(Written {
-                cron: "* * * * *",
-                time_zone: "UTC",
-                duration: hours(1),
-                min: Some(1),
-                max,
-                ..Written::default()
-            })
-            .expect("good")
-        };
-        for all in [[day(Some(5)), day(Some(0))], [day(Some(0)), day(Some(5))]] {
-            let found = in_force(&all, OWN, time("2026-01-05T00:00:00Z"));
-            assert_eq!(found.bounds, Bounds { min: 1, max: None }, "of equals the one that allows more");
+        let bounds = |all: &[Schedule], own| in_force(all, own, time("2026-01-05T00:00:00Z")).bounds;
+        for (min, max, expected) in [
+            (None, None, Bounds { min: 2, max: Some(9) }),
+            (Some(0), None, Bounds { min: 0, max: Some(9) }),
+            (Some(12), None, Bounds { min: 12, max: Some(12) }),
+            (None, Some(3), Bounds { min: 2, max: Some(3) }),
+            (Some(1), Some(0), Bounds { min: 1, max: None }),
+        ] {
+            assert_eq!(bounds(&[schedule(min, max)], Bounds { min: 2, max: Some(9) }), expected, "{min:?}, {max:?}");
+        }
+        let (five, unlimited) = (schedule(Some(1), Some(5)), schedule(Some(1), Some(0)));
+        for all in [[five.clone(), unlimited.clone()], [unlimited, five]] {
+            assert_eq!(bounds(&all, OWN), Bounds { min: 1, max: None }, "of equals the one that allows more");
         }
     }
 
     #[test]
     fn what_is_no_schedule_is_refused_with_a_word() {
-        let read = |cron: &str, time_zone: &str| {
-            Schedule::read(Written { cron, time_zone, duration: hours(1), ..Written::default() })
-        };
         for cron in [
             "",
             "* * * *",
@@ -501,19 +491,16 @@ mod tests {
             ("0 0 , * *", 366),
             ("0 0 * , *", 12),
         ];
-        let read = |cron: &str, time_zone: &str| {
-            Schedule::read(Written { cron, time_zone, duration: hours(1), ..Written::default() }).err()
-        };
         for (cron, of_a_year) in rows {
             let pattern = parse(cron).expect(cron).pattern;
             let from = Date::constant(2000, 1, 1);
             assert!(looked_at(&pattern, from).count() <= of_a_year * 41, "{cron}");
             assert_eq!(days(&pattern, from).next(), None, "{cron}");
-            assert_eq!(read(cron, "UTC"), Some(ScheduleError::Never), "{cron}");
+            assert_eq!(read(cron, "UTC").err(), Some(ScheduleError::Never), "{cron}");
         }
         // No time of a day, and times of a night that the clock skips every year.
         for cron in ["0 , * * *", ", * * * *", "*/10 2 25-31 3 +0"] {
-            assert_eq!(read(cron, "Europe/Berlin"), Some(ScheduleError::Never), "{cron}");
+            assert_eq!(read(cron, "Europe/Berlin").err(), Some(ScheduleError::Never), "{cron}");
         }
     }
 

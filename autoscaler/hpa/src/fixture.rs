@@ -19,7 +19,7 @@ type Answer = (u16, Option<Header>, Value);
 #[derive(Clone, Default)]
 pub struct Mock {
     answers: Arc<Mutex<HashMap<String, VecDeque<Answer>>>>,
-    asked: Arc<Mutex<Vec<(String, Value)>>>,
+    requests: Arc<Mutex<Vec<(String, Value)>>>,
 }
 
 impl Mock {
@@ -57,7 +57,7 @@ impl Mock {
 
     /// Returns the requests since the last call, with their bodies.
     pub fn requests(&self) -> Vec<(String, Value)> {
-        std::mem::take(&mut self.asked.lock())
+        std::mem::take(&mut self.requests.lock())
     }
 
     /// Returns a client of this server.
@@ -76,7 +76,7 @@ impl Mock {
         let line = format!("{} {}", head.method, without_timeout(&path));
         let bytes = body.collect().await.expect("a body").to_bytes();
         let sent = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        self.asked.lock().push((line.clone(), sent));
+        self.requests.lock().push((line.clone(), sent));
         let mut answers = self.answers.lock();
         let (code, header, body) = match answers.get_mut(&line) {
             Some(row) if row.len() > 1 => row.pop_front().expect("more than one"),
@@ -131,4 +131,14 @@ pub fn scale(replicas: i32) -> Value {
         "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7"},
         "spec": {"replicas": replicas}, "status": {"replicas": replicas, "selector": "app=web"},
     })
+}
+
+/// Returns `METHOD PATH?QUERY` of each request.
+pub fn lines(requests: &[(String, Value)]) -> Vec<&str> {
+    requests.iter().map(|(line, _)| line.as_str()).collect()
+}
+
+/// Returns the body of the first request with this line, or null.
+pub fn sent<'a>(requests: &'a [(String, Value)], line: &str) -> &'a Value {
+    requests.iter().find(|(other, _)| other == line).map_or(&Value::Null, |(_, body)| body)
 }

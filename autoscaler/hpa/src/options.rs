@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((options.concurrent_syncs.get(), options.sync_period), (2, Duration::from_secs(60)));
         assert_eq!((options.downscale_stabilization, options.tolerance), (Duration::ZERO, 0.0));
         assert!(options.gates.scale_to_zero && !options.gates.configurable_tolerance);
-        for (bad, said) in [
+        for (bad, expected) in [
             ("--concurrent-horizontal-pod-autoscaler-syncs=0", "zero"),
             ("--horizontal-pod-autoscaler-sync-period=0s", "must be positive"),
             ("--horizontal-pod-autoscaler-sync-period=-1s", "must not be negative"),
@@ -145,7 +145,7 @@ mod tests {
             ("--feature-gates=Nope=true", "is not a supported feature gate"),
         ] {
             let error = read(&[bad]).expect_err(bad);
-            assert!(error.contains(said), "{bad}: {error}");
+            assert!(error.contains(expected), "{bad}: {error}");
         }
     }
 }

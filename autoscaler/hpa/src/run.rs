@@ -150,14 +150,14 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
         configs.refusals.none()?; // As upstream, which it replaces.
     }
     configs.refusals.register(&metrics);
-    let seen = observe::Diagnostics {
+    let diagnostics = observe::Diagnostics {
         who: Who { service: SERVICE, namespace: options.system_namespace.clone(), pod: options.identity.clone() },
         metrics: metrics.clone(),
         config: configs.observability.clone(),
         pages: vec![explain::page(explanations.clone())],
         admin: options.admin,
     };
-    let mut observed = seen.observe(&options.process, last.clone()).await?;
+    let mut observed = diagnostics.observe(&options.process, last.clone()).await?;
     let election = Result::clone(&configs.election.borrow());
     let election_map = options.process.config_maps.leader_election.clone();
     let election = election.with_context(|| election_map.clone())?;
@@ -309,8 +309,8 @@ mod tests {
         let (mock, shutdown) = (Mock::default(), CancellationToken::new()); // Every request gets a 404.
         let running = tokio::spawn(run(bare(HpaMode::Native), mock.client(), shutdown.clone()));
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let asked = mock.request_lines();
-        assert!(!asked.is_empty() && asked.iter().all(|line| line.contains("/configmaps")), "{asked:?}");
+        let requests = mock.request_lines();
+        assert!(!requests.is_empty() && requests.iter().all(|line| line.contains("/configmaps")), "{requests:?}");
         shutdown.cancel();
         let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("it ends");
         ended.expect("no panic").expect("no error");

@@ -7,6 +7,8 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+/// Maximum length of printed expectations, in characters.
+pub(crate) const PRINTED_MAX: usize = 600;
 /// Maximum relative difference of two floating-point values that count as equal.
 const RELATIVE: f64 = 1e-6;
 /// Maximum absolute difference; decisive near zero.

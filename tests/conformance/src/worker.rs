@@ -11,18 +11,17 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
+use common::text::excerpt;
 use serde_json::Value;
 
 use crate::Mismatch;
+use crate::compare::PRINTED_MAX;
 use crate::kinds::{Check, VectorKind};
 use crate::suite::{Suite, Target};
 
 /// Maximum time for shared state to start, and to end.
 const OPENING: Duration = Duration::from_secs(60);
 const CLOSING: Duration = Duration::from_secs(20);
-
-/// Maximum length of the printed expectations of a case, in characters.
-const SHOWN: usize = 600;
 
 /// Result of running a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +35,7 @@ pub(crate) enum CaseOutcome {
 }
 
 /// Message from the thread.
-enum Told {
+enum Progress {
     Opened,
     Ended(CaseOutcome),
 }
@@ -51,7 +50,7 @@ pub(crate) struct Worker {
 
 struct Thread {
     cases: Sender<(&'static VectorKind, Value)>,
-    told: Receiver<Told>,
+    progress: Receiver<Progress>,
 }
 
 impl Worker {
@@ -68,13 +67,13 @@ impl Worker {
         let thread = self.thread.get_or_insert_with(|| Thread::start(self.target.clone()));
         // If the thread has ended, the receive below reports it.
         let _ = thread.cases.send((kind, case.clone()));
-        let outcome = match thread.told.recv_timeout(OPENING) {
-            Ok(Told::Opened) => match thread.told.recv_timeout(within) {
-                Ok(Told::Ended(outcome)) => return outcome,
-                Ok(Told::Opened) | Err(RecvTimeoutError::Timeout) => CaseOutcome::Endless(within),
+        let outcome = match thread.progress.recv_timeout(OPENING) {
+            Ok(Progress::Opened) => match thread.progress.recv_timeout(within) {
+                Ok(Progress::Ended(outcome)) => return outcome,
+                Ok(Progress::Opened) | Err(RecvTimeoutError::Timeout) => CaseOutcome::Endless(within),
                 Err(RecvTimeoutError::Disconnected) => gone(),
             },
-            Ok(Told::Ended(outcome)) => return outcome,
+            Ok(Progress::Ended(outcome)) => return outcome,
             Err(RecvTimeoutError::Timeout) => {
                 self.unopened.insert(kind.name);
                 CaseOutcome::Endless(OPENING)
@@ -87,9 +86,9 @@ impl Worker {
 
     /// Closes the shared state, if it ends in time.
     pub(crate) fn close(self) {
-        if let Some(Thread { cases, told }) = self.thread {
+        if let Some(Thread { cases, progress }) = self.thread {
             drop(cases);
-            while told.recv_timeout(CLOSING).is_ok() {}
+            while progress.recv_timeout(CLOSING).is_ok() {}
         }
     }
 }
@@ -101,11 +100,11 @@ fn gone() -> CaseOutcome {
 impl Thread {
     fn start(target: Target) -> Self {
         let (cases, todo) = mpsc::channel::<(&'static VectorKind, Value)>();
-        let (tell, told) = mpsc::channel();
+        let (sender, progress) = mpsc::channel();
         thread::spawn(move || {
             let mut suites = HashMap::new();
             while let Ok((kind, case)) = todo.recv() {
-                let run = AssertUnwindSafe(|| check(kind, &case, &target, &mut suites, &tell));
+                let run = AssertUnwindSafe(|| check(kind, &case, &target, &mut suites, &sender));
                 let outcome = catch_unwind(run).map_or_else(
                     |panic| {
                         // State left behind by a panic is neither used nor dropped.
@@ -116,12 +115,12 @@ impl Thread {
                     },
                     CaseOutcome::Checked,
                 );
-                if tell.send(Told::Ended(outcome)).is_err() {
+                if sender.send(Progress::Ended(outcome)).is_err() {
                     return;
                 }
             }
         });
-        Self { cases, told }
+        Self { cases, progress }
     }
 }
 
@@ -130,10 +129,10 @@ fn check(
     case: &Value,
     target: &Target,
     suites: &mut HashMap<&'static str, Box<dyn Suite>>,
-    tell: &Sender<Told>,
+    sender: &Sender<Progress>,
 ) -> Result<(), Mismatch> {
     let opened = || {
-        let _ = tell.send(Told::Opened); // If the worker no longer waits, the result is dropped, too.
+        let _ = sender.send(Progress::Opened); // If the worker no longer waits, the result is dropped, too.
     };
     match kind.check {
         Check::Pure(check) => {
@@ -162,10 +161,7 @@ fn words(panic: &(dyn Any + Send)) -> String {
 pub(crate) fn wanted(kind: &VectorKind, case: &Value) -> String {
     let mut found = Vec::new();
     expectations(kind.expected, case, &mut found);
-    let all = found.join(", ");
-    let shown: String = all.chars().take(SHOWN).collect();
-    let rest = if shown.len() < all.len() { "…" } else { "" };
-    format!("{shown}{rest}")
+    excerpt(&found.join(", "), PRINTED_MAX)
 }
 
 fn expectations(names: &[&str], value: &Value, found: &mut Vec<String>) {

@@ -38,7 +38,7 @@ pub(crate) struct Autoscaler {
     wheel: Wheel<usize>,
     pub(crate) loops: BTreeMap<usize, Loop>,
     /// Time of the last attestation of each activator.
-    pub(crate) heard: Vec<Option<Duration>>,
+    pub(crate) attested_at: Vec<Option<Duration>>,
     pub(crate) works: BTreeMap<(Controller, usize), Work>,
     pub(crate) rounds: BTreeMap<usize, Round>,
     /// Queue of writes that wait for tokens.
@@ -90,7 +90,7 @@ impl Autoscaler {
             cache: Objects::default(),
             wheel: Wheel::new(simulation.time.instant()),
             loops: BTreeMap::new(),
-            heard: vec![None; simulation.plan.activators],
+            attested_at: vec![None; simulation.plan.activators],
             works: BTreeMap::new(),
             rounds: BTreeMap::new(),
             write_queue: WriteQueue::new(TokenBucket::new(simulation.plan.rate, simulation.time.instant())),
@@ -194,8 +194,9 @@ impl Simulation {
     fn attested(&self, index: usize) -> bool {
         let autoscaler = &self.autoscalers[index];
         let ready = autoscaler.cache.ready_activators();
-        let fresh =
-            |activator: &usize| autoscaler.heard[*activator].is_some_and(|at| self.time.now <= at + ATTESTED_WITHIN);
+        let fresh = |activator: &usize| {
+            autoscaler.attested_at[*activator].is_some_and(|at| self.time.now <= at + ATTESTED_WITHIN)
+        };
         self.without == Some(Without::Attestation) || (!ready.is_empty() && ready.iter().all(fresh))
     }
 
@@ -254,7 +255,7 @@ impl Simulation {
 
     /// Forgets a revision that another process owns.
     pub(crate) fn drop_revision(&mut self, index: usize, revision: usize) {
-        self.asked.remove(&(index, self.autoscalers[index].process.life, revision));
+        self.last_writes.remove(&(index, self.autoscalers[index].process.life, revision));
         let autoscaler = &mut self.autoscalers[index];
         autoscaler.wheel.remove(&revision);
         autoscaler.rounds.remove(&revision);

@@ -10,7 +10,7 @@ use autoscaler_core::path_mode::PathMode;
 use std::time::Duration;
 
 /// Age from which an attestation shows that an activator cannot report: the limit of the autoscaler plus network delay.
-const UNHEARD: Duration = Duration::from_millis(3100);
+const STALE_AFTER: Duration = Duration::from_millis(3100);
 /// Time for which an activator must have been ready before it counts. Every process that still holds a lease knows of
 /// it by then.
 const SETTLED: Duration = Duration::from_secs(20);
@@ -73,15 +73,15 @@ impl Simulation {
         }
         for index in self.store.ready_activators().to_vec() {
             let settled = self.ready_since[index].is_some_and(|since| self.time.now > since + SETTLED);
-            let heard = self.autoscalers[by].heard[index];
+            let attested_at = self.autoscalers[by].attested_at[index];
             let busy = self.activators[index]
                 .requests
                 .values()
-                .any(|request| request.revision == revision && self.time.now > request.since + UNHEARD);
-            if settled && busy && heard.is_none_or(|at| self.time.now > at + UNHEARD) {
+                .any(|request| request.revision == revision && self.time.now > request.since + STALE_AFTER);
+            if settled && busy && attested_at.is_none_or(|at| self.time.now > at + STALE_AFTER) {
                 self.time.break_rule(format!(
                     "missing data is never zero load: autoscaler {by} wants {} instead of {before:?} for revision \
-                     {revision}, last heard activator {index} at {heard:?}, and it carries requests",
+                     {revision}, last heard activator {index} at {attested_at:?}, and it carries requests",
                     now.desired
                 ));
             }
@@ -108,11 +108,11 @@ impl Simulation {
     /// the one before. Pods for which requests may wait are requested every second ([`REASSERT`]).
     pub(crate) fn judge_repetition(&mut self, by: usize, revision: usize, to: i32) {
         let life = self.autoscalers[by].process.life;
-        let before = self.asked.insert((by, life, revision), (to, 0, self.time.now));
+        let before = self.last_writes.insert((by, life, revision), (to, 0, self.time.now));
         let Some((_, times, at)) = before.filter(|(last, _, at)| *last == to && self.time.now < *at + PEACE) else {
             return;
         };
-        self.asked.insert((by, life, revision), (to, times + 1, self.time.now));
+        self.last_writes.insert((by, life, revision), (to, times + 1, self.time.now));
         let pause =
             (times >= FREE).then(|| if to > 0 { REASSERT } else { PAUSE.saturating_mul(1 << (times - FREE).min(6)) });
         if let Some(pause) = pause.filter(|pause| self.time.now < at + *pause) {

@@ -126,31 +126,17 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             _ => return Err(format!("{name} is not an option")),
         }
     }
-    let unknown = |rule: &str| format!("--without {rule:?}: there is no such rule");
     parsed.simulation = match of.as_str() {
-        "ports" => Simulation::Ports(
-            rule.map(|rule| named(&ports::Without::ALL, &rule).ok_or_else(|| unknown(&rule))).transpose()?,
-        ),
-        "holders" => Simulation::Holders(
-            rule.map(|rule| named(&holders::Without::ALL, &rule).ok_or_else(|| unknown(&rule))).transpose()?,
-        ),
-        _ => Simulation::Scale(rule.map(|rule| without(&rule).ok_or_else(|| unknown(&rule))).transpose()?),
+        "ports" => Simulation::Ports(named(&ports::Without::ALL, rule)?),
+        "holders" => Simulation::Holders(named(&holders::Without::ALL, rule)?),
+        _ => Simulation::Scale(named(&Without::ALL, rule)?),
     };
     Ok(parsed)
 }
 
-fn named<T: Copy>(all: &[(&str, T)], rule: &str) -> Option<T> {
-    all.iter().find(|(name, _)| *name == rule).map(|(_, without)| *without)
-}
-
-fn without(rule: &str) -> Option<Without> {
-    Some(match rule {
-        "lease" => Without::Lease,
-        "guard" => Without::Guard,
-        "proof" => Without::Proof,
-        "attestation" => Without::Attestation,
-        "doubt" => Without::Doubt,
-        "contest" => Without::Contest,
-        _ => return None,
-    })
+/// Returns the rule with this name, if a name was given.
+fn named<T: Copy>(all: &[(&str, T)], name: Option<String>) -> Result<Option<T>, String> {
+    let Some(name) = name else { return Ok(None) };
+    let rule = all.iter().find(|(known, _)| *known == name).map(|(_, rule)| *rule);
+    rule.map(Some).ok_or_else(|| format!("--without {name:?}: there is no such rule"))
 }

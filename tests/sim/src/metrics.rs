@@ -84,7 +84,7 @@ impl Simulation {
     pub(crate) fn measure(&mut self, index: usize, revision: usize, row: u32) {
         let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
         let failed = self.links.metrics_cut(index);
-        let asked = self.rng.random_range(0..=metric.most);
+        let pods = self.rng.random_range(0..=metric.most);
         let doubt = self.without != Some(Without::Doubt);
         let Some(state) = self.autoscalers[index].loops.get_mut(&revision) else { return };
         if state.looks.row != Some(row) {
@@ -92,7 +92,7 @@ impl Simulation {
         }
         state.looks.measured = Some(match failed {
             true => Measured { wish: None, failed: u16::from(doubt), why: None },
-            false => Measured { wish: Some((asked, "a metric".into())), failed: 0, why: None },
+            false => Measured { wish: Some((pods, "a metric".into())), failed: 0, why: None },
         });
         self.summary.looks += 1;
         self.summary.failed_looks += u64::from(failed);

@@ -72,7 +72,7 @@ pub(crate) struct Simulation {
     pub(crate) metrics_cut_at: Vec<Option<Duration>>,
     /// Last scale that each process, in each life, wrote for a revision: the scale, the number of repetitions, and the
     /// time.
-    pub(crate) asked: BTreeMap<(usize, u32, usize), (i32, u32, Duration)>,
+    pub(crate) last_writes: BTreeMap<(usize, u32, usize), (i32, u32, Duration)>,
     /// Time for which requests have waited without faults: for a patch (true) or a pod (false).
     pub(crate) waited: Vec<(bool, Duration)>,
     pub(crate) summary: Summary,
@@ -104,7 +104,7 @@ impl Simulation {
             next_request: 0,
             traffic_since: vec![None; count],
             metrics_cut_at: vec![None; plan.autoscalers],
-            asked: BTreeMap::new(),
+            last_writes: BTreeMap::new(),
             waited: vec![(false, Duration::ZERO); count],
             summary: Summary::default(),
             plan,

@@ -62,7 +62,7 @@ impl Simulation {
     fn attestation(&mut self, index: usize, message: &WireStatMessage, forwarded: bool, onward: &mut Onward) {
         let from = self.activators.iter().position(|activator| activator.name == message.name);
         let (Some(from), true) = (from, message.namespace == SYSTEM) else { return };
-        self.autoscalers[index].heard[from] = Some(self.time.now);
+        self.autoscalers[index].attested_at[from] = Some(self.time.now);
         let is_settled = (0..self.plan.buckets).all(|bucket| !matches!(self.owner_of(index, bucket), Owner::Nobody));
         if forwarded || !is_settled {
             return;

@@ -19,6 +19,18 @@ pub enum Without {
     Contest,
 }
 
+impl Without {
+    /// All rules with their names on the command line.
+    pub const ALL: [(&str, Self); 6] = [
+        ("lease", Self::Lease),
+        ("guard", Self::Guard),
+        ("proof", Self::Proof),
+        ("attestation", Self::Attestation),
+        ("doubt", Self::Doubt),
+        ("contest", Self::Contest),
+    ];
+}
+
 /// Counts of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {

@@ -26,13 +26,13 @@ fn who_is_not_busy_costs_nothing() {
 fn a_stat_reaches_the_owner_of_its_bucket_and_nobody_else() {
     for (activators, autoscalers) in [(2, 10), (20, 10), (20, 1), (40, 10)] {
         let size = Size { activators, autoscalers, ..SIZE };
-        let told = size.busy as u64 * CARRIERS.min(activators as u64);
+        let reported = size.busy as u64 * CARRIERS.min(activators as u64);
         let found = streams(&size);
-        assert_eq!(found.up_all().stats, told, "{size:?}");
-        assert_eq!(found.recorded, [(1, told)].into(), "{size:?}: each once");
+        assert_eq!(found.up_all().stats, reported, "{size:?}");
+        assert_eq!(found.recorded, [(1, reported)].into(), "{size:?}: each once");
         assert_eq!(found.strayed, 0, "{size:?}");
         let across = found.across_all().stats;
-        assert!(across <= told && (autoscalers > 1 || across == 0), "{size:?}: {across} of {told}");
+        assert!(across <= reported && (autoscalers > 1 || across == 0), "{size:?}: {across} of {reported}");
     }
 }
 

@@ -158,14 +158,14 @@ impl Blend {
             (answer.asked, answer.metric, answer.measured) = ((*pods).max(1), metric.clone(), true);
         }
         let doubtful = answer.failing > 0 || input.measured.is_none();
-        let asked = answer.asked.max(1);
+        let requested = answer.asked.max(1);
         let pods = match (input.behavior, wish) {
-            _ if asked < current && (doubtful || load.is_none()) => current,
-            (Some(behavior), _) => self.behave(behavior, asked, input, &mut answer),
+            _ if requested < current && (doubtful || load.is_none()) => current,
+            (Some(behavior), _) => self.behave(behavior, requested, input, &mut answer),
             (None, Some((pods, _))) => {
                 self.behave(&Behavior::default(), (*pods).max(1), input, &mut answer).max(load.unwrap_or(0))
             }
-            (None, None) => asked,
+            (None, None) => requested,
         };
         answer.held = doubtful && answer.asked < current;
         answer.desired = match load {

@@ -55,8 +55,8 @@ mod tests {
         let cpu = r#"[{"type": "Resource",
             "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]"#;
         assert_eq!(plan_json("", ""), Ok(None));
-        let asked = plan_json(cpu, "").expect("valid").expect("a plan");
-        assert_eq!((asked.metrics.len(), asked.behavior), (1, None));
+        let planned = plan_json(cpu, "").expect("valid").expect("a plan");
+        assert_eq!((planned.metrics.len(), planned.behavior), (1, None));
         let behaving =
             plan_json("", r#"{"scaleDown": {"stabilizationWindowSeconds": 5}}"#).expect("valid").expect("a plan");
         assert_eq!(behaving.metrics, []);
@@ -65,28 +65,11 @@ mod tests {
     }
 
     #[test]
-    fn violations_name_their_path() {
-        for (metrics, behavior, wanted) in [
-            (r#"[{"type": "Resource"}]"#, "", "required value: spec.metrics[0].resource (must populate"),
-            (r#"[{"type": "Nope"}]"#, "", "unsupported value: \"Nope\": spec.metrics[0].type (supported"),
-            (
-                "",
-                r#"{"scaleUp": {"stabilizationWindowSeconds": 9999}}"#,
-                "invalid value: 9999: spec.behavior.scaleUp.stabilizationWindowSeconds (must be less",
-            ),
-            ("", r#"{"scaleUp": {"policies": []}}"#, "required value: spec.behavior.scaleUp.policies"),
-        ] {
-            let errors = plan_json(metrics, behavior).expect_err(wanted).to_string();
-            assert!(errors.contains(wanted), "{errors}");
-        }
-    }
-
-    #[test]
     fn all_violations_are_found_at_once() {
         let errors = plan_json(r#"[{"type": "Resource"}]"#, r#"{"scaleUp": {"tolerance": "-1"}}"#)
             .expect_err("wrong everywhere");
-        for path in ["spec.metrics", "spec.behavior"] {
-            assert!(errors.iter().any(|error| error.path.starts_with(path)), "{errors}");
+        for path in ["spec.metrics[0].resource", "spec.behavior.scaleUp.tolerance"] {
+            assert!(errors.iter().any(|error| error.path == path), "{errors}");
         }
     }
 }

@@ -28,27 +28,6 @@ fn secs(n: u64) -> Duration {
 }
 
 #[test]
-fn what_activators_report_themselves_is_taken_off() {
-    let mut metrics = Metrics::new(&spec());
-    metrics.record(&stat(20.0, 10.0, 30.0, 20.0), NOW).expect("a sane stat");
-    for metric in [ScalingMetric::Concurrency, ScalingMetric::Rps] {
-        assert_eq!(metrics.load(metric, NOW), Ok(Load { stable: 10.0, panic: 10.0 }), "{metric:?}");
-    }
-}
-
-#[test]
-fn reports_of_one_second_add_up_in_both_windows() {
-    let mut metrics = Metrics::new(&spec());
-    for i in 0..7 {
-        let at = NOW + secs(u64::from(i >= 3));
-        metrics.record(&stat(10.0, 0.0, 20.0, 0.0), at).expect("a sane stat");
-    }
-    let now = NOW + secs(1);
-    assert_eq!(metrics.load(ScalingMetric::Concurrency, now), Ok(Load { stable: 35.0, panic: 35.0 }));
-    assert_eq!(metrics.load(ScalingMetric::Rps, now), Ok(Load { stable: 70.0, panic: 70.0 }));
-}
-
-#[test]
 fn a_stat_counts_at_its_own_time() {
     let mut metrics = Metrics::new(&spec());
     metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW).expect("a sane stat");
@@ -76,14 +55,9 @@ fn numbers_that_would_spoil_the_windows_are_refused_whole() {
         }
     }
     assert_eq!(metrics.load(ScalingMetric::Rps, NOW), Err(Unknown::NoData), "nothing was recorded");
-}
-
-#[test]
-fn the_largest_value_counts() {
-    let mut metrics = Metrics::new(&spec());
     assert_eq!(metrics.record(&stat(VALUE_MAX, 0.0, 0.0, 0.0), NOW), Ok(()));
     let load = metrics.load(ScalingMetric::Concurrency, NOW);
-    assert_eq!(load, Ok(Load { stable: VALUE_MAX, panic: VALUE_MAX }));
+    assert_eq!(load, Ok(Load { stable: VALUE_MAX, panic: VALUE_MAX }), "the largest value counts");
 }
 
 #[test]

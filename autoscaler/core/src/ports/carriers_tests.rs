@@ -154,8 +154,8 @@ enum Step {
     /// The activator gets this state, or is removed.
     Is(u8, Option<Serving>),
     /// The activator responds to probes.
-    Heard(u8),
-    Deaf(u8),
+    Responds(u8),
+    Silent(u8),
     Need(usize),
 }
 
@@ -169,8 +169,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let step = prop_oneof![
         3 => (1_u8..=6, serving).prop_map(|(n, serving)| Step::Is(n, serving)),
-        3 => (1_u8..=6).prop_map(Step::Heard),
-        1 => (1_u8..=6).prop_map(Step::Deaf),
+        3 => (1_u8..=6).prop_map(Step::Responds),
+        1 => (1_u8..=6).prop_map(Step::Silent),
         1 => (1_usize..=6).prop_map(Step::Need),
     ];
     prop::collection::vec(step, 1..60)
@@ -182,32 +182,32 @@ proptest! {
     #[test]
     fn a_workload_never_has_fewer_than_it_had_and_needs(steps in steps()) {
         let now = epoch();
-        let (mut serving, mut heard, mut need) = ([None; 7], BTreeSet::new(), 2);
+        let (mut serving, mut responding, mut need) = ([None; 7], BTreeSet::new(), 2);
         let mut listed: Vec<Listed> = Vec::new();
         for step in steps {
             match step {
                 Step::Is(n, is) => {
                     serving[usize::from(n)] = is;
                     if is != Some(Serving::Ready) {
-                        heard.remove(&four(n));
+                        responding.remove(&four(n));
                     }
                 }
-                Step::Heard(n) if serving[usize::from(n)] == Some(Serving::Ready) => _ = heard.insert(four(n)),
-                Step::Heard(_) => {}
-                Step::Deaf(n) => _ = heard.remove(&four(n)),
+                Step::Responds(n) if serving[usize::from(n)] == Some(Serving::Ready) => _ = responding.insert(four(n)),
+                Step::Responds(_) => {}
+                Step::Silent(n) => _ = responding.remove(&four(n)),
                 Step::Need(n) => need = n,
             }
             let of = |n: u8| Some(Activator { address: four(n), serving: serving[usize::from(n)]? });
             let activators: Vec<Activator> = (1..=6).filter_map(of).collect();
             let runs: BTreeSet<IpAddr> =
                 activators.iter().filter(|one| one.serving == Serving::Ready).map(|one| one.address).collect();
-            let proofs = proven(heard.iter().copied(), now);
+            let proofs = proven(responding.iter().copied(), now);
             let found = look(&listed, &activators, Some(need), "a", (&proofs, now)).with_unready();
             let led = |listed: &[Listed]| {
                 listed.iter().filter(|at| at.ready && runs.contains(&at.address)).count()
             };
             let added = |at: &&Listed| at.ready && !listed.contains(at);
-            prop_assert!(found.iter().filter(added).all(|at| heard.contains(&at.address)), "{found:?}");
+            prop_assert!(found.iter().filter(added).all(|at| responding.contains(&at.address)), "{found:?}");
             let least = led(&listed).min(need.max(2)).min(runs.len());
             prop_assert!(led(&found) >= least, "{listed:?} to {found:?} of {runs:?}, {need} needed");
             listed = found;

@@ -65,9 +65,9 @@ pub fn listed<'a, 'b>(
     }
     for (key, numbers) in unrecorded {
         let ports = ports(key);
-        let is_shown = |number: &u16| ports.iter().any(|port| port.shown == Some(*number));
-        let (shown, others): (Vec<u16>, Vec<u16>) = numbers.into_iter().partition(is_shown);
-        for number in shown.into_iter().chain(others).take(ports.len().max(UNRECORDED_MAX)) {
+        let is_in_status = |number: &u16| ports.iter().any(|port| port.shown == Some(*number));
+        let (in_status, others): (Vec<u16>, Vec<u16>) = numbers.into_iter().partition(is_in_status);
+        for number in in_status.into_iter().chain(others).take(ports.len().max(UNRECORDED_MAX)) {
             let range = range_of(number);
             let has = has.entry((key.namespace(), range.first)).or_default();
             if *has < quota(range) {
@@ -138,10 +138,10 @@ mod tests {
         // Number of ports of the Service, numbers in its status, expected number that count.
         let rows: [(u16, std::ops::Range<u16>, usize); 4] =
             [(20, 120..140, 20), (3, 137..140, UNRECORDED_MAX), (40, 0..0, 40), (0, 0..0, UNRECORDED_MAX)];
-        for (count, mut shown, expected) in rows {
+        for (count, mut in_status, expected) in rows {
             let of = |port| PortId { name: format!("p{port}"), port };
             let ports: Vec<Wanted> =
-                (1..=count).map(|port| Wanted { port: of(port), listed: None, shown: shown.next() }).collect();
+                (1..=count).map(|port| Wanted { port: of(port), listed: None, shown: in_status.next() }).collect();
             let found = listed(&claims, &Ledger::new(), RANGE, None, |_, _| true, |_| &ports);
             assert_eq!(found.len(), expected, "{count} ports");
             assert!(ports.iter().filter_map(|port| port.shown).all(|number| found.contains(&number)), "{count} ports");

@@ -207,7 +207,7 @@ pub enum Problem {
     /// The port had several numbers.
     Duplicate {
         /// Number that it keeps.
-        kept: u16,
+        number: u16,
         /// Numbers that are released.
         released: Vec<u16>,
     },
@@ -273,7 +273,7 @@ struct Planner<'a> {
     view: &'a View<'a>,
     now: Timestamp,
     /// Numbers that ports keep.
-    kept: BTreeSet<u16>,
+    retained: BTreeSet<u16>,
     /// Numbers given by this plan.
     given: BTreeSet<u16>,
     general: Pool<'a>,
@@ -296,7 +296,7 @@ impl<'a> Planner<'a> {
     fn new(view: &'a View<'a>, now: Timestamp) -> Self {
         let general = Pool::new(view, view.range, now);
         let guarded = view.guarded.map(|range| Pool::new(view, range, now));
-        Self { view, now, kept: BTreeSet::new(), given: BTreeSet::new(), general, guarded, plan: Plan::default() }
+        Self { view, now, retained: BTreeSet::new(), given: BTreeSet::new(), general, guarded, plan: Plan::default() }
     }
 
     /// Releases a line that is no longer wanted, or releases it again. Closes a line whose number the workload must not
@@ -304,7 +304,7 @@ impl<'a> Planner<'a> {
     fn release(&mut self, number: u16, entry: &Entry, is_refused: bool) {
         let is_listed = self.view.listed.contains(&number);
         let is_due = match entry.state.ended() {
-            None => !self.kept.contains(&number) && !is_listed,
+            None => !self.retained.contains(&number) && !is_listed,
             Some(at) if at > self.now + NOTED_EVERY => true,
             Some(at) if is_listed => {
                 self.look_again(at + NOTED_EVERY);
@@ -346,11 +346,11 @@ impl<'a> Planner<'a> {
         let best = choose(&held.iter().copied().filter(good).collect::<Vec<_>>());
         let number = best.or_else(|| choose(&held));
         let mut problem = self.misled(workload, wanted);
-        self.kept.extend(number);
+        self.retained.extend(number);
         if let Some(best) = best {
             let others: Vec<u16> = held.iter().copied().filter(|other| *other != best).collect();
             if others.iter().any(good) {
-                problem = Some(Problem::Duplicate { kept: best, released: others });
+                problem = Some(Problem::Duplicate { number: best, released: others });
             }
             self.rename(lines, best, &wanted.port);
         } else if workload.access != Access::Unknown {
@@ -494,8 +494,8 @@ impl fmt::Display for Problem {
             Self::NotOurs { number, owner } => {
                 write!(f, "the status named port number {number}, which belongs to {owner}, so it is not used")
             }
-            Self::Duplicate { kept, released } => {
-                write!(f, "the port had several numbers: it keeps {kept} and releases {released:?}")
+            Self::Duplicate { number, released } => {
+                write!(f, "the port had several numbers: it keeps {number} and releases {released:?}")
             }
         }
     }

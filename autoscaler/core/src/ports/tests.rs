@@ -19,6 +19,9 @@ fn epoch() -> Instant {
 /// Guarded numbers.
 const GUARDED: PortRange = PortRange { first: 18_000, last: 18_009 };
 
+/// Workload and port of most lines.
+const HTTP_OF_A: &str = " default/a a 80 http";
+
 /// Time of a plan.
 const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
 
@@ -43,6 +46,17 @@ fn ledger(lines: &[(u16, &str)]) -> Ledger {
     lines.iter().map(|(number, text)| (*number, line(text))).collect()
 }
 
+/// Returns a ledger whose lines without a port are those of port `http` of workload `a`.
+fn ledger_of_a(lines: &[(u16, &str)]) -> Ledger {
+    let text = |text: &str| if text.contains(' ') { text.to_owned() } else { format!("{text}{HTTP_OF_A}") };
+    lines.iter().map(|(number, state)| (*number, line(&text(state)))).collect()
+}
+
+/// Returns changes as text, without the port if it is `http` of workload `a`.
+fn changes_of_a(plan: &Plan) -> Vec<String> {
+    changes(plan).into_iter().map(|change| change.replace(HTTP_OF_A, "")).collect()
+}
+
 /// View of an owner, by default without special cases.
 #[derive(Clone, Default)]
 struct Sees {
@@ -52,6 +66,7 @@ struct Sees {
     listed: BTreeSet<u16>,
     in_use: BTreeSet<u16>,
     start: u16,
+    has_no_guarded: bool,
 }
 
 impl Sees {
@@ -62,7 +77,7 @@ impl Sees {
     fn plan_at(&self, range: (u16, u16), now: Timestamp) -> Plan {
         let view = View {
             range: PortRange { first: range.0, last: range.1 },
-            guarded: Some(GUARDED),
+            guarded: (!self.has_no_guarded).then_some(GUARDED),
             start: self.start,
             ledger: &self.ledger,
             unreadable: &self.unreadable,
@@ -118,110 +133,54 @@ fn no_namespace_takes_all_numbers() {
 /// Goal: a port's number follows from its lines. Method: one row per case, with the planned changes.
 #[test]
 fn a_port_keeps_its_number_or_gets_one() {
-    let listed = |number: u16| Wanted { listed: Some(number), ..wanted("http", 80) };
-    let shown = |number: u16| Wanted { shown: Some(number), ..wanted("http", 80) };
+    let http = || wanted("http", 80);
+    let listed = |number: u16| Wanted { listed: Some(number), ..http() };
+    let in_status = |number: u16| Wanted { shown: Some(number), ..http() };
     type Row<'a> = (&'a str, Wanted, &'a [(u16, &'a str)], Option<u16>, &'a [&'a str]);
     let rows: [Row<'_>; 16] = [
-        ("a birth", wanted("http", 80), &[], None, &["100 held default/a a 80 http"]),
-        ("it has one", wanted("http", 80), &[(105, "held default/a a 80 http")], Some(105), &[]),
-        (
-            "renamed",
-            wanted("web", 80),
-            &[(105, "held default/a a 80 http")],
-            Some(105),
-            &["105 held default/a a 80 web"],
-        ),
-        (
-            "renumbered",
-            wanted("http", 81),
-            &[(105, "held default/a a 80 http")],
-            Some(105),
-            &["105 held default/a a 81 http"],
-        ),
+        ("a birth", http(), &[], None, &["100 held"]),
+        ("it has one", http(), &[(105, "held")], Some(105), &[]),
+        ("renamed", wanted("web", 80), &[(105, "held")], Some(105), &["105 held default/a a 80 web"]),
+        ("renumbered", wanted("http", 81), &[(105, "held")], Some(105), &["105 held default/a a 81 http"]),
         (
             "both, and its slices lead there",
             Wanted { port: port("web", 81), ..listed(105) },
-            &[(105, "held default/a a 80 http")],
+            &[(105, "held")],
             Some(105),
             &["105 held default/a a 81 web"],
         ),
         (
             "another port",
             wanted("web", 81),
-            &[(105, "held default/a a 80 http")],
+            &[(105, "held")],
             None,
-            &["100 held default/a a 81 web", "105 released:now default/a a 80 http"],
+            &["100 held default/a a 81 web", "105 released:now"],
         ),
-        (
-            "out of range",
-            wanted("http", 80),
-            &[(50, "held default/a a 80 http")],
-            Some(50),
-            &["100 held default/a a 80 http"],
-        ),
-        (
-            "twice",
-            wanted("http", 80),
-            &[(101, "held default/a a 80 http"), (102, "held default/a a 80 http")],
-            Some(101),
-            &["102 released:now default/a a 80 http"],
-        ),
-        (
-            "twice, one of them in slices",
-            listed(102),
-            &[(101, "held default/a a 80 http"), (102, "held default/a a 80 http")],
-            Some(102),
-            &["101 released:now default/a a 80 http"],
-        ),
-        ("restored", shown(107), &[], None, &["107 held default/a a 80 http"]),
-        (
-            "restored, and it is another's",
-            shown(107),
-            &[(107, "held default/z z 80")],
-            None,
-            &["100 held default/a a 80 http"],
-        ),
-        ("its line was lost", listed(107), &[], None, &["107 held default/a a 80 http"]),
-        (
-            "released, and wanted again",
-            wanted("http", 80),
-            &[(101, "released:1 default/a a 80 http")],
-            None,
-            &["101 held default/a a 80 http"],
-        ),
+        ("out of range", http(), &[(50, "held")], Some(50), &["100 held"]),
+        ("twice", http(), &[(101, "held"), (102, "held")], Some(101), &["102 released:now"]),
+        ("twice, one in slices", listed(102), &[(101, "held"), (102, "held")], Some(102), &["101 released:now"]),
+        ("restored", in_status(107), &[], None, &["107 held"]),
+        ("restored, and it is another's", in_status(107), &[(107, "held default/z z 80")], None, &["100 held"]),
+        ("its line was lost", listed(107), &[], None, &["107 held"]),
+        ("released, and wanted again", http(), &[(101, "released:1")], None, &["101 held"]),
         (
             "released twice, and restored",
-            shown(103),
-            &[(101, "released:9 default/a a 80 http"), (103, "released:1 default/a a 80 http")],
+            in_status(103),
+            &[(101, "released:9"), (103, "released:1")],
             None,
-            &["103 held default/a a 80 http"],
+            &["103 held"],
         ),
-        (
-            "restored, and another had it",
-            shown(107),
-            &[(107, "released:1 default/z z 80")],
-            None,
-            &["100 held default/a a 80 http"],
-        ),
-        (
-            "outside the range, and released",
-            wanted("http", 80),
-            &[(50, "released:1 default/a a 80 http")],
-            None,
-            &["100 held default/a a 80 http"],
-        ),
+        ("restored, and another had it", in_status(107), &[(107, "released:1 default/z z 80")], None, &["100 held"]),
+        ("outside the range, and released", http(), &[(50, "released:1")], None, &["100 held"]),
     ];
     for (case, wanted, lines, number, expected) in rows {
         let mut workloads = vec![workload("a", vec![wanted])];
-        workloads.extend(
-            lines
-                .iter()
-                .any(|(_, text)| text.contains("held default/z"))
-                .then(|| workload("z", vec![self::wanted("", 80)])),
-        );
-        let sees = Sees { ledger: ledger(lines), workloads, ..Sees::default() };
+        if lines.iter().any(|(_, text)| text.contains("held default/z")) {
+            workloads.push(workload("z", vec![self::wanted("", 80)]));
+        }
+        let sees = Sees { ledger: ledger_of_a(lines), workloads, ..Sees::default() };
         let plan = sees.plan((100, 110));
-        assert_eq!(changes(&plan), expected, "{case}");
+        assert_eq!(changes_of_a(&plan), expected, "{case}");
         assert_eq!(plan.ports[&RevisionKey::new("default", "a")][0].number, number, "{case}");
     }
 }
@@ -275,10 +234,10 @@ fn problems_are_the_workloads_own() {
     let (_, planned) = problem(&taken, (100, 110));
     assert_eq!(planned, ["103 held default/a a 80"], "a rest has ended");
 
-    let shown = Wanted { shown: Some(107), ..wanted("", 80) };
+    let in_status = Wanted { shown: Some(107), ..wanted("", 80) };
     let forged = sees(
         &[(107, "held default/z z 80"), (101, "held default/a a 80")],
-        vec![a(shown), workload("z", vec![wanted("", 80)])],
+        vec![a(in_status), workload("z", vec![wanted("", 80)])],
     );
     let (outcome, planned) = problem(&forged, (100, 110));
     let owner = RevisionKey::new("default", "z");
@@ -289,7 +248,7 @@ fn problems_are_the_workloads_own() {
 
     let twice = sees(&[(101, "held default/a a 80"), (102, "held default/a a 80")], vec![a(wanted("", 80))]);
     let (outcome, _) = problem(&twice, (100, 110));
-    assert_eq!(outcome.problem, Some(Problem::Duplicate { kept: 101, released: vec![102] }));
+    assert_eq!(outcome.problem, Some(Problem::Duplicate { number: 101, released: vec![102] }));
     assert_eq!(outcome.former, [102]);
 }
 
@@ -303,6 +262,7 @@ fn a_free_number_is_nobodys() {
         listed: [100].into(),
         in_use: [101].into(),
         start: 107,
+        ..Sees::default()
     };
     let planned = changes(&sees.plan((100, 110)));
     let expected = ["107 held default/a a 80", "110 held default/b b 80", "102 held default/c c 80"];
@@ -715,10 +675,10 @@ proptest! {
                 }
                 Happens::Passes(seconds) => now = now + Duration::from_secs(seconds),
                 Happens::Plans { owner, looks } => {
-                    let (sees, seen) = &mut owners[owner];
+                    let (sees, read_version) = &mut owners[owner];
                     if looks {
                         sees.ledger.clone_from(&ledger);
-                        *seen = version;
+                        *read_version = version;
                         sees.workloads = live.values().map(|(_, workload)| workload.clone()).collect();
                         sees.in_use.clear();
                         sees.listed.clear();
@@ -728,7 +688,7 @@ proptest! {
                     for change in planned.changes.values().flatten() {
                         prop_assert!(numbers.insert(change.number), "one change for each line: {:?}", planned.changes);
                     }
-                    if planned.changes.is_empty() || *seen != version {
+                    if planned.changes.is_empty() || *read_version != version {
                         continue; // Rejected by compare-and-set.
                     }
                     for Change { number, entry: new } in planned.changes.values().flatten() {
@@ -792,132 +752,83 @@ proptest! {
 /// number. A workload that is no longer guarded keeps its number.
 #[test]
 fn a_guarded_workload_has_guarded_numbers_alone() {
+    use Access::{Guarded, Open, Unknown};
     let barred = || Access::Barred("why".into());
-    let exhausted: Vec<String> = (18_000..18_010).map(|number| format!("{number} held other/z{number} z 80")).collect();
-    let exhausted = || exhausted.iter().map(|line| line.split_once(' ').expect("a line"));
-    let all: Vec<(u16, &str)> = exhausted().map(|(number, line)| (number.parse().expect("a number"), line)).collect();
-    type Row<'a> = (&'a str, Access, &'a [(u16, &'a str)], &'a [u16], Option<u16>, Vec<u16>, &'a [&'a str]);
+    let exhausted: Vec<String> = (18_000..18_010).map(|number| format!("held other/z{number} z 80")).collect();
+    let all: Vec<(u16, &str)> = (18_000..).zip(exhausted.iter().map(String::as_str)).collect();
+    type Row<'a> = (&'a str, Access, &'a [(u16, &'a str)], &'a [u16], Option<u16>, &'a [&'a str]);
     let rows: [Row<'_>; 15] = [
-        ("a birth", Access::Guarded, &[], &[], None, vec![], &["18000 held default/a a 80 http"]),
-        (
-            "it becomes guarded",
-            Access::Guarded,
-            &[(100, "held default/a a 80 http")],
-            &[],
-            None,
-            vec![],
-            &["100 closed:now default/a a 80 http", "18000 held default/a a 80 http"],
-        ),
-        (
-            "and slices lead to it",
-            Access::Guarded,
-            &[(100, "held default/a a 80 http")],
-            &[100],
-            None,
-            vec![],
-            &["100 closed:now default/a a 80 http", "18000 held default/a a 80 http"],
-        ),
+        ("a birth", Guarded, &[], &[], None, &["18000 held"]),
+        ("it becomes guarded", Guarded, &[(100, "held")], &[], None, &["100 closed:now", "18000 held"]),
+        ("and slices lead to it", Guarded, &[(100, "held")], &[100], None, &["100 closed:now", "18000 held"]),
         (
             "a number that was released a moment ago",
-            Access::Guarded,
-            &[(100, "released:1794999999 default/a a 80 http"), (18_003, "held default/a a 80 http")],
+            Guarded,
+            &[(100, "released:1794999999"), (18_003, "held")],
             &[],
             Some(18_003),
-            vec![],
-            &["100 closed:now default/a a 80 http"],
+            &["100 closed:now"],
         ),
         (
             "a port that is wanted no more",
-            Access::Guarded,
-            &[(101, "held default/a a 81 web"), (18_003, "held default/a a 80 http")],
+            Guarded,
+            &[(101, "held default/a a 81 web"), (18_003, "held")],
             &[101],
             Some(18_003),
-            vec![],
             &["101 closed:now default/a a 81 web"],
         ),
-        ("it is guarded", Access::Guarded, &[(18_003, "held default/a a 80 http")], &[], Some(18_003), vec![], &[]),
-        ("guarded no more", Access::Open, &[(18_003, "held default/a a 80 http")], &[], Some(18_003), vec![], &[]),
-        (
-            "one that was closed, and no guarded one",
-            Access::Open,
-            &[(100, "closed:1794999999 default/a a 80 http")],
-            &[],
-            None,
-            vec![],
-            &["100 held default/a a 80 http"],
-        ),
+        ("it is guarded", Guarded, &[(18_003, "held")], &[], Some(18_003), &[]),
+        ("guarded no more", Open, &[(18_003, "held")], &[], Some(18_003), &[]),
+        ("one that was closed, and no guarded one", Open, &[(100, "closed:1794999999")], &[], None, &["100 held"]),
         (
             "it is barred",
             barred(),
-            &[(100, "held default/a a 80 http"), (18_003, "held default/a a 80 http")],
+            &[(100, "held"), (18_003, "held")],
             &[18_003],
             None,
-            vec![],
-            &["100 closed:now default/a a 80 http", "18003 closed:now default/a a 80 http"],
+            &["100 closed:now", "18003 closed:now"],
         ),
         (
             "guarded numbers of a former range",
-            Access::Guarded,
-            &[(17_000, "held default/a a 80 http")],
+            Guarded,
+            &[(17_000, "held")],
             &[17_000],
             None,
-            vec![],
-            &["17000 closed:now default/a a 80 http", "18000 held default/a a 80 http"],
+            &["17000 closed:now", "18000 held"],
         ),
-        (
-            "the same, if it is no longer guarded",
-            Access::Open,
-            &[(17_000, "held default/a a 80 http")],
-            &[17_000],
-            Some(17_000),
-            vec![],
-            &["100 held default/a a 80 http"],
-        ),
-        (
-            "the same, if its access is not known yet",
-            Access::Unknown,
-            &[(17_000, "held default/a a 80 http")],
-            &[],
-            Some(17_000),
-            vec![],
-            &[],
-        ),
-        ("all are used", Access::Guarded, &all, &[], None, vec![], &[]),
+        ("the same, if it is no longer guarded", Open, &[(17_000, "held")], &[17_000], Some(17_000), &["100 held"]),
+        ("the same, if its access is not known yet", Unknown, &[(17_000, "held")], &[], Some(17_000), &[]),
+        ("all are used", Guarded, &all, &[], None, &[]),
         (
             "all are used, and it becomes guarded",
-            Access::Guarded,
-            &[&all[..], &[(100, "held default/a a 80 http")]].concat(),
+            Guarded,
+            &[&all[..], &[(100, "held")]].concat(),
             &[],
             None,
-            vec![],
-            &["100 closed:now default/a a 80 http"],
+            &["100 closed:now"],
         ),
         (
             "somebody else's number is none of its business",
-            Access::Guarded,
-            &[(100, "held default/b b 80 http"), (18_003, "held default/a a 80 http")],
+            Guarded,
+            &[(100, "held default/b b 80 http"), (18_003, "held")],
             &[100],
             Some(18_003),
-            vec![],
             &[],
         ),
     ];
-    for (name, access, lines, listed, number, former, expected) in rows {
+    for (name, access, lines, listed, number, expected) in rows {
         let others = lines.iter().filter(|(_, line)| line.contains(" other/")).map(|(number, _)| *number);
-        let (mut ledger, is_barred) = (Ledger::new(), matches!(access, Access::Barred(_)));
-        for (number, text) in lines {
-            ledger.insert(*number, line(text));
-        }
+        let is_barred = matches!(access, Access::Barred(_));
         let sees = Sees {
-            ledger,
+            ledger: ledger_of_a(lines),
             workloads: vec![Workload { access, ..workload("a", vec![wanted("http", 80)]) }],
             listed: listed.iter().copied().chain(others).collect(),
             ..Sees::default()
         };
         let plan = sees.plan((100, 110));
-        assert_eq!(changes(&plan), expected, "{name}");
+        assert_eq!(changes_of_a(&plan), expected, "{name}");
         let outcome = &plan.ports[&RevisionKey::new("default", "a")][0];
-        assert_eq!((outcome.number, &outcome.former), (number, &former), "{name}");
+        assert_eq!((outcome.number, outcome.former.as_slice()), (number, &[][..]), "{name}");
         let problem = outcome.problem.as_ref().map(ToString::to_string);
         let says = if is_barred {
             Some("why")
@@ -927,20 +838,8 @@ fn a_guarded_workload_has_guarded_numbers_alone() {
         assert_eq!(problem.is_some(), says.is_some(), "{name}: {problem:?}");
         assert!(problem.unwrap_or_default().contains(says.unwrap_or_default()), "{name}");
     }
-    let mut sees = Sees { workloads: vec![workload("a", vec![wanted("http", 80)])], ..Sees::default() };
-    sees.workloads[0].access = Access::Guarded;
-    let view = View {
-        range: PortRange { first: 100, last: 110 },
-        guarded: None,
-        start: 0,
-        ledger: &sees.ledger,
-        unreadable: &sees.unreadable,
-        listed: &sees.listed,
-        in_use: &sees.in_use,
-        workloads: &sees.workloads.iter().collect::<Vec<_>>(),
-        is_mine: &|_| true,
-    };
-    let none = plan(&view, NOW);
+    let guarded = Workload { access: Guarded, ..workload("a", vec![wanted("http", 80)]) };
+    let none = Sees { workloads: vec![guarded], has_no_guarded: true, ..Sees::default() }.plan((100, 110));
     assert_eq!(none.ports[&RevisionKey::new("default", "a")][0].problem, Some(Problem::NoneGuarded));
     assert!(none.changes.is_empty());
 }

@@ -58,108 +58,6 @@ fn check(rows: impl IntoIterator<Item = (&'static str, Input, Row)>) {
     }
 }
 
-/// Goal: decisions without a probe equal Knative's. Rows: (want, patch, whether to decide again).
-#[test]
-fn scales_are_upstreams() {
-    use crate::bounds::with_initial_scale;
-    let minute = secs(60);
-    let (on, off, absent) = (|n| input(Active::True(secs(n))), inactive, || input(Active::Absent));
-    let short = |input| Input { stable_window: secs(45), ..input };
-    let retained = |n, input| Input { pod_retention: secs(n), ..input };
-    let proxied = |n, input| Input { proxy_for: secs(n), path: PathMode::Proxy, ..input };
-    let of = |current_replicas, input| Input { current_replicas, ..input };
-    let wants = |desired: i32, input| Input { desired: Some(desired), ..input };
-    let unknown = |input| Input { desired: None, ..input };
-    let bounded = |bounds, input| Input { bounds, ..input };
-    let initial = |scale, initialized, reachable, input| {
-        bounded(with_initial_scale(Bounds::default(), scale, initialized, reachable), input)
-    };
-    let no_zero = |input| Input { scale_to_zero: false, ..input };
-    /// (want, patch, whether to decide again).
-    type Expected = (Option<i32>, Option<i32>, bool);
-    let rows: &[(&str, Input, Expected)] = &[
-        ("within the window", on(299), (Some(1), None, true)),
-        ("within a window of its own", short(on(44)), (Some(1), None, true)),
-        ("after the window, path not moved yet", short(on(300)), (Some(0), None, false)),
-        ("ten pods within the window", of(10, on(299)), (Some(1), Some(1), true)),
-        ("at the window's end", on(300), (Some(0), None, false)),
-        ("in the path already, still active", Input { path: PathMode::Proxy, ..on(300) }, (Some(0), None, true)),
-        ("retention of nothing", retained(0, off(60)), (Some(0), Some(0), false)),
-        ("within the retention", retained(120, off(60)), (Some(0), None, true)),
-        ("still within the retention", retained(120, off(60)), (Some(0), None, true)),
-        ("at the retention's end", retained(60, off(60)), (Some(0), Some(0), false)),
-        ("at the grace period's end", off(60), (Some(0), Some(0), false)),
-        ("within the grace period", off(59), (Some(0), None, true)),
-        ("activators in the path for less than the grace period", proxied(59, off(59)), (Some(0), None, true)),
-        (
-            "in the path for the grace period, retention over",
-            retained(42, proxied(60, off(59))),
-            (Some(0), Some(0), false),
-        ),
-        ("in the path for the grace period", proxied(60, off(59)), (Some(0), Some(0), false)),
-        (
-            "no probe is needed",
-            Input { probe_needed: false, probe: ProbeResult::NotAsked, ..off(60) },
-            (Some(0), Some(0), false),
-        ),
-        ("activating within the timeout", activating(75.5), (None, None, true)),
-        ("activating beyond the timeout", activating(152.0), (Some(0), Some(0), false)),
-        (
-            "activating beyond a timeout of its own",
-            Input { activation_timeout: secs(5) + ACTIVATION_TIMEOUT_BUFFER, ..activating(36.0) },
-            (Some(0), Some(0), false),
-        ),
-        ("a lower bound within the grace period", bounded(min(2), of(10, off(59))), (Some(2), Some(2), false)),
-        ("a lower bound at its end", bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
-        ("a lower bound after its end", bounded(min(2), of(10, off(60))), (Some(2), Some(2), false)),
-        ("ten pods at the grace period's end", of(10, off(60)), (Some(0), Some(0), false)),
-        ("one pod at the grace period's end", off(60), (Some(0), Some(0), false)),
-        ("one pod within the grace period", off(59), (Some(0), None, true)),
-        ("no condition yet", wants(10, absent()), (Some(10), Some(10), false)),
-        ("an upper bound", bounded(Bounds { min: 0, max: Some(8) }, wants(10, absent())), (Some(8), Some(8), false)),
-        ("up from inactive", wants(10, off(30)), (Some(10), Some(10), false)),
-        ("up from zero", wants(1, of(0, absent())), (Some(1), Some(1), false)),
-        ("up from zero", wants(10, of(0, absent())), (Some(10), Some(10), false)),
-        ("unknown and asleep", unknown(of(0, off(0))), (None, None, false)),
-        ("unknown and awake", unknown(of(12, on(0))), (None, None, false)),
-        ("an initial scale that was reached", initial(2, true, true, of(2, on(120))), (Some(1), Some(1), true)),
-        (
-            "an initial scale that is to be reached",
-            initial(2, false, true, wants(1, of(0, activating(0.0)))),
-            (Some(2), Some(2), false),
-        ),
-        (
-            "fewer than the initial scale are wanted",
-            initial(5, false, true, wants(1, of(5, activating(0.0)))),
-            (Some(5), None, false),
-        ),
-        ("an initial scale of zero", initial(0, false, true, of(0, off(0))), (Some(0), None, true)),
-        (
-            "an unreachable revision that was initialized",
-            initial(2, false, false, of(2, on(120))),
-            (Some(1), Some(1), true),
-        ),
-        ("no scale to zero", no_zero(of(10, on(0))), (Some(1), Some(1), false)),
-        ("no scale to zero, and a lower bound", bounded(min(2), no_zero(of(10, on(0)))), (Some(2), Some(2), false)),
-        ("no scale to zero, and unknown", no_zero(unknown(of(10, on(0)))), (None, None, false)),
-    ];
-    for (row, input, expected) in rows {
-        assert_eq!(input.grace_period, minute);
-        let outcome = decide(input);
-        let got = (outcome.want, outcome.patch, outcome.requeue.is_some());
-        assert_eq!((got, outcome.probe), (*expected, ProbeNeed::None), "{row}: {outcome:?}");
-    }
-    assert_eq!(
-        decide(&Input { path: PathMode::Proxy, ..on(300) }).requeue,
-        Some(secs(3)),
-        "the path is looked at again"
-    );
-    // A failed probe and one that reaches another server have the same result: the pod stays and another probe is sent.
-    let outcome = decide(&Input { probe: ProbeResult::NotInPath, ..off(60) });
-    let got = (outcome.want, outcome.patch, outcome.requeue, outcome.probe);
-    assert_eq!(got, (Some(0), None, None, ProbeNeed::Retry), "a probe that did not find an activator");
-}
-
 #[test]
 fn an_active_revision_keeps_one_pod_until_it_was_idle_for_a_window() {
     check([
@@ -314,9 +212,13 @@ fn a_takeover_scales_up_and_not_down() {
     assert_eq!((leaving.want, leaving.patch), (Some(3), Some(3)), "also for one that is inactive");
 }
 
+/// Goal: each outcome has its reason. Every two reasons have different texts, except the two steps of an idle
+/// revision's way to zero.
 #[test]
 fn each_outcome_says_why() {
+    use std::collections::{HashMap, HashSet};
     let retained = Input { pod_retention: secs(90), ..inactive(61) };
+    let mut texts: HashMap<_, _> = [Reason::Metrics, Reason::MetricFailed].map(|r| (r, r.explain())).into();
     for (input, reason) in [
         (Input { desired: None, ..active(5) }, Reason::Unknown),
         (Input { desired: Some(3), ..active(5) }, Reason::Desired),
@@ -336,7 +238,11 @@ fn each_outcome_says_why() {
         (inactive(60), Reason::Zero),
     ] {
         assert_eq!(decide(&input).reason, reason, "{input:?}");
+        texts.insert(reason, reason.explain());
     }
+    assert_eq!(texts.remove(&Reason::Zero), Some(texts[&Reason::Idle]));
+    let distinct: HashSet<_> = texts.values().collect();
+    assert!(distinct.len() == 15 && !distinct.contains(&""), "{texts:?}");
 }
 
 /// Goal: a desired scale that combines load and metrics names its source. Every other reason has priority.
@@ -363,32 +269,6 @@ fn a_wish_of_load_and_metrics_says_whose_it_was() {
     ] {
         assert_eq!(reason.of_answer(&answer(held, measured)), expected, "{reason:?}, {held}, {measured}");
     }
-}
-
-/// Goal: every two reasons have different texts, except the two steps of an idle revision's way to zero.
-#[test]
-fn reasons_read_differently() {
-    use std::collections::BTreeSet;
-    let all = [
-        Reason::Unknown,
-        Reason::Desired,
-        Reason::Metrics,
-        Reason::MetricFailed,
-        Reason::Bounds,
-        Reason::Warming,
-        Reason::ScaleToZeroDisabled,
-        Reason::Activating,
-        Reason::ActivationTimedOut,
-        Reason::ActiveRecently,
-        Reason::Idle,
-        Reason::Unheard,
-        Reason::ProbePending,
-        Reason::PodRetention,
-        Reason::GracePeriod,
-    ];
-    let words: BTreeSet<_> = all.iter().map(|reason| reason.explain()).collect();
-    assert!(words.len() == all.len() && !words.contains(""), "{words:?}");
-    assert_eq!(Reason::Zero.explain(), Reason::Idle.explain());
 }
 
 /// Goal: a desired scale of zero does not remove the last pod once an activator does not report. A revision without

@@ -15,10 +15,6 @@ fn linear(secs: u64) -> Window<1> {
     Window::new(Duration::from_secs(secs), Aggregation::Linear)
 }
 
-fn weighted(secs: u64) -> Window<1> {
-    Window::new(Duration::from_secs(secs), Aggregation::WeightedExponential)
-}
-
 impl Window<1> {
     fn write(&mut self, secs: f64, value: f64) {
         self.record(at(secs), [value]);
@@ -27,110 +23,6 @@ impl Window<1> {
     fn read(&self, secs: f64) -> f64 {
         self.average(at(secs))[0]
     }
-}
-
-fn assert_close(got: f64, wanted: f64, what: &str) {
-    assert!((got - wanted).abs() <= wanted.abs() * 1e-6 + 1e-9, "{what}: wanted {wanted}, got {got}");
-}
-
-#[test]
-fn a_young_window_averages_over_its_age() {
-    let mut window = linear(5);
-    assert_eq!(window.read(0.0), 0.0, "nothing was written");
-    window.write(0.0, 1.0);
-    assert_eq!(window.read(0.0), 1.0, "not a fifth of it");
-    for (secs, value) in [(1.0, 2.0), (2.0, 3.0), (3.0, 4.0), (4.0, 5.0)] {
-        window.write(secs, value);
-    }
-    assert_eq!(window.read(4.0), 3.0);
-    assert_eq!(window.read(3.6), 3.0, "a reader behind the writer");
-    assert_eq!(window.read(6.0), 4.0, "(15 − 1 − 2) / 3");
-    assert_eq!(window.read(9.0), 0.0);
-    assert_eq!(window.read(10.0), 0.0);
-    window.write(6.0, 91.0);
-    assert_eq!(window.read(6.0), 20.6, "(15 − 1 − 2 + 91) / 5");
-}
-
-#[test]
-fn late_values_count_until_they_are_a_window_old() {
-    let mut window = linear(5);
-    window.write(-60.0, 7.0);
-    window.write(0.0, 1984.0);
-    assert_eq!(window.read(0.0), 1984.0, "a window of silence clears all");
-    window.write(-3.0, 4.0);
-    assert_eq!(window.read(0.0), 497.0, "(4 + 1984) / 4");
-    window.write(1.0, 5.0);
-    assert_eq!(window.read(1.0), 398.6);
-    window.write(-2.0, 10.0);
-    assert_eq!(window.read(1.0), 400.6);
-    window.write(-5.0, 10.0);
-    window.write(-4.0, 10.0);
-    assert_eq!(window.read(1.0), 400.6, "as old as the window, or older");
-    window.write(6.0, 10.0);
-    assert_eq!(window.read(6.0), 10.0, "exactly a window after the newest");
-}
-
-#[test]
-fn values_may_be_written_backwards() {
-    let mut window = linear(5);
-    (0..=8).rev().for_each(|secs| window.write(f64::from(secs), 5.0));
-    assert_eq!(window.read(5.0), 5.0);
-}
-
-#[test]
-fn a_gap_counts_as_zero() {
-    let mut window = linear(5);
-    (0..5).for_each(|i| window.write(f64::from(i), f64::from(i + 1)));
-    window.write(8.0, 2.0);
-    assert_eq!(window.total, [7.0], "5 from second 4, 2 from second 8");
-    assert_eq!(window.read(8.0), 1.4);
-}
-
-/// Goal: the slots of a gap are cleared wherever the ring wraps: before, within or after the gap.
-#[test]
-fn a_gap_may_lie_across_the_end_of_the_ring() {
-    for start in 0..5 {
-        let mut window = linear(5);
-        (start..start + 5).for_each(|i| window.write(f64::from(i), 5.0));
-        window.write(f64::from(start + 7), 5.0);
-        assert_eq!(window.read(f64::from(start + 7)), 3.0, "(5 + 5 + 0 + 0 + 5) / 5, from second {start}");
-        assert_eq!(window.total, [15.0], "from second {start}");
-        assert_eq!(window.length, Duration::from_secs(5));
-    }
-}
-
-#[test]
-fn values_of_one_second_add_up() {
-    let mut window = linear(60);
-    for second in 0..5 {
-        (0..5).for_each(|i| window.write(f64::from(second) + 0.1, f64::from(second + i)));
-    }
-    let sums: Vec<f64> = (0..5).map(|second| window.ring[window.index(EPOCH + second)][0]).collect();
-    assert_eq!(sums, [10.0, 15.0, 20.0, 25.0, 30.0]);
-    let mut jitter = linear(6);
-    [0.0, 1.0, 2.0, 3.0, 4.0, 4.99].into_iter().for_each(|secs| jitter.write(secs, 10.0));
-    assert_eq!(jitter.read(4.99), 12.0, "60 / 5");
-}
-
-#[test]
-fn windows_of_different_length_see_different_ends() {
-    let (mut six, mut two) = (linear(6), linear(2));
-    for i in 0..10 {
-        six.write(f64::from(i), f64::from(5 + i));
-        two.write(f64::from(i), f64::from(5 + i));
-    }
-    assert_eq!((six.read(9.0), two.read(9.0)), (11.5, 13.5));
-}
-
-#[test]
-fn silence_does_not_decay_then_drops_to_zero() {
-    let (mut long, mut short) = (linear(60), linear(6));
-    for i in 0..4 {
-        long.write(f64::from(i), 10.0);
-        short.write(f64::from(i), 10.0);
-    }
-    assert_eq!((long.read(62.0), long.read(63.0)), (10.0, 0.0));
-    assert_eq!((short.read(8.0), short.read(9.0)), (10.0, 0.0));
 }
 
 #[test]
@@ -173,31 +65,6 @@ fn coarser_slots_begin_at_multiples_of_their_length() {
     let mut ring = [three.ring[0][0], three.ring[1][0]];
     ring.sort_by(f64::total_cmp);
     assert_eq!(ring, [7.0, 15.0]);
-}
-
-#[test]
-fn a_resize_keeps_the_newest_slots() {
-    let mut window = linear(5);
-    (0..5).for_each(|i| window.write(f64::from(i), f64::from(i + 2)));
-    window.resize(Duration::from_secs(10), Aggregation::Linear, at(4.5));
-    assert_eq!(window.read(4.0), 4.0);
-    window.write(5.0, 7.0);
-    assert_eq!(window.read(5.0), 4.5, "27 / 6");
-    window.resize(Duration::from_secs(4), Aggregation::Linear, at(5.0));
-    assert_eq!((window.total, window.read(5.0)), ([22.0], 5.5));
-    window.resize(Duration::from_secs(4), Aggregation::Linear, at(900.0));
-    assert_eq!(window.read(5.0), 5.5, "the same length changes nothing");
-}
-
-#[test]
-fn a_resize_dilutes_a_young_window() {
-    for (to, expected) in [(30, 0.666_667), (120, 0.333_333)] {
-        let mut window = linear(60);
-        window.write(0.0, 10.0);
-        window.write(1.0, 10.0);
-        window.resize(Duration::from_secs(to), Aggregation::Linear, at(1.0));
-        assert_eq!(window.read(1.0), expected, "to {to} s");
-    }
 }
 
 /// Goal: data older than the *old* length is removed, and the time of the newest slot is kept.
@@ -250,46 +117,6 @@ fn the_newest_slots_weight_is_exact_where_it_matters() {
         assert!((alpha - expected).abs() < 5e-7, "{slots}: {alpha}");
     }
     assert_eq!((weight(1), weight(2), weight(4)), (0.9999, 0.99, 0.9), "to the last bit");
-}
-
-#[test]
-fn weighted_values_decay_with_age() {
-    let mut window = weighted(5);
-    let a = weight(5);
-    window.write(0.0, 2.0);
-    assert_close(window.read(0.0), 2.0 * a, "one value");
-    assert_close(window.read(1.0), 2.0 * a * (1.0 - a), "a second later");
-    window.write(1.0, 2.0);
-    assert_close(window.read(1.0), 2.0 * a + 2.0 * a * (1.0 - a), "and another");
-    let mut window = weighted(5);
-    (0..5).for_each(|i| window.write(f64::from(i), f64::from(i + 2)));
-    assert_close(window.read(4.0), 5.811_580, "2 to 6");
-    assert_eq!((window.read(9.0), window.read(14.0)), (0.0, 0.0));
-}
-
-/// Goal: averages equal Knative's, for an α that no number of slots yields.
-#[test]
-fn the_newest_value_weighs_most() {
-    for (values, expected) in [([10.0, 10.0, 5.0, 5.0], 5.544), ([5.0, 5.0, 10.0, 10.0], 9.072)] {
-        let mut window = Window { alpha: Some(0.6), ..weighted(4) };
-        values.into_iter().enumerate().for_each(|(i, value)| window.write(i as f64, value));
-        assert_close(window.read(3.0), expected, "oldest first");
-    }
-}
-
-#[test]
-fn a_weighted_window_under_reports_at_start() {
-    for (slots, expected) in [
-        (60, [2.0, 3.6, 4.88, 6.7232, 8.926_258, 9.884_708, 9.999_985]),
-        (6, [7.845_57, 9.535_843, 9.9, 9.995_358, 9.999, 9.999, 9.999]),
-    ] {
-        for (writes, expected) in [1, 2, 3, 5, 10, 20, 60].into_iter().zip(expected) {
-            let mut window = weighted(slots);
-            (0..writes).for_each(|i| window.write(f64::from(i), 10.0));
-            let got = window.read(f64::from(writes - 1));
-            assert!((got - expected).abs() < 1e-4, "{slots} slots, {writes} writes: {got}");
-        }
-    }
 }
 
 #[test]

@@ -199,17 +199,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn sidecars_count_and_other_init_containers_do_not() {
-        let init = |name, cpu, restarts| Container { restarts, ..container(name, Some(cpu)) };
-        let mut pod = pod(&[("c1", Some(100))], None);
-        pod.init_containers = vec![init("setup", 20, false), init("side", 50, true)];
-        assert_eq!(pod.request(None, "cpu"), Ok(150));
-        assert_eq!(pod.request(Some("side"), "cpu"), Ok(50));
-        assert!(pod.request(Some("setup"), "cpu").is_err(), "not one that counts");
-    }
-
-    /// Goal: a pod-level request for one resource changes how requests for the other resources are found.
+    /// Goal: sidecars count, and other init containers only if the pod has a request for some resource: then the
+    /// requests for its other resources are what the scheduler reserves.
     #[test]
     fn with_a_request_for_the_pod_the_rest_is_what_the_scheduler_reserves() {
         let init = |name, cpu, restarts| Container { restarts, ..container(name, Some(cpu)) };
@@ -217,6 +208,9 @@ mod tests {
         pod.requests = [("memory".to_owned(), 1)].into();
         assert_eq!(pod.request(None, "cpu"), Ok(100), "c2 may lack one now");
         pod.init_containers = vec![init("side", 50, true), init("setup", 300, false)];
+        let whole = Pod { containers: vec![container("c1", Some(100))], requests: Resources::new(), ..pod.clone() };
+        assert_eq!((whole.request(None, "cpu"), whole.request(Some("side"), "cpu")), (Ok(150), Ok(50)));
+        assert!(whole.request(Some("setup"), "cpu").is_err(), "not one that counts");
         assert_eq!(pod.request(None, "cpu"), Ok(350), "setup runs beside the sidecar");
         pod.overhead = [("cpu".to_owned(), 7)].into();
         assert_eq!(pod.request(None, "cpu"), Ok(357));

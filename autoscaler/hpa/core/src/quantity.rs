@@ -194,6 +194,10 @@ mod tests {
             ("9223372036854775807m", i64::MAX),
             ("1e99", i64::MAX),
             ("1e-99", 1),
+            ("1e2147483647", i64::MAX),
+            ("-1e2147483647", i64::MIN),
+            ("1.5e-2147483648", 1),
+            ("0e2147483647", 0),
         ] {
             assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
         }
@@ -211,10 +215,10 @@ mod tests {
         ] {
             assert_eq!(format!("1{suffix}").parse::<Quantity>().map(Quantity::milli), Ok(milli), "{suffix}");
         }
-        for (text, same) in [("1E", "1e18"), ("1Ei", "1152921504606846976")] {
+        for (text, same) in [("1E", "1e18"), ("1Ei", "1152921504606846976"), ("1Ki", "1024")] {
             assert_eq!(text.parse::<Quantity>(), same.parse(), "{text}");
         }
-        for text in ["", ".", "x", "1x", "1.2.3", "1 ", "--1", "1Kib", "e3"] {
+        for text in ["", ".", "x", "1x", "1.2.3", "1 ", "--1", "1Kib", "e3", "1e2147483648"] {
             assert_eq!(text.parse::<Quantity>(), Err(NotAQuantity(text.to_owned())));
         }
     }
@@ -274,16 +278,6 @@ mod tests {
         assert_eq!("0.57".parse::<Quantity>().map(Quantity::approximate), Ok(0.570_000_000_000_000_1));
     }
 
-    #[test]
-    fn the_largest_exponents_are_no_trouble() {
-        for (text, milli) in
-            [("1e2147483647", i64::MAX), ("-1e2147483647", i64::MIN), ("1.5e-2147483648", 1), ("0e2147483647", 0)]
-        {
-            assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
-        }
-        assert!("1e2147483648".parse::<Quantity>().is_err());
-    }
-
     proptest::proptest! {
         /// Goal: any text is parsed or rejected, and a formatted quantity parses to the same value.
         #[test]
@@ -292,12 +286,5 @@ mod tests {
                 proptest::prop_assert_eq!(quantity.to_string().parse::<Quantity>(), Ok(quantity));
             }
         }
-    }
-
-    #[test]
-    fn equal_values_are_equal_however_written() {
-        let quantity = |text: &str| text.parse::<Quantity>();
-        assert_eq!(quantity("1Ki"), quantity("1024"));
-        assert_ne!(quantity("1Ki"), quantity("1k"));
     }
 }

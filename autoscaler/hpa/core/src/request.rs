@@ -178,14 +178,6 @@ mod tests {
         assert_eq!(metric("v1", "Service").as_deref(), Some("elsewhere"));
     }
 
-    #[test]
-    fn what_fails_anyway_is_not_asked() {
-        let resource = Some(ResourceMetricSource { name: "cpu".into(), target: MetricTarget::default() });
-        let metric = MetricSpec { type_: "Resource".into(), resource, ..MetricSpec::default() };
-        assert_eq!(request(&metric, "app=web"), None);
-        assert_eq!(request(&MetricSpec { type_: "Bogus".into(), ..metric }, "app=web"), None);
-    }
-
     /// Goal: a metric is requested only if it has a target of its kind, each from its own API.
     #[test]
     fn a_metric_is_asked_for_if_it_has_a_target() {
@@ -234,6 +226,7 @@ mod tests {
         for kind in ["Object", "External"] {
             assert_eq!((of(kind, percent()), of(kind, none())), (None, None), "{kind}");
         }
+        assert_eq!(request(&MetricSpec { type_: "Bogus".into(), ..MetricSpec::default() }, "app=web"), None);
     }
 
     #[test]

@@ -67,8 +67,9 @@ pub fn of_resource<'a>(usages: &'a [PodUsage], container: Option<&str>, resource
 
 /// Returns the values of a custom metric.
 pub fn of_pods(values: &[PodValue]) -> Samples<'_> {
-    const UNSAID: Duration = Duration::from_secs(60);
-    let sample = |v: &PodValue| Sample { value: v.value, timestamp: v.timestamp, window: v.window.unwrap_or(UNSAID) };
+    const DEFAULT_WINDOW: Duration = Duration::from_secs(60);
+    let window = |v: &PodValue| v.window.unwrap_or(DEFAULT_WINDOW);
+    let sample = |v: &PodValue| Sample { value: v.value, timestamp: v.timestamp, window: window(v) };
     values.iter().map(|v| (v.pod.as_str(), sample(v))).collect()
 }
 
@@ -118,18 +119,6 @@ mod tests {
 
     fn samples<'a>(values: &[(&'a str, i64)]) -> Samples<'a> {
         values.iter().map(|(pod, value)| (*pod, Sample { value: *value, ..Sample::default() })).collect()
-    }
-
-    #[test]
-    fn a_utilization_counts_pods_with_usage_and_request() {
-        let wanted = Utilization { ratio: 1.26, percent: 63, average: 63 };
-        let requests = BTreeMap::from([("a", 100), ("b", 100), ("none", 500)]);
-        assert_eq!(utilization(&samples(&[("a", 50), ("b", 76)]), &requests, 50), Ok(wanted));
-        assert_eq!(utilization(&samples(&[("a", 50), ("b", 76), ("stale", 900)]), &requests, 50), Ok(wanted));
-        assert_eq!(
-            utilization(&samples(&[("stale", 1)]), &requests, 50),
-            Err("no metrics returned matched known pods".to_owned())
-        );
     }
 
     #[test]

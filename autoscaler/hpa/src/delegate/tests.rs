@@ -2,7 +2,7 @@
 
 use super::pass::reconcile;
 use super::*;
-use crate::fixture::Mock;
+use crate::fixture::{Mock, lines, sent};
 use common::annotations;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
@@ -72,12 +72,10 @@ fn owner(uid: &str) -> Value {
 }
 
 fn serverless(ready: bool, uid: &str, target: &str) -> Value {
-    let status = if ready {
-        let conditions = ["EndpointsPopulated", "Ready"].map(condition);
-        json!({"observedGeneration": 1, "serviceName": "hello", "privateServiceName": "hello-private", "conditions": conditions})
-    } else {
-        json!({"observedGeneration": 1, "serviceName": "hello", "privateServiceName": "hello-private"})
-    };
+    let mut status = json!({"observedGeneration": 1, "serviceName": "hello", "privateServiceName": "hello-private"});
+    if ready {
+        status["conditions"] = json!(["EndpointsPopulated", "Ready"].map(condition));
+    }
     json!({
         "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "20", "generation": 1,
@@ -136,20 +134,18 @@ impl Fixture {
         Self { mock, cx, key, _config }
     }
 
+    /// Creates a settled PodAutoscaler with both objects: owner and target of the ServerlessService, owner of the HPA.
+    fn settled(annotations: &[(&str, &str)], (sks_owner, target): (&str, &str), hpa_owner: &str) -> Self {
+        let (sks, hpa) = (serverless(true, sks_owner, target), horizontal(hpa_owner, 0, 0));
+        Self::new(autoscaler(annotations, settled(0, 0)), Some(sks), Some(hpa))
+    }
+
     /// Runs a reconcile. Returns its error and the requests, events last.
     async fn pass(&self) -> (Option<String>, Vec<(String, Value)>) {
         let outcome = reconcile(&self.cx, &self.key).await;
         tokio::time::sleep(Duration::from_millis(1)).await; // Time is paused: events are written in the background.
         (outcome.err().map(|error| error.to_string()), self.mock.requests())
     }
-}
-
-fn lines(requests: &[(String, Value)]) -> Vec<&str> {
-    requests.iter().map(|(line, _)| line.as_str()).collect()
-}
-
-fn sent<'a>(requests: &'a [(String, Value)], line: &str) -> &'a Value {
-    requests.iter().find(|(asked, _)| asked == line).map_or(&Value::Null, |(_, body)| body)
 }
 
 /// Returns status, reason and message of a written condition.
@@ -166,11 +162,7 @@ fn scales(requests: &[(String, Value)]) -> (Value, Value) {
 
 #[tokio::test(start_paused = true)]
 async fn case_1_what_is_as_it_should_be_is_left_alone() {
-    let f = Fixture::new(
-        autoscaler(&[], settled(0, 0)),
-        Some(serverless(true, "pa", "hello-deployment")),
-        Some(horizontal("pa", 0, 0)),
-    );
+    let f = Fixture::settled(&[], ("pa", "hello-deployment"), "pa");
     assert_eq!(f.pass().await, (None, vec![]));
 }
 
@@ -187,16 +179,16 @@ async fn case_2_both_objects_are_made() {
         created["status"] = Value::Null;
         created
     });
-    let (error, asked) = f.pass().await;
+    let (error, requests) = f.pass().await;
     assert_eq!(error, None);
-    assert_eq!(lines(&asked), [format!("POST {HPAS}").as_str(), &format!("POST {SKSS}"), STATUS]);
-    let sks = &asked[1].1;
+    assert_eq!(lines(&requests), [format!("POST {HPAS}").as_str(), &format!("POST {SKSS}"), STATUS]);
+    let sks = &requests[1].1;
     assert_eq!((&sks["spec"]["mode"], &sks["spec"]["numActivators"]), (&json!("Serve"), &Value::Null), "all of them");
-    assert_eq!(written_condition(&asked, "Active"), ["True", "", ""]);
-    assert_eq!(written_condition(&asked, "SKSReady"), ["Unknown", "NotReady", "SKS Services are not ready yet"]);
-    assert_eq!(written_condition(&asked, "ScaleTargetInitialized")[0], "Unknown");
-    assert_eq!(scales(&asked), (json!(0), json!(0)));
-    let status = &sent(&asked, STATUS)["status"];
+    assert_eq!(written_condition(&requests, "Active"), ["True", "", ""]);
+    assert_eq!(written_condition(&requests, "SKSReady"), ["Unknown", "NotReady", "SKS Services are not ready yet"]);
+    assert_eq!(written_condition(&requests, "ScaleTargetInitialized")[0], "Unknown");
+    assert_eq!(scales(&requests), (json!(0), json!(0)));
+    let status = &sent(&requests, STATUS)["status"];
     assert_eq!((&status["serviceName"], &status["metricsServiceName"]), (&json!(""), &json!("")));
 }
 
@@ -214,13 +206,13 @@ async fn cases_3_to_6_the_status_says_what_both_objects_say() {
             Some(serverless(ready, "pa", "hello-deployment")),
             Some(horizontal("pa", desired, current)),
         );
-        let (error, asked) = f.pass().await;
-        assert_eq!((error, lines(&asked)), (None, vec![STATUS]), "case {case}");
-        assert_eq!(written_condition(&asked, "SKSReady")[0], sks, "case {case}");
-        assert_eq!(written_condition(&asked, "ScaleTargetInitialized")[0], initialized, "case {case}");
-        assert_eq!(written_condition(&asked, "Active")[0], "True", "case {case}");
-        assert_eq!(scales(&asked), (json!(desired), json!(current)), "case {case}");
-        let status = &sent(&asked, STATUS)["status"];
+        let (error, requests) = f.pass().await;
+        assert_eq!((error, lines(&requests)), (None, vec![STATUS]), "case {case}");
+        assert_eq!(written_condition(&requests, "SKSReady")[0], sks, "case {case}");
+        assert_eq!(written_condition(&requests, "ScaleTargetInitialized")[0], initialized, "case {case}");
+        assert_eq!(written_condition(&requests, "Active")[0], "True", "case {case}");
+        assert_eq!(scales(&requests), (json!(desired), json!(current)), "case {case}");
+        let status = &sent(&requests, STATUS)["status"];
         assert_eq!((&status["serviceName"], &status["metricsServiceName"]), (&json!("hello"), &json!("hello-private")));
     }
     let f = Fixture::new(
@@ -228,22 +220,19 @@ async fn cases_3_to_6_the_status_says_what_both_objects_say() {
         Some(serverless(true, "pa", "hello-deployment")),
         Some(horizontal("pa", 3, 2)),
     );
-    let (_, asked) = f.pass().await;
-    assert_eq!(written_condition(&asked, "ScaleTargetInitialized")[0], "Unknown", "two of an initial scale of three");
+    let (_, requests) = f.pass().await;
+    let [initialized, ..] = written_condition(&requests, "ScaleTargetInitialized");
+    assert_eq!(initialized, "Unknown", "two of an initial scale of three");
 }
 
 #[tokio::test(start_paused = true)]
 async fn case_7_a_serverless_service_for_another_target_is_put_right() {
-    let f = Fixture::new(
-        autoscaler(&[], settled(0, 0)),
-        Some(serverless(true, "pa", "other")),
-        Some(horizontal("pa", 0, 0)),
-    );
+    let f = Fixture::settled(&[], ("pa", "other"), "pa");
     let put = format!("PUT {SKSS}/hello");
     f.mock.on(&put, 200, serverless(true, "pa", "hello-deployment"));
-    let (error, asked) = f.pass().await;
-    assert_eq!((error, lines(&asked)), (None, vec![put.as_str()]));
-    assert_eq!(sent(&asked, &put)["spec"]["objectRef"]["name"], "hello-deployment");
+    let (error, requests) = f.pass().await;
+    assert_eq!((error, lines(&requests)), (None, vec![put.as_str()]));
+    assert_eq!(sent(&requests, &put)["spec"]["objectRef"]["name"], "hello-deployment");
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,77 +241,63 @@ async fn case_8_a_serverless_service_that_cannot_be_written_is_told_in_an_event(
         let sks = have.map(|target| serverless(true, "pa", target));
         let f = Fixture::new(autoscaler(&[], settled(0, 0)), sks, Some(horizontal("pa", 0, 0)));
         f.mock.refuses(&line, 500, "inducing failure");
-        let (error, asked) = f.pass().await;
-        assert_eq!(lines(&asked), [line.as_str(), EVENTS], "the status stays as it is");
+        let (error, requests) = f.pass().await;
+        assert_eq!(lines(&requests), [line.as_str(), EVENTS], "the status stays as it is");
         assert!(error.is_some_and(|error| error.starts_with("error reconciling SKS: error ")));
-        let message = sent(&asked, EVENTS)["message"].as_str().unwrap_or_default();
+        let message = sent(&requests, EVENTS)["message"].as_str().unwrap_or_default();
         assert!(message.starts_with("error reconciling SKS: "), "{message}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn case_9_somebody_elses_serverless_service_is_left_alone() {
-    let f = Fixture::new(
-        autoscaler(&[], settled(0, 0)),
-        Some(serverless(true, "theirs", "hello-deployment")),
-        Some(horizontal("pa", 0, 0)),
-    );
-    let (error, asked) = f.pass().await;
+    let f = Fixture::settled(&[], ("theirs", "hello-deployment"), "pa");
+    let (error, requests) = f.pass().await;
     assert_eq!(error.as_deref(), Some("error reconciling SKS: PA: hello does not own SKS: hello"));
     let message = "There is an existing ServerlessService \"hello\" that we do not own.";
-    assert_eq!(written_condition(&asked, "Active"), ["False", "NotOwned", message]);
-    assert_eq!(lines(&asked).iter().filter(|line| line.contains("serverlessservices")).count(), 0);
+    assert_eq!(written_condition(&requests, "Active"), ["False", "NotOwned", message]);
+    assert_eq!(lines(&requests).iter().filter(|line| line.contains("serverlessservices")).count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn case_10_somebody_elses_horizontal_pod_autoscaler_is_left_alone() {
-    let f = Fixture::new(
-        autoscaler(&[("target", "1")], settled(0, 0)),
-        Some(serverless(true, "pa", "hello-deployment")),
-        Some(horizontal("theirs", 0, 0)),
-    );
-    let (error, asked) = f.pass().await;
+    let f = Fixture::settled(&[("target", "1")], ("pa", "hello-deployment"), "theirs");
+    let (error, requests) = f.pass().await;
     let message = "There is an existing HorizontalPodAutoscaler \"hello\" that we do not own.";
-    assert_eq!(written_condition(&asked, "Active"), ["False", "NotOwned", message]);
+    assert_eq!(written_condition(&requests, "Active"), ["False", "NotOwned", message]);
     let refusal = "PodAutoscaler: \"hello\" does not own HPA: \"hello\"";
-    assert_eq!((error.as_deref(), &sent(&asked, EVENTS)["message"]), (Some(refusal), &json!(refusal)));
-    assert_eq!(lines(&asked).iter().filter(|line| line.contains("horizontal")).count(), 0);
+    assert_eq!((error.as_deref(), &sent(&requests, EVENTS)["message"]), (Some(refusal), &json!(refusal)));
+    assert_eq!(lines(&requests).iter().filter(|line| line.contains("horizontal")).count(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn case_11_what_cannot_be_made_is_told_and_nothing_else_is_touched() {
     let f = Fixture::new(autoscaler(&[], Value::Null), None, None);
     f.mock.refuses(&format!("POST {HPAS}"), 500, "inducing failure");
-    let (error, asked) = f.pass().await;
+    let (error, requests) = f.pass().await;
     assert!(error.is_some_and(|error| error.starts_with("failed to create HPA: ")));
     let message = "Failed to create HorizontalPodAutoscaler \"hello\".";
-    assert_eq!(written_condition(&asked, "Active"), ["False", "FailedCreate", message]);
-    assert!(!lines(&asked).iter().any(|line| line.contains("serverlessservices")), "{asked:?}");
-    assert!(sent(&asked, EVENTS)["message"].as_str().is_some_and(|text| text.starts_with("failed to create HPA: ")));
+    assert_eq!(written_condition(&requests, "Active"), ["False", "FailedCreate", message]);
+    assert!(!lines(&requests).iter().any(|line| line.contains("serverlessservices")), "{requests:?}");
+    assert!(sent(&requests, EVENTS)["message"].as_str().is_some_and(|text| text.starts_with("failed to create HPA: ")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn case_12_a_changed_target_replaces_the_object() {
     let put = format!("PUT {HPAS}/hello");
-    let fixture = || {
-        Fixture::new(
-            autoscaler(&[("target", "1")], settled(0, 0)),
-            Some(serverless(true, "pa", "hello-deployment")),
-            Some(horizontal("pa", 0, 0)),
-        )
-    };
+    let fixture = || Fixture::settled(&[("target", "1")], ("pa", "hello-deployment"), "pa");
     let f = fixture();
     f.mock.on(&put, 200, horizontal("pa", 7, 7));
-    let (error, asked) = f.pass().await;
-    assert_eq!((error, lines(&asked)), (None, vec![put.as_str()]), "the status is that of the object before");
-    let body = sent(&asked, &put);
+    let (error, requests) = f.pass().await;
+    assert_eq!((error, lines(&requests)), (None, vec![put.as_str()]), "the status is that of the object before");
+    let body = sent(&requests, &put);
     assert_eq!(body["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 1);
     assert_eq!(body["metadata"]["resourceVersion"], Value::Null, "whatever is there");
     let f = fixture();
     f.mock.refuses(&put, 500, "inducing failure");
-    let (error, asked) = f.pass().await;
+    let (error, requests) = f.pass().await;
     assert!(error.is_some_and(|error| error.starts_with("failed to update HPA: ")));
-    assert!(sent(&asked, EVENTS)["message"].as_str().is_some_and(|text| text.starts_with("failed to update HPA: ")));
+    assert!(sent(&requests, EVENTS)["message"].as_str().is_some_and(|text| text.starts_with("failed to update HPA: ")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,9 +323,9 @@ async fn labels_and_annotations_of_the_serverless_service_follow() {
     let put = format!("PUT {SKSS}/hello");
     f.mock.on(&format!("PUT {HPAS}/hello"), 200, horizontal("pa", 0, 0));
     f.mock.on(&put, 200, serverless(true, "pa", "hello-deployment"));
-    let (error, asked) = f.pass().await;
+    let (error, requests) = f.pass().await;
     assert_eq!(error, None);
-    let meta = &sent(&asked, &put)["metadata"];
+    let meta = &sent(&requests, &put)["metadata"];
     assert_eq!((&meta["labels"]["app"], &meta["resourceVersion"]), (&json!("hello"), &json!("20")));
     assert_eq!(meta["annotations"]["autoscaling.knative.dev/target"], "1");
     assert_eq!(meta["annotations"]["example.com/note"], "mine", "others may add their own");
@@ -391,14 +366,14 @@ async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
         ("somebody else's SKS", new(sks("theirs"), Some(horizontal("pa", 0, 0)))),
         ("an SKS that is not ready", new(Some(serverless(false, "pa", target)), Some(horizontal("pa", 0, 0)))),
     ] {
-        let (first, asked) = f.pass().await;
-        let stored = sent(&asked, STATUS).clone();
-        assert!(stored.is_object(), "{case}: {asked:?}");
+        let (first, requests) = f.pass().await;
+        let stored = sent(&requests, STATUS).clone();
+        assert!(stored.is_object(), "{case}: {requests:?}");
         f.cx.autoscalers.apply(&f.key, "11", Some(serde_json::from_value(stored).expect("a PodAutoscaler")));
         for _ in 0..2 {
             tokio::time::sleep(Duration::from_secs(15)).await;
-            let (again, asked) = f.pass().await;
-            assert_eq!((&again, sent(&asked, STATUS)), (&first, &Value::Null), "{case}: {asked:?}");
+            let (again, requests) = f.pass().await;
+            assert_eq!((&again, sent(&requests, STATUS)), (&first, &Value::Null), "{case}: {requests:?}");
         }
     }
 }

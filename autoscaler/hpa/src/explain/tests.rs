@@ -53,15 +53,15 @@ async fn why_is_answered_over_the_admin_port() {
     let (explanations, shutdown) = (Arc::new(Explanations::default()), CancellationToken::new());
     let key = Key::new("shop", "web");
     let at = |seconds| NOW + Duration::from_secs(seconds);
-    let told = |usage, action, seconds, error| {
+    let record = |usage, action, seconds, error| {
         let (status, conclusion) = (status(usage), conclusion(action, error));
         explanations.passed(&key, (1, 9), Some(2), &status, &conclusion, at(seconds));
     };
     explanations.refused(&key, "another manager writes its status: kcm", NOW);
-    told(900, Action::ScaleUp, 15, None);
-    told(450, Action::None, 30, None);
-    told(460, Action::None, 45, None);
-    told(460, Action::None, 60, Some("failed to rescale Deployment/shop/web: no"));
+    record(900, Action::ScaleUp, 15, None);
+    record(450, Action::None, 30, None);
+    record(460, Action::None, 45, None);
+    record(460, Action::None, 60, Some("failed to rescale Deployment/shop/web: no"));
     let listen = ([127, 0, 0, 1], 0).into();
     let pages = vec![page(explanations.clone())];
     let admin = common_runtime::admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");

@@ -2,12 +2,11 @@
 
 use super::controller::CachedObject;
 use super::*;
-use crate::fixture::{Mock, scale, with_apps};
+use crate::fixture::{Mock, lines, scale, sent, with_apps};
 use crate::pods::trimmed;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
-use hpa_core::options::Gates;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -83,10 +82,11 @@ impl Fixture {
         Self { mock, lease, metrics, explanations, controller, shutdown }
     }
 
-    /// Adds a Deployment with that many ready pods, each using that much of 1000m.
+    /// Adds a Deployment with that many ready pods, each using that much of 1000m. Pods of another namespace with the
+    /// same labels must not count.
     fn using(&self, usage: &[&str]) -> &Self {
-        for i in 0..usage.len() {
-            let pod = pod(i);
+        for (i, namespace) in (0..usage.len()).flat_map(|i| [(i, "shop"), (i, "elsewhere")]) {
+            let pod = pod(i, namespace);
             self.controller.pods.apply(&common_controller::key_of(&pod), "1", Some(trimmed(&pod)));
         }
         let item = |(i, usage): (usize, &&str)| {
@@ -126,9 +126,9 @@ impl Drop for Fixture {
     }
 }
 
-fn pod(i: usize) -> k8s_openapi::api::core::v1::Pod {
+fn pod(i: usize, namespace: &str) -> k8s_openapi::api::core::v1::Pod {
     serde_json::from_value(json!({
-        "metadata": {"name": format!("p{i}"), "namespace": "shop", "labels": {"app": "web"}},
+        "metadata": {"name": format!("p{i}"), "namespace": namespace, "labels": {"app": "web"}},
         "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]},
         "status": {
             "phase": "Running", "startTime": "2023-11-14T20:00:00Z",
@@ -163,7 +163,10 @@ fn theirs(time: &str) -> Value {
 
 /// Returns the API server's response to a status write: the object with a newer version.
 fn stored(version: &str, status: Value) -> Value {
-    let mut object = web();
+    with_status(web(), version, status)
+}
+
+fn with_status(mut object: Value, version: &str, status: Value) -> Value {
     object["apiVersion"] = json!("autoscaling/v2");
     object["kind"] = json!("HorizontalPodAutoscaler");
     object["metadata"]["resourceVersion"] = json!(version);
@@ -174,14 +177,6 @@ fn stored(version: &str, status: Value) -> Value {
 fn newer(mut object: Value, version: &str) -> Value {
     object["metadata"]["resourceVersion"] = json!(version);
     object
-}
-
-fn lines(requests: &[(String, Value)]) -> Vec<&str> {
-    requests.iter().map(|(line, _)| line.as_str()).collect()
-}
-
-fn sent<'a>(requests: &'a [(String, Value)], line: &str) -> &'a Value {
-    requests.iter().find(|(asked, _)| asked == line).map_or(&Value::Null, |(_, body)| body)
 }
 
 fn reasons(status: &Value) -> Vec<&str> {
@@ -196,11 +191,11 @@ async fn a_busy_object_is_scaled_and_says_so() {
     f.mock.on(STATUS, 200, stored("11", json!({"desiredReplicas": 5}))).on(EVENTS, 201, json!({}));
     f.put(web());
     assert_eq!(f.after(14).await, [], "not before a period is over");
-    let asked = f.after(1).await;
+    let requests = f.after(1).await;
     let expected = ["GET /apis/apps", "GET /apis/apps/v1", GET, USAGE, PUT, STATUS];
-    assert_eq!(lines(&asked)[..6], expected);
-    assert_eq!(sent(&asked, PUT)["spec"]["replicas"], 5);
-    let body = sent(&asked, STATUS);
+    assert_eq!(lines(&requests)[..6], expected);
+    assert_eq!(sent(&requests, PUT)["spec"]["replicas"], 5);
+    let body = sent(&requests, STATUS);
     assert_eq!((&body["metadata"]["resourceVersion"], &body["spec"]["maxReplicas"]), (&json!("10"), &json!(6)));
     let status = &body["status"];
     assert_eq!((&status["currentReplicas"], &status["desiredReplicas"]), (&json!(3), &json!(5)));
@@ -210,7 +205,7 @@ async fn a_busy_object_is_scaled_and_says_so() {
         json!({"averageUtilization": 50, "averageValue": "500m"})
     );
     assert_eq!(reasons(status), ["SucceededRescale", "ValidMetricFound", "DesiredWithinRange"]);
-    let event = sent(&asked, EVENTS);
+    let event = sent(&requests, EVENTS);
     assert_eq!((&event["reason"], &event["type"]), (&json!("SuccessfulRescale"), &json!("Normal")));
     assert_eq!(event["source"]["component"], "horizontal-pod-autoscaler");
     assert_eq!(event["involvedObject"]["kind"], "HorizontalPodAutoscaler");
@@ -268,9 +263,9 @@ async fn a_status_that_is_refused_is_told() {
     f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).refuses(STATUS, 409, "modified");
     f.mock.on(EVENTS, 201, json!({}));
     f.put(web());
-    let asked = f.after(15).await;
-    assert_eq!(lines(&asked).iter().filter(|line| **line == STATUS).count(), 1);
-    let events: Vec<_> = asked.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| body).collect();
+    let requests = f.after(15).await;
+    assert_eq!(lines(&requests).iter().filter(|line| **line == STATUS).count(), 1);
+    let events: Vec<_> = requests.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| body).collect();
     assert_eq!(events[1]["reason"], "FailedUpdateStatus");
     assert_eq!(events[1]["message"], "modified");
     let document = f.explanations.document(&Key::new("shop", "web")).expect("explained");
@@ -293,9 +288,9 @@ async fn nothing_is_done_while_another_manager_writes_the_status() {
         document["error"],
         "this controller leaves the object alone, because another manager writes its status: kube-controller-manager"
     );
-    assert_eq!(document["history"].as_array().map(Vec::len), Some(1), "said once");
-    let asked = f.after(11).await;
-    assert!(lines(&asked).contains(&GET), "a minute later: {asked:?}");
+    assert_eq!(document["history"].as_array().map(Vec::len), Some(1), "reported once");
+    let requests = f.after(11).await;
+    assert!(lines(&requests).contains(&GET), "a minute later: {requests:?}");
     assert!(!f.series().contains("hpa_foreign_manager{"));
 }
 
@@ -310,10 +305,12 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert_eq!(f.after(31).await, []);
     f.lease.owns.store(true, Ordering::Relaxed);
     f.lease.writes.store(false, Ordering::Relaxed);
-    let asked = f.after(15).await;
-    assert!(lines(&asked).contains(&USAGE) && !lines(&asked).iter().any(|line| line.starts_with("PUT")), "{asked:?}");
-    let told: Vec<_> = asked.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| &body["reason"]).collect();
-    assert_eq!(told, ["FailedRescale", "FailedUpdateStatus"]);
+    let requests = f.after(15).await;
+    assert!(lines(&requests).contains(&USAGE), "{requests:?}");
+    assert!(!lines(&requests).iter().any(|line| line.starts_with("PUT")), "{requests:?}");
+    let event_reasons: Vec<_> =
+        requests.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| &body["reason"]).collect();
+    assert_eq!(event_reasons, ["FailedRescale", "FailedUpdateStatus"]);
 }
 
 /// Goal: recommendations from before a time in which another controller acts on an object do not prevent the first
@@ -335,10 +332,10 @@ async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts(
         assert_eq!(f.after(600).await, [], "{row}: not ours");
         f.using(&["60m"; 5]);
         regain(&f);
-        let asked = f.after(15).await;
-        let status = &sent(&asked, STATUS)["status"];
+        let requests = f.after(15).await;
+        let status = &sent(&requests, STATUS)["status"];
         assert_eq!((reasons(status)[0], &status["desiredReplicas"]), ("ScaleDownStabilized", &json!(5)), "{row}");
-        assert_eq!(sent(&asked, PUT), &Value::Null, "{row}");
+        assert_eq!(sent(&requests, PUT), &Value::Null, "{row}");
     }
 }
 
@@ -353,12 +350,12 @@ async fn what_was_selected_does_not_outlive_a_time_in_which_somebody_else_acts()
     f.put(other);
     let line = STATUS.replace("/web/", "/other/");
     f.after(15).await;
-    let asked = f.after(15).await;
-    assert!(reasons(&sent(&asked, &line)["status"]).contains(&"AmbiguousSelector"), "{asked:?}");
+    let requests = f.after(15).await;
+    assert!(reasons(&sent(&requests, &line)["status"]).contains(&"AmbiguousSelector"), "{requests:?}");
     f.put(newer(theirs("22:23:00"), "20"));
     f.after(15).await;
-    let asked = f.after(15).await;
-    assert!(reasons(&sent(&asked, &line)["status"]).contains(&"ValidMetricFound"), "{asked:?}");
+    let requests = f.after(15).await;
+    assert!(reasons(&sent(&requests, &line)["status"]).contains(&"ValidMetricFound"), "{requests:?}");
 }
 
 /// Goal: a process that loses the lead ends all metrics and explanations at once. A blocked controller reports only
@@ -368,28 +365,28 @@ async fn what_is_said_of_an_object_ends_with_the_lease() {
     let (f, key) = (Fixture::new(1), Key::new("shop", "web"));
     f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(STATUS, 200, stored("11", json!({"desiredReplicas": 2})));
     let (desired, foreign) = ("desired_replicas{namespace=\"shop\",", "foreign_manager{namespace=\"shop\",");
-    let said = || {
+    let reported = || {
         let series = f.series();
         (series.contains(desired), series.contains(foreign), f.explanations.document(&key).is_some())
     };
     f.put(web());
     f.after(15).await;
-    assert_eq!(said(), (true, false, true));
+    assert_eq!(reported(), (true, false, true));
     f.lease.is_ours(false);
     f.after(0).await;
-    assert_eq!(said(), (false, false, false));
+    assert_eq!(reported(), (false, false, false));
     f.lease.is_ours(true);
     f.after(15).await;
-    assert_eq!(said(), (true, false, true), "it is ours again");
+    assert_eq!(reported(), (true, false, true), "it is ours again");
     f.put(newer(theirs("22:23:00"), "20"));
     f.after(15).await;
-    assert_eq!(said(), (false, true, true), "another manager's");
+    assert_eq!(reported(), (false, true, true), "another manager's");
     f.lease.is_ours(false);
     f.after(0).await;
-    assert_eq!(said(), (false, false, false), "another process's");
+    assert_eq!(reported(), (false, false, false), "another process's");
     f.lease.is_ours(true);
     f.after(15).await;
-    assert_eq!(said(), (false, true, true), "still another manager's, and it is said again");
+    assert_eq!(reported(), (false, true, true), "still another manager's, and it is reported again");
 }
 
 /// Goal: events of reconciles in flight at shutdown are written.
@@ -401,8 +398,8 @@ async fn events_of_the_last_passes_are_written() {
     f.shutdown.cancel();
     assert_eq!(f.after(60).await, [], "no worker is left");
     f.controller.reconcile(&Key::new("shop", "web")).await;
-    let asked = f.after(0).await;
-    assert_eq!(sent(&asked, EVENTS)["reason"], "SuccessfulRescale", "{asked:?}");
+    let requests = f.after(0).await;
+    assert_eq!(sent(&requests, EVENTS)["reason"], "SuccessfulRescale", "{requests:?}");
 }
 
 /// Goal: recommendations outlive a reconcile, but not an object: an object created again under the same name starts
@@ -422,26 +419,11 @@ async fn what_is_remembered_belongs_to_the_object() {
     again["metadata"]["uid"] = json!("b");
     f.mock.now(GET, 200, scale(3));
     f.put(again);
-    let asked = f.after(15).await;
-    let reason = reasons(&sent(&asked, STATUS)["status"])[0].to_owned();
-    let desired = &sent(&asked, STATUS)["status"]["desiredReplicas"];
-    assert_eq!((reason.as_str(), desired), ("ScaleDownStabilized", &json!(3)), "seeded with what it found: {asked:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_objects_for_the_same_pods_block_each_other() {
-    let f = Fixture::new(1);
-    f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).on(EVENTS, 201, json!({}));
-    f.put(web());
-    let mut rival = web();
-    rival["metadata"]["name"] = json!("rival");
-    f.put(rival);
-    f.after(15).await;
-    let second = f.after(15).await;
-    let messages: Vec<_> = second.iter().filter(|(line, _)| line == EVENTS).map(|(_, body)| &body["message"]).collect();
-    let ambiguous = "pods by selector app=web are controlled by multiple HPAs: [shop/rival shop/web]";
-    assert!(messages.contains(&&json!(ambiguous)), "{messages:?}");
-    assert!(!lines(&second).contains(&PUT));
+    let requests = f.after(15).await;
+    let reason = reasons(&sent(&requests, STATUS)["status"])[0].to_owned();
+    let desired = &sent(&requests, STATUS)["status"]["desiredReplicas"];
+    let expected = ("ScaleDownStabilized", &json!(3));
+    assert_eq!((reason.as_str(), desired), expected, "seeded with what it found: {requests:?}");
 }
 
 /// Goal: five workers evaluate a thousand objects in one period.
@@ -452,26 +434,13 @@ async fn a_thousand_objects_are_evaluated_each_period() {
     for i in 0..1000 {
         let mut object = web();
         object["metadata"]["name"] = json!(format!("web-{i}"));
-        object["spec"]["minReplicas"] = json!(2);
         f.put(object);
     }
-    let asked = f.after(15).await;
-    assert_eq!(lines(&asked).iter().filter(|line| **line == GET).count(), 1000);
+    let requests = f.after(15).await;
+    assert_eq!(lines(&requests).iter().filter(|line| **line == GET).count(), 1000);
     assert!(f.series().contains("num_horizontal_pod_autoscalers 1000"));
     f.controller.objects.apply(&Key::new("shop", "web-7"), "", None);
     assert!(f.series().contains("num_horizontal_pod_autoscalers 999"));
-}
-
-/// Goal: a target at zero stays asleep without the gate: its scale is not written.
-#[tokio::test(start_paused = true)]
-async fn a_target_at_zero_is_left_asleep_without_the_gate() {
-    assert!(!Gates::default().scale_to_zero);
-    let f = Fixture::new(1);
-    f.mock.on(GET, 200, scale(0)).on(STATUS, 200, stored("11", json!({"desiredReplicas": 0})));
-    f.put(web());
-    let asked = f.after(15).await;
-    assert_eq!(reasons(&sent(&asked, STATUS)["status"]), ["SucceededGetScale", "ScalingDisabled"]);
-    assert!(!lines(&asked).contains(&PUT));
 }
 
 /// Goal: a reconcile that fails like the previous one writes no status, whatever failed, once the first status is
@@ -481,16 +450,11 @@ async fn a_target_at_zero_is_left_asleep_without_the_gate() {
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
     type Break = fn(&Fixture, &mut Value);
-    let rows: [(&str, Break); 10] = [
+    let rows: [(&str, Break); 5] = [
         ("FailedGetScale", |f, _| {
             f.mock.refuses(GET, 404, "deployments.apps \"web\" not found");
         }),
-        ("FailedGetScale", |f, _| {
-            f.mock.on(GET, 503, json!("upstream connect error"));
-        }),
         ("FailedGetScale", |_, object| object["spec"]["scaleTargetRef"]["kind"] = json!("Widget")),
-        ("FailedGetScale", |_, object| object["spec"]["scaleTargetRef"]["apiVersion"] = json!("example.com/v1")),
-        ("FailedGetScale", |_, object| object["spec"]["scaleTargetRef"]["apiVersion"] = json!("a/b/c")),
         ("InvalidSelector", |f, _| {
             let mut unselective = scale(2);
             unselective["status"]["selector"] = json!("");
@@ -499,14 +463,8 @@ async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
         ("FailedGetResourceMetric", |f, _| {
             f.mock.on(GET, 200, scale(2)).now(USAGE, 503, json!(""));
         }),
-        ("FailedGetResourceMetric", |f, _| {
-            f.mock.on(GET, 200, scale(2)).now(USAGE, 200, json!({"items": []}));
-        }),
         ("FailedUpdateScale", |f, _| {
             f.mock.on(GET, 200, scale(2)).refuses(PUT, 403, "exceeded quota");
-        }),
-        ("FailedUpdateScale", |f, _| {
-            f.mock.on(GET, 200, scale(2)).refuses(PUT, 409, "modified");
         }),
     ];
     for (row, (reason, break_it)) in rows.into_iter().enumerate() {
@@ -516,22 +474,17 @@ async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
         break_it(&f, &mut object);
         f.mock.on(STATUS, 200, object.clone());
         f.put(object.clone());
-        let mut first = f.after(15).await;
-        first.extend(f.after(1).await); // A write with conflicts is retried after some milliseconds.
+        let first = f.after(15).await;
         let status = sent(&first, STATUS)["status"].clone();
         assert!(reasons(&status).contains(&reason), "row {row}: {first:?}");
-        let mut kept = object;
-        kept["apiVersion"] = json!("autoscaling/v2");
-        kept["kind"] = json!("HorizontalPodAutoscaler");
-        kept["metadata"]["resourceVersion"] = json!("11");
-        kept["status"] = status;
-        f.mock.now(STATUS, 200, kept.clone());
-        f.put(kept);
+        let object = with_status(object, "11", status);
+        f.mock.now(STATUS, 200, object.clone());
+        f.put(object);
         for turn in 0..3 {
-            let asked = f.after(15).await;
-            let writes = !sent(&asked, STATUS).is_null();
-            assert_eq!(writes, reason == "FailedUpdateScale", "row {row}, turn {turn}: {asked:?}");
-            assert!(sent(&asked, EVENTS).is_null(), "row {row}, turn {turn}: it was said a moment ago: {asked:?}");
+            let requests = f.after(15).await;
+            let writes = !sent(&requests, STATUS).is_null();
+            assert_eq!(writes, reason == "FailedUpdateScale", "row {row}, turn {turn}: {requests:?}");
+            assert!(sent(&requests, EVENTS).is_null(), "row {row}, turn {turn}: reported a moment ago: {requests:?}");
         }
     }
 }

@@ -50,9 +50,9 @@ impl RestMetrics {
         &self,
         path: &str,
         parameters: &[(&str, &str)],
-        asked: &str,
+        resource: &str,
     ) -> Result<Vec<T>, String> {
-        Ok(self.rest.get::<List<T>>(path, parameters, asked).await?.items)
+        Ok(self.rest.get::<List<T>>(path, parameters, resource).await?.items)
     }
 
     /// Returns the values of a custom metric of the object that `resource` and `name` identify.

@@ -6,7 +6,7 @@
 //! - The requests of one reconcile run concurrently, [`AT_ONCE`] of them. A request that several metrics need is sent
 //!   once: cpu and memory of the same pods are one list.
 //! - Each call is limited to [`PATIENCE`]; upstream waits forever and blocks a worker. A request that cannot be sent
-//!   within [`ASKED_WITHIN`] fails, so an object with thousands of metrics holds a worker for little longer than that.
+//!   within [`SENT_WITHIN`] fails, so an object with thousands of metrics holds a worker for little longer than that.
 
 mod mapping;
 mod metrics;
@@ -30,11 +30,11 @@ use tokio::time::Instant;
 /// Maximum number of concurrent requests of one reconcile.
 const AT_ONCE: usize = 8;
 /// Time within which a reconcile sends requests: twice the timeout of a request to a silent API.
-const ASKED_WITHIN: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
+const SENT_WITHIN: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
 impl RestMetrics {
     /// Returns the responses to `requests` in their order, with the time that each took. Equal requests are sent once.
-    /// At most [`AT_ONCE`] run concurrently; requests not sent within [`ASKED_WITHIN`] fail.
+    /// At most [`AT_ONCE`] run concurrently; requests not sent within [`SENT_WITHIN`] fail.
     ///
     /// Cancel safe: nothing is written.
     pub async fn readings(&self, namespace: &str, requests: &[Option<Request>]) -> Vec<(Reading, Duration)> {
@@ -44,10 +44,10 @@ impl RestMetrics {
                 distinct.push(request);
             }
         }
-        let until = Instant::now() + ASKED_WITHIN;
+        let until = Instant::now() + SENT_WITHIN;
         let timed = |request| async move {
             let start = Instant::now();
-            let reading = if start < until { self.read(namespace, request).await } else { unasked() };
+            let reading = if start < until { self.read(namespace, request).await } else { not_requested() };
             (request, reading, start.elapsed())
         };
         // A slow request blocks one slot, but not the requests after it.
@@ -61,7 +61,7 @@ impl RestMetrics {
     }
 }
 
-fn unasked() -> Reading {
-    let seconds = ASKED_WITHIN.as_secs();
+fn not_requested() -> Reading {
+    let seconds = SENT_WITHIN.as_secs();
     Reading::Failed(format!("not requested: earlier requests took {seconds} s"))
 }

@@ -23,18 +23,18 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 pub(super) struct Rest(pub(super) Client);
 
 impl Rest {
-    /// Sends `GET path` with the parameters that are not empty. `asked` names resource and object for the text of a
-    /// failure.
+    /// Sends `GET path` with the parameters that are not empty. `resource` names resource and object for the text of
+    /// a failure.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
         parameters: &[(&str, &str)],
-        asked: &str,
+        resource: &str,
     ) -> Result<T, Failure> {
         let set = parameters.iter().filter(|(_, value)| !value.is_empty());
         let query: Vec<_> = set.map(|(key, value)| format!("{key}={}", segment(value))).collect();
         let uri = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
-        self.send(Method::GET, &uri, Vec::new(), asked).await
+        self.send(Method::GET, &uri, Vec::new(), resource).await
     }
 
     /// Sends `PUT path`, which client and server give up after `within`.
@@ -43,10 +43,10 @@ impl Rest {
         path: &str,
         body: &Value,
         within: Duration,
-        asked: &str,
+        resource: &str,
     ) -> Result<T, Failure> {
         let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
-        let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), asked);
+        let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), resource);
         // The text omits the duration, which depends on the rest of the lease, so that conditions do not change with
         // each reconcile.
         timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no response in time")))
@@ -57,10 +57,10 @@ impl Rest {
         method: Method,
         uri: &str,
         body: Vec<u8>,
-        asked: &str,
+        resource: &str,
     ) -> Result<T, Failure> {
         let verb = method.as_str().to_lowercase();
-        let asked = if asked.is_empty() { String::new() } else { format!("{verb} {asked}") };
+        let operation = if resource.is_empty() { String::new() } else { format!("{verb} {resource}") };
         let request = Request::builder()
             .method(method)
             .uri(uri)
@@ -74,7 +74,7 @@ impl Rest {
             let body = Limited::new(body, ANSWER_MAX).collect().await;
             let body = body.map_err(|e| Failure::silent(format!("the response could not be read: {e}")))?.to_bytes();
             if !head.status.is_success() {
-                return Err(failure(head.status, &media_type(&head.headers), &body, &asked));
+                return Err(failure(head.status, &media_type(&head.headers), &body, &operation));
             }
             serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the response cannot be parsed: {e}")))
         };
@@ -87,9 +87,9 @@ impl Rest {
 
 /// Returns the media type of a response without parameters; empty if the header is absent.
 fn media_type(headers: &HeaderMap) -> String {
-    let said = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
-    let said = String::from_utf8_lossy(said);
-    said.split(';').next().unwrap_or_default().trim().to_lowercase()
+    let header_value = headers.get(header::CONTENT_TYPE).map_or(&b""[..], |value| value.as_bytes());
+    let header_value = String::from_utf8_lossy(header_value);
+    header_value.split(';').next().unwrap_or_default().trim().to_lowercase()
 }
 
 /// Encodes a path segment, or the value of a parameter.
@@ -113,8 +113,8 @@ mod tests {
 
     #[test]
     fn a_media_type_is_read_without_its_parameters() {
-        for (said, media) in [("Text/Plain; charset=utf-8", "text/plain"), ("application/json", "application/json")] {
-            assert_eq!(media_type(&headers(header::CONTENT_TYPE, said)), media);
+        for (value, media) in [("Text/Plain; charset=utf-8", "text/plain"), ("application/json", "application/json")] {
+            assert_eq!(media_type(&headers(header::CONTENT_TYPE, value)), media);
         }
         assert_eq!(media_type(&HeaderMap::new()), "");
     }

@@ -25,7 +25,7 @@ pub struct ScaleObject {
     pub scale: Scale,
     path: String,
     /// Resource and name for error texts.
-    asked: String,
+    resource: String,
     document: Value,
 }
 
@@ -65,23 +65,23 @@ impl RestScales {
     /// # Errors
     /// Returns upstream's text if it cannot be read.
     pub async fn again(&self, read: &ScaleObject) -> Result<ScaleObject, String> {
-        Ok(self.get(read.path.clone(), read.asked.clone()).await?)
+        Ok(self.get(read.path.clone(), read.resource.clone()).await?)
     }
 
     /// Writes the replicas, unless the scale has changed since it was read. Gives up after `within`.
     pub async fn write(&self, read: &ScaleObject, replicas: i32, within: Duration) -> WriteResult {
         let mut body = read.document.clone();
         body["spec"] = json!({"replicas": replicas});
-        match self.rest.put::<Value>(&read.path, &body, within, &read.asked).await {
+        match self.rest.put::<Value>(&read.path, &body, within, &read.resource).await {
             Ok(_) => WriteResult::Written,
             Err(Failure { code: Some(409), message }) => WriteResult::Conflict(message),
             Err(failure) => WriteResult::Failed(failure.message),
         }
     }
 
-    async fn get(&self, path: String, asked: String) -> Result<ScaleObject, Failure> {
-        let document = self.rest.get(&path, &[], &asked).await?;
-        Ok(ScaleObject { scale: scale_of(&document), path, asked, document })
+    async fn get(&self, path: String, resource: String) -> Result<ScaleObject, Failure> {
+        let document = self.rest.get(&path, &[], &resource).await?;
+        Ok(ScaleObject { scale: scale_of(&document), path, resource, document })
     }
 }
 

@@ -209,11 +209,8 @@ async fn answers_are_read_and_failures_worded_as_upstreams() {
     let metrics = metrics(&mock);
     let usage = Request::Usage { selector: String::new() };
     let external = Request::External { metric: "queue".into(), metric_selector: String::new() };
-    let object = Request::Object {
-        object: Some(target("apps/v1", "Deployment")),
-        metric: "hits".into(),
-        metric_selector: String::new(),
-    };
+    let hits = |target| Request::Object { object: Some(target), metric: "hits".into(), metric_selector: String::new() };
+    let object = hits(target("apps/v1", "Deployment"));
     let missing = |what: &str| format!("the server could not find the requested resource (get {what})");
     assert_eq!(metrics.read("shop", &usage).await, Reading::Failed(missing("pods.metrics.k8s.io")));
     let queue = missing("queue.external.metrics.k8s.io");
@@ -226,11 +223,7 @@ async fn answers_are_read_and_failures_worded_as_upstreams() {
     mock.on(&path, 200, json!({"items": [value("web", "2500m")]}));
     assert_eq!(metrics.read("shop", &object).await, Reading::Object(vec![2500]));
     for (api_version, kind, group) in [("a/b/c", "Gadget", ""), ("b.example/v1", "Gadget.b.example", "b.example")] {
-        let gadget = Request::Object {
-            object: Some(target(api_version, "Gadget")),
-            metric: "hits".into(),
-            metric_selector: String::new(),
-        };
+        let gadget = hits(target(api_version, "Gadget"));
         let why = format!("no matches for kind \"Gadget\" in group {group:?}");
         let unknown = format!("unable to map kind {kind} to resource: {why}");
         assert_eq!(metrics.read("shop", &gadget).await, Reading::Failed(unknown));
@@ -273,8 +266,8 @@ async fn the_custom_metrics_version_is_negotiated() {
         };
         mock.on(&format!("GET {CUSTOM}/{used}/namespaces/shop/pods/*/qps"), 200, answer);
         let Reading::Pods(values) = metrics.read("shop", &pods).await else { panic!("{listed:?}") };
-        let seen = PodValue { pod: "p".into(), value: 1000, ..values[0].clone() };
-        assert_eq!(values, [seen]);
+        let expected = PodValue { pod: "p".into(), value: 1000, ..values[0].clone() };
+        assert_eq!(values, [expected]);
         metrics.read("shop", &pods).await;
         tokio::time::advance(Duration::from_secs(15)).await;
         metrics.read("shop", &pods).await;
@@ -317,9 +310,9 @@ async fn equal_questions_are_asked_once() {
 #[tokio::test(start_paused = true)]
 async fn few_questions_are_asked_at_once_and_none_late() {
     let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let seen = most.clone();
+    let shared_most = most.clone();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let (under_way, most) = (under_way.clone(), seen.clone());
+        let (under_way, most) = (under_way.clone(), shared_most.clone());
         async move {
             most.fetch_max(under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(6)).await;

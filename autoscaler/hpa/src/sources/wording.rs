@@ -45,14 +45,14 @@ struct Status {
     message: String,
 }
 
-/// Returns the failure in a response with this media type. A response without a media type may be JSON or text. `asked`
-/// is the request for the text: verb, resource with group, and name. It may be empty.
-pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], asked: &str) -> Failure {
+/// Returns the failure in a response with this media type. A response without a media type may be JSON or text.
+/// `operation` is the request for the text: verb, resource with group, and name. It may be empty.
+pub(super) fn failure(code: StatusCode, media: &str, body: &[u8], operation: &str) -> Failure {
     let is_json = matches!(media, "" | "application/json");
-    let told = if is_json { serde_json::from_slice::<Status>(body).ok() } else { None };
-    let message = match told.filter(|status| status.kind == "Status" && !status.message.is_empty()) {
+    let status = if is_json { serde_json::from_slice::<Status>(body).ok() } else { None };
+    let message = match status.filter(|status| status.kind == "Status" && !status.message.is_empty()) {
         Some(status) => status.message,
-        None => generic(code, quoted_body(media, body), asked),
+        None => generic(code, quoted_body(media, body), operation),
     };
     Failure { code: Some(code.as_u16()), message }
 }
@@ -63,16 +63,16 @@ fn quoted_body<'a>(media: &str, body: &'a [u8]) -> &'a [u8] {
     if is_text { body[..body.len().min(UNSTRUCTURED_MAX)].trim_ascii() } else { b"unknown" }
 }
 
-fn generic(code: StatusCode, said: &[u8], asked: &str) -> String {
+fn generic(code: StatusCode, body: &[u8], operation: &str) -> String {
     let formatted;
     let text = match code.as_u16() {
         400 => "the server rejected our request for an unknown reason",
         401 => "the server has asked for the client to provide credentials",
-        406 if matches!(said, b"" | b"unknown") => {
+        406 if matches!(body, b"" | b"unknown") => {
             "the server was unable to respond with a content type that the client supports"
         }
         403 | 406 | 415 => {
-            formatted = String::from_utf8_lossy(said).into_owned();
+            formatted = String::from_utf8_lossy(body).into_owned();
             &formatted
         }
         404 => "the server could not find the requested resource",
@@ -86,7 +86,7 @@ fn generic(code: StatusCode, said: &[u8], asked: &str) -> String {
             "the server was unable to return a response in the time allotted, but may still be processing the request"
         }
         500.. => {
-            formatted = format!("an error on the server ({}) has prevented the request from succeeding", quote(said));
+            formatted = format!("an error on the server ({}) has prevented the request from succeeding", quote(body));
             &formatted
         }
         other => {
@@ -95,7 +95,7 @@ fn generic(code: StatusCode, said: &[u8], asked: &str) -> String {
             &formatted
         }
     };
-    if asked.is_empty() { text.to_owned() } else { format!("{text} ({asked})") }
+    if operation.is_empty() { text.to_owned() } else { format!("{text} ({operation})") }
 }
 
 #[cfg(test)]
@@ -108,8 +108,8 @@ mod tests {
     #[test]
     fn failures_are_worded_as_kubernetes_clients_word_them() {
         let status = r#"{"kind":"Status","code":404,"message":"deployments.apps \"web\" not found"}"#;
-        let (not_found, on_the_server) = ("the server could not find the requested resource", |said: &str| {
-            format!("an error on the server ({said}) has prevented the request from succeeding")
+        let (not_found, on_the_server) = ("the server could not find the requested resource", |body: &str| {
+            format!("an error on the server ({body}) has prevented the request from succeeding")
         });
         for (code, media, body, message) in [
             (404, "text/plain", "404 page not found\n", not_found),

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use common::text::excerpt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -13,6 +14,7 @@ use super::exchange::{Answer, Exchange, Stream, StreamItem};
 use super::matching::{Mode, Wanted};
 use super::template::Bindings;
 use crate::Mismatch;
+use crate::compare::PRINTED_MAX;
 
 /// Interval at which a step with `poll_s` is repeated.
 const POLL_EVERY: Duration = Duration::from_millis(50);
@@ -22,9 +24,6 @@ const PATIENCE: f64 = 10.0;
 
 /// Maximum time for a response, in addition to the time that its step allows.
 const ANSWER: Duration = Duration::from_secs(30);
-
-/// Maximum length of the printed expectation of a failed step, in characters.
-const SHOWN: usize = 600;
 
 struct Scenario<'a> {
     exchange: &'a Exchange,
@@ -97,9 +96,7 @@ fn describe(step: &Value, why: &str) -> String {
     let what = [&inner["method"], &inner["path"], &inner["of"]].map(|part| part.as_str().unwrap_or_default());
     let what: Vec<_> = [kind].into_iter().chain(what).filter(|word| !word.is_empty()).collect();
     let want = if inner["want"].is_null() { "the end".to_owned() } else { inner["want"].to_string() };
-    let shown: String = want.chars().take(SHOWN).collect();
-    let rest = if shown.len() < want.len() { "…" } else { "" };
-    format!("{}: {why}; wanted {shown}{rest}", what.join(" "))
+    format!("{}: {why}; wanted {}", what.join(" "), excerpt(&want, PRINTED_MAX))
 }
 
 impl Scenario<'_> {

@@ -54,9 +54,9 @@ enum Probe {
 pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let case: Case = parse(case)?;
     let first = case.input()?;
-    let asked = decide(&first);
-    let probed = asked.probe != ProbeNeed::None;
-    let outcome = if probed { decide(&Input { probe: case.verdict(), ..first }) } else { asked };
+    let unprobed = decide(&first);
+    let probed = unprobed.probe != ProbeNeed::None;
+    let outcome = if probed { decide(&Input { probe: case.verdict(), ..first }) } else { unprobed };
 
     equal("want", &case.want, &outcome.want.unwrap_or(-1))?;
     equal("want_patch", &case.want_patch, &outcome.patch)?;

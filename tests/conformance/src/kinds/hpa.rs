@@ -13,11 +13,10 @@ use hpa_core::pod::{Container, Phase, Pod, Readiness, Resources};
 use hpa_core::request::Reading;
 use hpa_core::tolerance::Tolerances;
 use hpa_core::usage::{PodUsage, PodValue};
-use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use crate::Mismatch;
-use crate::compare::equal;
+use crate::compare::{equal, nanos};
 
 /// Unix nanoseconds, written as a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +24,7 @@ pub(super) struct Time(pub(super) Timestamp);
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let nanos = text.parse().map_err(|e| Error::custom(format!("{text:?} is not a number of nanoseconds: {e}")))?;
-        Ok(Self(Timestamp::from_nanos(nanos)))
+        nanos(deserializer).map(|nanos| Self(Timestamp::from_nanos(nanos)))
     }
 }
 

@@ -26,8 +26,8 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// Converts the spec. `unsaid` contains the fields that the vectors lack: panic window and aggregation.
-    pub(super) fn resolve(&self, unsaid: DeciderSpec) -> Result<DeciderSpec, Mismatch> {
+    /// Converts the spec. `others` contains the fields that the vectors lack: panic window and aggregation.
+    pub(super) fn resolve(&self, others: DeciderSpec) -> Result<DeciderSpec, Mismatch> {
         Ok(DeciderSpec {
             max_scale_up_rate: self.max_scale_up_rate,
             max_scale_down_rate: self.max_scale_down_rate,
@@ -46,7 +46,7 @@ impl Spec {
             initial_scale: self.initial_scale,
             activation_scale: self.activation_scale,
             reachable: self.reachable,
-            ..unsaid
+            ..others
         })
     }
 }

@@ -69,7 +69,8 @@ pub(super) struct Activator {
     pub(super) sessions: BTreeMap<usize, u64>,
     /// List of activators as known here.
     pub(super) members: BTreeSet<usize>,
-    pub(super) seen: (u64, u64),
+    /// Versions of the last lists of activators and pods.
+    pub(super) list_versions: (u64, u64),
     pub(super) stalled_until: Duration,
     pub(super) failed: BTreeSet<Destination>,
     pub(super) ticks: u64,
@@ -219,7 +220,7 @@ impl World {
             relayed: BTreeMap::new(),
             sessions: BTreeMap::new(),
             members: BTreeSet::new(),
-            seen: (0, 0),
+            list_versions: (0, 0),
             stalled_until: Duration::ZERO,
             failed: BTreeSet::new(),
             ticks: 0,
@@ -273,8 +274,8 @@ impl World {
                 self.judge_waiting();
             }
             Event::Members { at, life, version, members } if self.activators[at].life == life => {
-                if version > self.activators[at].seen.0 && self.activators[at].up {
-                    self.activators[at].seen.0 = version;
+                if version > self.activators[at].list_versions.0 && self.activators[at].up {
+                    self.activators[at].list_versions.0 = version;
                     // An activator that has no session and is not listed gains nothing from an empty list.
                     self.activators[at].members = members.clone();
                     self.time.say(|| format!("{at} lists {members:?}"));
@@ -285,8 +286,8 @@ impl World {
                 }
             }
             Event::Pods { at, life, version, pods } if self.activators[at].life == life => {
-                if version > self.activators[at].seen.1 && self.activators[at].up {
-                    self.activators[at].seen.1 = version;
+                if version > self.activators[at].list_versions.1 && self.activators[at].up {
+                    self.activators[at].list_versions.1 = version;
                     let usable = pods.difference(&self.activators[at].failed).cloned().collect();
                     self.activators[at].throttler.set_usable(usable);
                     self.feed(at, Input::Pods(pods, self.limit));

@@ -112,9 +112,9 @@ pub fn changes(size: &Size) -> [Changes; 3] {
             let now = born + LATER * step;
             let had: Vec<IpAddr> = workload.listed.iter().map(|listed| listed.address).collect();
             let first = workload.look(activators, now).listed;
-            let kept = had.iter().filter(|address| first.iter().any(|at| at.address == **address)).count();
+            let remaining = had.iter().filter(|address| first.iter().any(|at| at.address == **address)).count();
             let is_back = activators.iter().any(|one| one.address == gone && one.serving == Serving::Ready);
-            let missed = had.len() - kept - usize::from(had.contains(&gone) && !is_back);
+            let missed = had.len() - remaining - usize::from(had.contains(&gone) && !is_back);
             changes.lacked = changes.lacked.max(missed);
             let writes = workload.settle(activators, now);
             changes.writes += writes.all;

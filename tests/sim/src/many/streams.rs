@@ -59,8 +59,6 @@ pub struct Streams {
     pub up: Vec<Traffic>,
     /// Traffic from one autoscaler to another.
     pub across: BTreeMap<(usize, usize), Traffic>,
-    /// Number of stats of busy workloads that were reported.
-    pub told: u64,
     /// Number of stats (one activator and workload each) by the number of autoscalers that have recorded them.
     pub recorded: BTreeMap<u32, u64>,
     /// Stats recorded by an autoscaler that does not own their bucket.
@@ -112,18 +110,17 @@ pub fn streams(size: &Size) -> Streams {
     let mut cluster = Cluster::new(size.autoscalers);
     for second in 1..=SECONDS {
         clock.store(second * SECOND, Ordering::Relaxed);
-        cluster.seen = ObservedTraffic::default();
+        cluster.observed = ObservedTraffic::default();
         for (activator, reporters) in reporters.iter().enumerate() {
             let frame = report(activator, reporters);
-            cluster.seen.told += frame.messages.iter().filter(|message| message.stat.is_some()).count() as u64;
             cluster.receive_frame(activator, frame);
         }
     }
-    let ObservedTraffic { up, across, told, recorded, strayed } = cluster.seen;
+    let ObservedTraffic { up, across, recorded, strayed } = cluster.observed;
     let mut by_count = BTreeMap::new();
     recorded.values().for_each(|count| *by_count.entry(*count).or_default() += 1);
     let up = (0..size.activators).map(|activator| up.get(&activator).copied().unwrap_or_default()).collect();
-    Streams { up, across, told, recorded: by_count, strayed }
+    Streams { up, across, recorded: by_count, strayed }
 }
 
 /// Returns the frame of one activator for this second.
@@ -153,7 +150,6 @@ fn report(activator: usize, reporters: &[Reporter]) -> WireStatMessages {
 struct ObservedTraffic {
     up: HashMap<usize, Traffic>,
     across: BTreeMap<(usize, usize), Traffic>,
-    told: u64,
     recorded: HashMap<(String, String, String), u32>,
     strayed: u64,
 }
@@ -163,13 +159,13 @@ struct Cluster {
     buckets: Vec<String>,
     /// Owner of each workload.
     owners: HashMap<RevisionKey, usize>,
-    seen: ObservedTraffic,
+    observed: ObservedTraffic,
 }
 
 impl Cluster {
     fn new(autoscalers: usize) -> Self {
         let buckets = bucket_names(u32::try_from(autoscalers).unwrap_or(1));
-        Self { autoscalers, buckets, owners: HashMap::new(), seen: ObservedTraffic::default() }
+        Self { autoscalers, buckets, owners: HashMap::new(), observed: ObservedTraffic::default() }
     }
 
     fn owner(&mut self, key: &RevisionKey) -> usize {
@@ -185,7 +181,7 @@ impl Cluster {
     /// Handles a frame of an activator. A Service has connected each activator to one autoscaler.
     fn receive_frame(&mut self, activator: usize, frame: WireStatMessages) {
         let bytes = wire::encode(&frame);
-        self.seen.up.entry(activator).or_default().count(&frame, bytes.len());
+        self.observed.up.entry(activator).or_default().count(&frame, bytes.len());
         self.receive(activator % self.autoscalers, &bytes, activator, None);
     }
 
@@ -197,20 +193,20 @@ impl Cluster {
                 if came.is_none() {
                     let names = [message.name.clone(), address(activator).to_string()];
                     for other in (0..self.autoscalers).filter(|other| *other != at) {
-                        let told = names.iter().map(|name| wire::attestation(SYSTEM, name));
-                        onward.entry((other, Hop::First)).or_default().extend(told);
+                        let attestations = names.iter().map(|name| wire::attestation(SYSTEM, name));
+                        onward.entry((other, Hop::First)).or_default().extend(attestations);
                     }
                 }
                 continue;
             };
             stat.timestamp = if stat.timestamp == 0 { 1_700_000_000 } else { stat.timestamp };
             let owner = self.owner(&RevisionKey::new(&message.namespace, &message.name));
-            let seen_from_here = if owner == at { Owner::Us } else { Owner::Other(owner) };
-            match route(seen_from_here, came, Duration::ZERO) {
+            let owner_here = if owner == at { Owner::Us } else { Owner::Other(owner) };
+            match route(owner_here, came, Duration::ZERO) {
                 Route::Record => {
-                    self.seen.strayed += u64::from(owner != at);
+                    self.observed.strayed += u64::from(owner != at);
                     let who = (stat.pod_name, message.namespace, message.name);
-                    *self.seen.recorded.entry(who).or_default() += 1;
+                    *self.observed.recorded.entry(who).or_default() += 1;
                 }
                 Route::Send(other, hop) => {
                     let message = WireStatMessage { stat: Some(stat), ..message };
@@ -223,7 +219,7 @@ impl Cluster {
             for batch in messages.chunks(BATCH_MAX) {
                 let frame = WireStatMessages { messages: batch.to_vec() };
                 let bytes = wire::encode(&frame);
-                self.seen.across.entry((at, other)).or_default().count(&frame, bytes.len());
+                self.observed.across.entry((at, other)).or_default().count(&frame, bytes.len());
                 self.receive(other, &bytes, activator, Some(&Forwarded { hop, by: Some(at) }));
             }
         }

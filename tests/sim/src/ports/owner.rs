@@ -44,7 +44,7 @@ pub(super) struct Owner {
     pub(super) owns: BTreeSet<usize>,
     view: Objects,
     is_synced: bool,
-    is_asked: bool,
+    is_queued: bool,
     proofs: Proofs,
     /// Seconds by which its clock is ahead.
     ahead: u64,
@@ -95,7 +95,7 @@ impl World {
                 self.ask_owner(index);
             }
             ToOwner::Pass => {
-                self.owners[index].is_asked = false;
+                self.owners[index].is_queued = false;
                 if self.owners[index].is_synced {
                     self.look(index);
                 }
@@ -122,7 +122,7 @@ impl World {
 
     fn ask_owner(&mut self, index: usize) {
         let owner = &mut self.owners[index];
-        if !std::mem::replace(&mut owner.is_asked, true) {
+        if !std::mem::replace(&mut owner.is_queued, true) {
             let life = owner.life;
             let delay = Duration::from_millis(self.rng.random_range(1..20));
             self.time.at(delay, Event::ToOwner(index, life, ToOwner::Pass));

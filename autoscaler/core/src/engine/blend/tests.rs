@@ -195,7 +195,7 @@ fn run(
     behavior: Option<&Behavior>,
     start: i32,
 ) -> Vec<(u64, i32, i32)> {
-    let (mut blend, mut current, mut second, mut seen) = (Blend::default(), start, 0, Vec::new());
+    let (mut blend, mut current, mut second, mut changes) = (Blend::default(), start, 0, Vec::new());
     for (pause, load, measured) in steps {
         second += pause;
         let now = NOW + Duration::from_secs(second);
@@ -204,10 +204,10 @@ fn run(
         if wanted != current {
             blend.scaled(behavior, current, wanted, now);
         }
-        seen.push((second, current, wanted));
+        changes.push((second, current, wanted));
         current = wanted;
     }
-    seen
+    changes
 }
 
 fn any_steps() -> impl Strategy<Value = Vec<(u64, Option<i32>, Option<Measured>)>> {
@@ -255,16 +255,17 @@ proptest! {
             (policy.value, u64::try_from(policy.period_seconds).expect("positive"))
         };
         let (up, down) = (policy(&behavior.scale_up), policy(&behavior.scale_down));
-        let seen = run(&steps, Some(&behavior), start);
-        for (i, (second, ..)) in seen.iter().enumerate() {
-            let since = seen[..i].iter().rposition(|(_, from, _)| *from == 0).map_or(0, |wake| wake + 1);
-            let within = |period| seen[since..=i].iter().filter(move |(at, from, _)| at + period > *second && *from > 0);
+        let changes = run(&steps, Some(&behavior), start);
+        for (i, (second, ..)) in changes.iter().enumerate() {
+            let since = changes[..i].iter().rposition(|(_, from, _)| *from == 0).map_or(0, |wake| wake + 1);
+            let within =
+                |period| changes[since..=i].iter().filter(move |(at, from, _)| at + period > *second && *from > 0);
             let net = |period| within(period).map(|(_, from, to)| to - from).sum::<i32>();
-            let (_, from, to) = seen[i];
-            prop_assert!(to <= from || net(up.1) <= up.0, "{seen:?}");
+            let (_, from, to) = changes[i];
+            prop_assert!(to <= from || net(up.1) <= up.0, "{changes:?}");
             // The step from one pod to none belongs to the load, whatever the policy has allowed before.
             let allowed = net(down.1) + i32::from(to == 0) >= -down.0;
-            prop_assert!(to.max(1) >= from || allowed, "{seen:?}");
+            prop_assert!(to.max(1) >= from || allowed, "{changes:?}");
         }
     }
 

@@ -42,46 +42,24 @@ fn events(list: &[(i32, u64)]) -> Vec<ScaleEvent> {
     list.iter().map(|&(change, age)| ScaleEvent { change, at: ago(age), outdated: false }).collect()
 }
 
-type Ages<'a> = &'a [(i32, u64)];
-
 #[test]
 fn policies_limit_the_change_of_a_period() {
     use Limit::{ScaleDown, ScaleUp, TooFew, TooMany, WithinRange};
-    const UP: Ages<'_> = &[(1, 100), (5, 60), (9, 20)];
-    const DOWN: Ages<'_> = &[(1, 100), (5, 60), (9, 20)];
+    const CHANGES: &[(i32, u64)] = &[(1, 100), (5, 60), (9, 20)];
     // ((current, proposed), (min, max), up policies, down policies, up events, down events, replicas, limit)
     for ((current, proposed), (min, max), up, down, ups, downs, replicas, limit) in [
-        ((100, 1000), (100, 150), "", "", &[][..], &[][..], 150, TooMany),
-        ((3, 1000), (1, 2000), "%1/60", "", &[], &[], 4, ScaleUp),
+        ((3, 1000), (1, 2000), "%1/60", "", &[][..], &[][..], 4, ScaleUp),
         ((1000, 3), (3, 2000), "", "P20/60", &[], &[], 980, ScaleDown),
-        ((10, 50), (1, 1000), "", "", &[], &[], 20, ScaleUp),
-        ((10, 500), (1, 1000), "P100/60 %100/60", "", &[], &[], 110, ScaleUp),
         ((10, 500), (1, 1000), "P2/60 %100/60", "", &[], &[], 20, ScaleUp),
         ((10, 50), (1, 1000), "P100/60", "", &[], &[], 50, WithinRange),
-        ((10, 50), (1, 1000), "P10000/60", "", &[], &[], 50, WithinRange),
-        ((10, 50), (1, 1000), "P30/60", "", &[], &[], 40, ScaleUp),
-        ((10, 50), (1, 1000), "%200/60", "", &[], &[], 30, ScaleUp),
         ((100, 2), (1, 1000), "", "P20/60 %1/60", &[], &[], 80, ScaleDown),
-        ((100, 2), (1, 1000), "", "P2/60 %1/60", &[], &[], 98, ScaleDown),
-        ((10, 0), (1, 1000), "", "P100/60", &[], &[], 1, TooFew),
         ((10, 2), (5, 1000), "", "%100/60", &[], &[], 5, TooFew),
-        ((10, 2), (1, 1000), "", "P5/60", &[], &[], 5, ScaleDown),
-        ((10, 5), (1, 1000), "", "%50/60", &[], &[], 5, WithinRange),
-        ((100, 500), (1, 200), "P300/60", "", UP, &[], 200, TooMany),
-        ((100, 500), (1, 200), "%10000/60", "", UP, &[], 200, TooMany),
-        ((100, 500), (1, 1000), "P5/120", "", UP, &[], 100, ScaleUp),
-        ((100, 500), (1, 1000), "P150/120", "", UP, &[], 235, ScaleUp),
-        ((100, 500), (1, 1000), "%200/120", "", UP, &[], 255, ScaleUp),
+        ((100, 500), (1, 200), "P300/60", "", CHANGES, &[], 200, TooMany),
+        ((100, 500), (1, 1000), "P5/120", "", CHANGES, &[], 100, ScaleUp),
+        ((100, 500), (1, 1000), "%200/120", "", CHANGES, &[], 255, ScaleUp),
         ((6, 24), (1, 1000), "%300/300", "", &[(4, 60)], &[(2, 60)], 16, ScaleUp),
-        ((10, 5), (1, 1000), "", "", &[], DOWN, 5, WithinRange),
-        ((100, 0), (1, 1000), "", "P115/120", &[], DOWN, 1, TooFew),
-        ((100, 0), (5, 1000), "", "P130/120", &[], DOWN, 5, TooFew),
-        ((100, 0), (5, 1000), "", "%100/120", &[], DOWN, 5, TooFew),
-        ((100, 2), (1, 1000), "", "P5/120", &[], DOWN, 100, ScaleDown),
-        ((100, 0), (1, 1000), "", "%50/120", &[], &[(2, 100), (4, 60), (6, 20)], 56, ScaleDown),
+        ((100, 2), (1, 1000), "", "P5/120", &[], CHANGES, 100, ScaleDown),
         ((10, 1), (1, 1000), "", "%50/180", &[(2, 60)], &[(4, 60)], 6, ScaleDown),
-        ((100, 0), (1, 1000), "", "%10/120", &[], &[(10, 100), (10, 60), (10, 20)], 100, ScaleDown),
-        ((10, 5), (1, 1000), "", "%1000/120", &[], &[(10, 100), (10, 60), (10, 20)], 5, WithinRange),
         // Exactly at a limit is within range. If two limits coincide, the bound is named.
         ((10, 20), (1, 1000), "", "", &[], &[], 20, WithinRange),
         ((10, 500), (1, 20), "", "", &[], &[], 20, TooMany),
@@ -120,13 +98,8 @@ fn recommendations_of_the_window_hold() {
         (&[][..], 100, 5, (0, 0), 5, &[5][..]),
         (&[(4, 120), (5, 60)], 100, 3, (0, 180), 5, &[4, 5, 3]),
         (&[(4, 120), (5, 60)], 1, 7, (300, 0), 4, &[4, 5, 7]),
-        (&[(1, 120), (2, 60)], 100, 3, (300, 0), 3, &[1, 2, 3]),
-        (&[(4, 120), (5, 60)], 1, 3, (0, 300), 3, &[4, 5, 3]),
         (&[(10, 600), (9, 540)], 100, 3, (0, 0), 3, &[10, 3]),
-        (&[(10, 600), (9, 540)], 1, 100, (0, 0), 100, &[10, 100]),
-        (&[(10, 600), (4, 60), (5, 120), (9, 540)], 100, 3, (0, 180), 5, &[10, 4, 5, 3]),
         (&[(10, 6000), (6, 60), (5, 120), (9, 180)], 1, 100, (300, 0), 5, &[100, 6, 5, 9]),
-        (&[(2, 6000), (3, 180)], 2, 1, (300, 300), 2, &[1, 3]),
         (&[(2, 6000), (1, 180)], 2, 3, (300, 300), 2, &[3, 1]),
         // Exactly as old as a window: it no longer counts, but is not replaced yet.
         (&[(10, 300)], 100, 3, (300, 60), 3, &[10, 3]),
@@ -175,6 +148,7 @@ fn an_unlimited_demand_grows_step_by_step() {
     assert_eq!(course(&defaults, 1, i32::MAX, 15, 6), [5, 10, 20, 40, 80, 160]);
     assert_eq!(course(&defaults, 3, i32::MAX, 15, 3), [7, 14, 28]);
     assert_eq!(course(&defaults, 0, i32::MAX, 15, 1), [4]);
+    assert_eq!(course(&rules("%900/15", "", (0, 0), None), 0, 50, 15, 2), [0, 0], "a percentage leads nowhere");
     let slow = rules("", "%10/60", (0, 0), None);
     assert_eq!(course(&slow, 100, 1, 60, 7), [90, 81, 72, 64, 57, 51, 45]);
     let half = rules("%50/60", "%25/60", (0, 0), None);
@@ -198,32 +172,6 @@ fn a_change_is_kept_as_long_as_its_direction_looks_back() {
     assert_eq!(none, Memory::default(), "without a behavior nothing is limited");
 }
 
-/// Goal: as upstream's end-to-end tests expect, a window delays a change by more than its length, and Disabled prevents
-/// it.
-#[test]
-fn a_window_delays_a_change_by_its_length() {
-    let first_change = |rules: &Rules, start: i32, proposed: i32| {
-        let mut memory = Memory::default();
-        memory.seed(start, NOW);
-        (1..100).map(|i| i * 15).find(|after| {
-            let demand = Demand { current: start, proposed, min: 1, max: 100 };
-            rules.decide(&mut memory, &demand, NOW + seconds(*after)).replicas != start
-        })
-    };
-    let windows = rules("", "", (180, 60), None);
-    assert_eq!(first_change(&windows, 5, 2), Some(60), "no younger than a minute, so it counts no more");
-    assert_eq!(first_change(&windows, 2, 5), Some(180));
-    assert_eq!(first_change(&rules("", "", (0, 0), None), 5, 2), Some(15));
-    let disabled = rules("P9/15", "P9/15", (0, 0), Some("Disabled"));
-    assert_eq!((first_change(&disabled, 5, 2), first_change(&disabled, 2, 5)), (None, None));
-}
-
-/// Goal: the edge case in the module header.
-#[test]
-fn a_percentage_leads_nowhere_from_zero() {
-    assert_eq!(course(&rules("%900/15", "", (0, 0), None), 0, 50, 15, 2), [0, 0]);
-}
-
 #[test]
 fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
     let rules = Rules::from_behavior(&HorizontalPodAutoscalerBehavior::default(), Duration::from_millis(1_900));
@@ -234,9 +182,7 @@ fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
 #[test]
 fn without_a_behavior_bounds_and_twice_the_replicas_limit() {
     for (current, proposed, min, max, replicas, limit) in [
-        (5, 7, 3, 8, 7, Limit::WithinRange),
         (3, 1, 2, 8, 2, Limit::TooFew),
-        (1, 0, 0, 10, 0, Limit::WithinRange),
         (20, 1000, 1, 10, 10, Limit::TooMany),
         (3, 1000, 1, 2000, 6, Limit::ScaleUp),
         (0, 1000, 0, 2000, 4, Limit::ScaleUp),
@@ -245,24 +191,6 @@ fn without_a_behavior_bounds_and_twice_the_replicas_limit() {
         let demand = Demand { current, proposed, min, max };
         let decision = decide_without(&mut Memory::default(), &demand, seconds(300), NOW);
         assert_eq!((decision.replicas, decision.limit), (replicas, limit), "{current} to {proposed}");
-    }
-}
-
-#[test]
-fn without_a_behavior_the_largest_recommendation_of_the_window_counts() {
-    for (history, proposed, stabilized, length) in [
-        (&[][..], 5, 5, 1),
-        (&[(4, 120), (5, 60)], 3, 5, 3),
-        (&[(1, 120), (2, 60)], 3, 3, 3),
-        (&[(10, 600), (9, 540)], 3, 3, 2),
-        (&[(10, 600), (4, 60), (5, 120), (9, 540)], 3, 5, 4),
-        (&[(8, 300)], 3, 8, 2),
-    ] {
-        let recommendation = |&(replicas, age): &(i32, u64)| Recommendation { replicas, at: ago(age) };
-        let mut memory = Memory { recommendations: history.iter().map(recommendation).collect(), ..Memory::default() };
-        let demand = Demand { current: 100, proposed, min: 0, max: 100 };
-        assert_eq!(decide_without(&mut memory, &demand, seconds(300), NOW).stabilized, stabilized, "{history:?}");
-        assert_eq!(memory.recommendations.len(), length, "{history:?}");
     }
 }
 

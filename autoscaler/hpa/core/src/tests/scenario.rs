@@ -28,7 +28,7 @@ pub(crate) fn quantity(milli: i64) -> Option<Quantity> {
     Some(quantity::written(milli, Format::Decimal))
 }
 
-pub(crate) fn metric(name: &str) -> MetricIdentifier {
+fn metric(name: &str) -> MetricIdentifier {
     MetricIdentifier { name: name.into(), selector: None }
 }
 
@@ -76,8 +76,7 @@ pub(crate) struct Scenario {
     pub(crate) memory: Memory,
     pub(crate) now: Timestamp,
     pub(crate) scale: Result<Scale, ScaleError>,
-    /// State letter, usage and request of each pod. States: ready, unready, hot (started a moment ago), deleted,
-    /// failed, or gone, which leaves only its usage.
+    /// State letter (ready or unready), usage and request of each pod.
     pub(crate) pods: Vec<(char, i64, i64)>,
     pub(crate) values: Result<Vec<i64>, String>,
     pub(crate) total: Result<i64, String>,
@@ -168,14 +167,13 @@ impl Scenario {
     }
 
     pub(crate) fn objects(&self) -> Vec<Pod> {
-        let since = |state| if state == 'h' { NOW } else { NOW - std::time::Duration::from_secs(3600) };
+        let since = NOW - std::time::Duration::from_secs(3600);
         let pod = |(i, (state, _, request)): (usize, &(char, i64, i64))| Pod {
             name: format!("p{i}"),
             labels: [("app".to_owned(), "web".to_owned())].into(),
-            phase: if *state == 'f' { Phase::Failed } else { Phase::Running },
-            deleting: *state == 'd',
-            start_time: Some(since(*state)),
-            ready: Some(Readiness { status: Some(*state != 'u'), last_transition: since(*state) }),
+            phase: Phase::Running,
+            start_time: Some(since),
+            ready: Some(Readiness { status: Some(*state != 'u'), last_transition: since }),
             containers: vec![Container {
                 name: "app".into(),
                 requests: (*request > 0).then(|| ("cpu".to_owned(), *request)).into_iter().collect(),
@@ -183,7 +181,7 @@ impl Scenario {
             }],
             ..Pod::default()
         };
-        self.pods.iter().enumerate().filter(|(_, pod)| pod.0 != 'g').map(pod).collect()
+        self.pods.iter().enumerate().map(pod).collect()
     }
 
     pub(crate) fn read(&self, request: Option<Request>) -> Reading {
@@ -237,13 +235,13 @@ impl Scenario {
         self.memory = memory;
         let is_written = written.is_some();
         self.status = written.unwrap_or(status);
-        let shown = |c: &HorizontalPodAutoscalerCondition| {
+        let summary = |c: &HorizontalPodAutoscalerCondition| {
             let status = if c.status == "True" { '+' } else { '-' };
             format!("{status}{}", c.reason.as_deref().unwrap_or_default())
         };
         PassResult {
             desired: self.status.desired_replicas,
-            conditions: self.status.conditions.iter().flatten().map(shown).collect(),
+            conditions: self.status.conditions.iter().flatten().map(summary).collect(),
             action: conclusion.action.as_str(),
             error: conclusion.error_label.as_str(),
             events: conclusion.events.into_iter().map(|e| format!("{}: {}", e.reason, e.message)).collect(),

@@ -48,10 +48,14 @@ fn violations(gates: Gates, change: impl FnOnce(&mut HorizontalPodAutoscalerSpec
     validate(&spec, gates).iter().map(text).collect()
 }
 
+/// Removes the path that all texts begin with.
+fn below(path: &str, texts: Vec<String>) -> Vec<String> {
+    texts.into_iter().map(|text| text.strip_prefix(path).expect("below the path").to_owned()).collect()
+}
+
 /// Returns the violations of a metric, without its path.
 fn of_metric(metric: MetricSpec) -> Vec<String> {
-    let said = violations(Gates::default(), |spec| spec.metrics = Some(vec![metric]));
-    said.into_iter().map(|text| text.replacen("spec.metrics[0].", "", 1)).collect()
+    below("spec.metrics[0].", violations(Gates::default(), |spec| spec.metrics = Some(vec![metric])))
 }
 
 #[test]
@@ -108,26 +112,20 @@ fn zero_replicas_need_the_gate_and_a_metric_without_pods() {
 
 #[test]
 fn a_target_is_named_by_group_kind_and_name() {
-    let of =
-        |reference: CrossVersionObjectReference| violations(Gates::default(), |spec| spec.scale_target_ref = reference);
-    let path = "spec.scaleTargetRef";
+    let of = |reference: CrossVersionObjectReference| {
+        below("spec.scaleTargetRef.", violations(Gates::default(), |spec| spec.scale_target_ref = reference))
+    };
     for (target, wanted) in [
-        (
-            reference("apps/v1", "", ""),
-            vec![format!("{path}.kind: required value"), format!("{path}.name: required value")],
-        ),
-        (reference("apps/v1", "..", "a"), vec![format!("{path}.kind: invalid value: \"..\": may not be '..'")]),
-        (reference("apps/v1", "A", "b/c"), vec![format!("{path}.name: invalid value: \"b/c\": may not contain '/'")]),
-        (reference("apps/v1", "A", "b%"), vec![format!("{path}.name: invalid value: \"b%\": may not contain '%'")]),
+        (reference("apps/v1", "", ""), &["kind: required value", "name: required value"][..]),
+        (reference("apps/v1", "..", "a"), &["kind: invalid value: \"..\": may not be '..'"]),
+        (reference("apps/v1", "A", "b/c"), &["name: invalid value: \"b/c\": may not contain '/'"]),
+        (reference("apps/v1", "A", "b%"), &["name: invalid value: \"b%\": may not contain '%'"]),
         (
             reference("a/b/c", "A", "b"),
-            vec![format!("{path}.apiVersion: invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c")],
+            &["apiVersion: invalid value: \"a/b/c\": unexpected GroupVersion string: a/b/c"],
         ),
-        (
-            reference("v1", "A", "b"),
-            vec![format!("{path}.apiVersion: invalid value: \"v1\": apiVersion must specify API group")],
-        ),
-        (reference("v1", "ReplicationController", "b"), vec![]),
+        (reference("v1", "A", "b"), &["apiVersion: invalid value: \"v1\": apiVersion must specify API group"]),
+        (reference("v1", "ReplicationController", "b"), &[]),
     ] {
         assert_eq!(of(target.clone()), wanted, "{target:?}");
     }
@@ -163,54 +161,41 @@ fn a_resource_has_a_name_and_one_target() {
         let resource = Some(ResourceMetricSource { name: name.into(), target });
         of_metric(MetricSpec { type_: "Resource".into(), resource, ..MetricSpec::default() })
     };
-    let path = "resource.target";
+    let no_quantity = "many".parse::<crate::quantity::Quantity>().expect_err("no quantity");
     for (name, target, wanted) in [
-        (
-            "",
-            target("AverageValue", "", "1", None),
-            "resource.name: required value: must specify a resource name".into(),
-        ),
-        ("cpu", target("", "", "1", None), format!("{path}.type: required value: must specify a metric target type")),
+        ("", target("AverageValue", "", "1", None), "name: required value: must specify a resource name"),
+        ("cpu", target("", "", "1", None), "target.type: required value: must specify a metric target type"),
         (
             "cpu",
             target("Many", "", "1", None),
-            format!("{path}.type: invalid value: \"Many\": must be either Utilization, Value, or AverageValue"),
+            "target.type: invalid value: \"Many\": must be either Utilization, Value, or AverageValue",
         ),
-        ("cpu", target("Value", "", "0", None), format!("{path}.averageValue: invalid value: \"0\": must be positive")),
-        (
-            "cpu",
-            target("Value", "many", "1", None),
-            format!(
-                "{path}.value: invalid value: \"many\": {}",
-                "many".parse::<crate::quantity::Quantity>().expect_err("no quantity")
-            ),
-        ),
-        ("cpu", target("Value", "-1n", "1", None), format!("{path}.value: invalid value: \"-1n\": must be positive")),
+        ("cpu", target("Value", "", "0", None), "target.averageValue: invalid value: \"0\": must be positive"),
+        ("cpu", target("Value", "many", "1", None), &format!("target.value: invalid value: \"many\": {no_quantity}")),
+        ("cpu", target("Value", "-1n", "1", None), "target.value: invalid value: \"-1n\": must be positive"),
         (
             "cpu",
             target("AverageValue", "1n", "-1m", None),
-            format!("{path}.averageValue: invalid value: \"-1m\": must be positive"),
+            "target.averageValue: invalid value: \"-1m\": must be positive",
         ),
         (
             "cpu",
             target("Utilization", "", "", Some(0)),
-            format!("{path}.averageUtilization: invalid value: 0: must be greater than 0"),
+            "target.averageUtilization: invalid value: 0: must be greater than 0",
         ),
         (
             "cpu",
             target("Utilization", "", "", None),
-            format!(
-                "{path}.averageUtilization: required value: must set either a target raw value or a target utilization"
-            ),
+            "target.averageUtilization: required value: must set either a target raw value or a target utilization",
         ),
         (
             "cpu",
             target("Utilization", "", "1", Some(1)),
-            format!("{path}.averageValue: forbidden: may not set both a target raw value and a target utilization"),
+            "target.averageValue: forbidden: may not set both a target raw value and a target utilization",
         ),
     ] {
-        let got = of(name, target);
-        assert_eq!(got.first(), Some(&wanted), "{got:?}");
+        let got = below("resource.", of(name, target));
+        assert_eq!(got.first().map(String::as_str), Some(wanted), "{got:?}");
     }
 }
 
@@ -280,8 +265,7 @@ fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
 fn a_behavior_keeps_to_its_ranges() {
     let of = |rules: HPAScalingRules| {
         let behavior = HorizontalPodAutoscalerBehavior { scale_up: None, scale_down: Some(rules) };
-        let said = violations(Gates::default(), |spec| spec.behavior = Some(behavior));
-        said.into_iter().map(|text| text.replacen("spec.behavior.scaleDown.", "", 1)).collect::<Vec<_>>()
+        below("spec.behavior.scaleDown.", violations(Gates::default(), |spec| spec.behavior = Some(behavior)))
     };
     let rules = || HPAScalingRules { policies: Some(vec![limit("Percent", 1000, 1800)]), ..HPAScalingRules::default() };
     let window = |seconds| HPAScalingRules { stabilization_window_seconds: Some(seconds), ..rules() };
