@@ -105,8 +105,8 @@ mod tests {
     #[test]
     fn metrics_are_looked_at_in_standalone_unless_it_says_off() {
         let read = |mode: &str, hpa: &str| {
-            let said = [("ZEROSCALE_MODE", mode), ("ZEROSCALE_HPA", hpa)];
-            let get = |name: &str| said.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
+            let variables = [("ZEROSCALE_MODE", mode), ("ZEROSCALE_HPA", hpa)];
+            let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
             FrontEnd::from_env(&get).map(|front_end| format!("{front_end:?}")).map_err(|error| error.to_string())
         };
         let debug = |front_end: FrontEnd| Ok(format!("{front_end:?}"));

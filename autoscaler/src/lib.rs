@@ -32,6 +32,9 @@
 
 pub mod api_rate;
 #[cfg(test)]
+#[path = "tests/api_server.rs"]
+mod api_server;
+#[cfg(test)]
 #[path = "tests/certificate.rs"]
 mod certificate;
 mod cluster;

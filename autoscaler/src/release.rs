@@ -255,8 +255,8 @@ impl<S: FnMut(String)> Release<'_, S> {
 async fn is_handed_over(client: &Client, object: &ZeroScaler, service: &str, has_target: bool) -> anyhow::Result<bool> {
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), &namespace(object));
     let about = async |service: &str| -> anyhow::Result<Vec<_>> {
-        let asked = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
-        let found = slices.list(&asked).await.context("EndpointSlices cannot be listed")?;
+        let selected = ListParams::default().labels(&format!("{SERVICE_NAME}={service}"));
+        let found = slices.list(&selected).await.context("EndpointSlices cannot be listed")?;
         Ok(found.items.into_iter().map(Arc::new).collect())
     };
     let pods = ready(&about(&names::private_service(&object.name_any())).await?);
@@ -269,9 +269,9 @@ async fn is_handed_over(client: &Client, object: &ZeroScaler, service: &str, has
 async fn unfinalize(api: &Api<ZeroScaler>, object: &ZeroScaler) -> anyhow::Result<()> {
     let is_held = |present: &ZeroScaler| present.uid() == object.uid() && has_finalizer(present);
     let patch = async |present: &ZeroScaler| {
-        let kept: Vec<_> = present.finalizers().iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
+        let others: Vec<_> = present.finalizers().iter().filter(|finalizer| *finalizer != names::FINALIZER).collect();
         let patch = json!({"metadata": {
-            "finalizers": kept, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null},
+            "finalizers": others, "annotations": {ADOPTED_REPLICAS: null, ADOPTED_TARGET: null},
             "resourceVersion": present.resource_version(),
         }});
         api.patch(&present.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await
@@ -331,16 +331,15 @@ fn namespace(object: &impl Resource) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{Method, Request, Response, StatusCode};
-    use kube::client::Body;
+    use crate::api_server;
+    use http::Method;
     use parking_lot::Mutex;
     use serde_json::Value;
-    use std::convert::Infallible;
 
-    /// Returns an API server with the ZeroScaler `hello` and one of our slices, whose deletion returns this code.
-    /// Records the writes in `written`.
-    fn server(object: &ZeroScaler, deletion: u16, written: &Arc<Mutex<Vec<String>>>) -> Client {
-        let (object, written) = (json!(object), written.clone());
+    /// Returns an API server with the ZeroScaler `hello` and one of our slices, whose deletion returns this code, and
+    /// its requests.
+    fn server(object: &ZeroScaler, deletion: u16) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let object = json!(object);
         let owner = json!([{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": "hello", "uid": "u",
             "controller": true}]);
         let slice = json!({"addressType": "IPv4", "endpoints": [], "metadata": {"name": "hello-1", "namespace": "shop",
@@ -350,25 +349,17 @@ mod tests {
             let reason = if code == 404 { "NotFound" } else { "" };
             (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no"}))
         };
-        let service = move |request: Request<Body>| {
-            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-            let last = path.rsplit('/').next().unwrap_or_default();
-            let (code, said) = match (&method, last) {
+        api_server::client(move |request| {
+            let path = request.uri().path();
+            Some(match (request.method(), path.rsplit('/').next().unwrap_or_default()) {
                 (&Method::GET, "services") => list(vec![]),
                 (&Method::GET, "endpointslices") => list(vec![slice.clone()]),
                 (&Method::DELETE, "hello-1") if deletion != 200 => failure(deletion),
                 (&Method::DELETE, _) => (200, json!({"kind": "Status", "status": "Success"})),
                 (_, "hello") if path.contains("/zeroscalers/") => (200, object.clone()),
                 _ => failure(404),
-            };
-            if method != Method::GET {
-                written.lock().push(format!("{method} {last}"));
-            }
-            let mut answer = Response::new(Body::from(said.to_string().into_bytes()));
-            *answer.status_mut() = StatusCode::from_u16(code).expect("a code");
-            async move { Ok::<_, Infallible>(answer) }
-        };
-        Client::new(tower::service_fn(service), "shop")
+            })
+        })
     }
 
     /// Goal: a user who may edit but not delete EndpointSlices can release an object that is being deleted. If the
@@ -377,7 +368,8 @@ mod tests {
     /// (being deleted, code of the deletion) -> (writes, reported text)
     #[tokio::test]
     async fn slices_that_one_may_not_delete_keep_no_object_that_goes() {
-        let (slice, finalizer) = ("DELETE hello-1", "PATCH hello");
+        let slice = "DELETE /apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/hello-1";
+        let finalizer = "PATCH /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers/hello";
         let right = "the right to delete endpointslices of discovery.k8s.io in namespace shop is missing";
         let rows = [
             (true, 200, vec![slice, finalizer], Ok("hello in namespace shop was released")),
@@ -396,14 +388,14 @@ mod tests {
                 object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             let object = serde_json::from_value(object).expect("a ZeroScaler");
-            let written = Arc::default();
-            let client = server(&object, deletion, &written);
-            let (scope, mut said) = (Scope::Named("shop".to_owned(), vec!["hello".to_owned()]), String::new());
-            let outcome = release(&client, &scope, |step| said.push_str(&format!("{step}\n"))).await;
-            assert_eq!(*written.lock(), expected, "{goes}, {deletion}: {said}");
-            assert_eq!(outcome.is_ok(), says.is_ok(), "{goes}, {deletion}: {said}");
+            let (client, requests) = server(&object, deletion);
+            let (scope, mut output) = (Scope::Named("shop".to_owned(), vec!["hello".to_owned()]), String::new());
+            let outcome = release(&client, &scope, |step| output.push_str(&format!("{step}\n"))).await;
+            let writes: Vec<_> = requests.lock().iter().filter(|line| !line.starts_with("GET ")).cloned().collect();
+            assert_eq!(writes, expected, "{goes}, {deletion}: {output}");
+            assert_eq!(outcome.is_ok(), says.is_ok(), "{goes}, {deletion}: {output}");
             let (Ok(says) | Err(says)) = says;
-            assert!(said.contains(says), "{goes}, {deletion}: {said}");
+            assert!(output.contains(says), "{goes}, {deletion}: {output}");
         }
     }
 }

@@ -80,7 +80,7 @@ impl Target {
         let expressions = spec["selector"]["matchExpressions"].as_array().is_some_and(|list| !list.is_empty());
         let text = || serde_json::from_value::<LabelSelector>(spec["selector"].clone()).ok()?.text().ok();
         // If pods are made from another object's template, as with a Rollout, only the status contains the selector.
-        let told = object.data["status"]["selector"].as_str().filter(|text| !text.is_empty());
+        let reported = object.data["status"]["selector"].as_str().filter(|text| !text.is_empty());
         let template: PodSpec = serde_json::from_value(spec["template"]["spec"].clone()).unwrap_or_default();
         Self {
             uid: object.metadata.uid.clone().unwrap_or_default(),
@@ -89,7 +89,7 @@ impl Target {
             selector: match labels {
                 _ if expressions => text().map_or(Selector::Missing, Selector::Expressions),
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
-                _ => told.map_or(Selector::Missing, |text| Selector::Expressions(text.to_owned())),
+                _ => reported.map_or(Selector::Missing, |text| Selector::Expressions(text.to_owned())),
             },
             labels: of_pods.unwrap_or_default(),
             host_network: template.host_network == Some(true),

@@ -31,7 +31,7 @@ impl Links {
         for target in targets.iter().flatten() {
             by_target.insert(target.clone(), workload.clone());
         }
-        left.retain(|target| !targets.iter().flatten().any(|kept| kept == target));
+        left.retain(|target| !targets.iter().flatten().any(|present| present == target));
         left.iter().for_each(|target| by_target.remove(target, workload));
         if let Some(targets) = targets {
             all.insert(workload.clone(), targets);

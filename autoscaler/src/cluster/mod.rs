@@ -120,10 +120,8 @@ impl TargetListener for Index {
 mod tests {
     use super::target_key::TargetKey;
     use super::*;
-    use http::{Request, Response};
-    use kube::client::Body;
+    use crate::api_server;
     use smallvec::smallvec;
-    use tokio::sync::mpsc;
 
     /// Front end with no further objects to look at.
     struct Nothing;
@@ -141,10 +139,7 @@ mod tests {
     /// Goal: of many workloads that arrive at once, the first is finished before the last is started.
     #[tokio::test]
     async fn what_follows_from_one_goes_before_others_that_have_come() {
-        let service = tower::service_fn(|_: Request<Body>| {
-            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
-        });
-        let stores = stores(Client::new(service, "default"));
+        let stores = stores(api_server::client(|_| None).0);
         let put =
             |name, priority| stores.index.apply(&Key::new("ns", name), Some(smallvec![deployment(name)]), priority);
         ["a", "b", "c"].into_iter().for_each(|name| put(name, Priority::New));
@@ -161,14 +156,13 @@ mod tests {
     /// Goal: targets are listed as soon as the named targets are known, not only when this process becomes an owner.
     #[tokio::test]
     async fn targets_are_listed_before_anybody_looks_at_one() {
-        let (sender, mut asked) = mpsc::unbounded_channel();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let _ = sender.send(request.uri().path().to_owned());
-            std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
-        });
-        let stores = stores(Client::new(service, "default"));
+        let (client, requests) = api_server::client(|_| None);
+        let stores = stores(client);
         stores.index.apply(&Key::new("ns", "hello"), Some(smallvec![deployment("hello")]), Priority::New);
         stores.prepare_targets();
-        assert_eq!(asked.recv().await.as_deref(), Some("/apis/apps/v1/deployments"));
+        while requests.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(*requests.lock(), ["GET /apis/apps/v1/deployments"]);
     }
 }

@@ -182,11 +182,11 @@ mod tests {
             ("v1", "ReplicationController", "", "v1", "replicationcontrollers", "replicationcontrollers"),
             ("example.com/v1beta1", "Canvas", "example.com", "v1beta1", "canvases", "canvases.example.com"),
         ];
-        for (api_version, kind, group, version, plural, shown) in rows {
+        for (api_version, kind, group, version, plural, text) in rows {
             let key = TargetKey::from_reference("ns", &reference(api_version, kind, "a")).expect("usable");
             let resource = key.resource.resource();
             assert_eq!((&*resource.group, &*resource.version, &*resource.plural), (group, version, plural));
-            assert_eq!(key.resource.to_string(), shown);
+            assert_eq!(key.resource.to_string(), text);
         }
     }
 

@@ -156,7 +156,7 @@ impl Targets {
 
     fn watch(self: &Arc<Self>, resource: &TargetResource) -> Arc<Store<Target>> {
         let (audience, of) = (self.audience.clone(), resource.clone());
-        let told = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
+        let listener = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
             let target = TargetKey { resource: of.clone(), object: object.clone() };
             match (old, new) {
                 (None, Some(_)) => audience.on_event(TargetEvent::Came(&target)),
@@ -164,7 +164,7 @@ impl Targets {
                 _ => {}
             }
         };
-        let store = Arc::new(Store::packing(told));
+        let store = Arc::new(Store::packing(listener));
         let (targets, resource, following) = (self.clone(), resource.clone(), store.clone());
         tokio::spawn(async move {
             let listed = async {

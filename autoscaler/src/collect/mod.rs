@@ -61,14 +61,14 @@ struct Collected {
 
 impl Collected {
     /// Records an activator's observations of the ports. Returns whether they changed anything.
-    fn observe(&mut self, seen: &Observations) -> bool {
+    fn observe(&mut self, observations: &Observations) -> bool {
         let before = self.ports.clone();
-        if seen.wakes.iter().any(|wake| wake.failed.is_empty()) {
+        if observations.wakes.iter().any(|wake| wake.failed.is_empty()) {
             self.ports.silent.clear();
         }
         let numbers = |ports: &[u32]| ports.iter().filter_map(|port| u16::try_from(*port).ok()).collect::<Vec<_>>();
-        self.ports.silent.extend(numbers(&seen.silent));
-        self.ports.pod_speaks_first.extend(numbers(&seen.pod_speaks_first));
+        self.ports.silent.extend(numbers(&observations.silent));
+        self.ports.pod_speaks_first.extend(numbers(&observations.pod_speaks_first));
         self.ports != before
     }
 
@@ -113,12 +113,12 @@ impl Collector {
     }
 
     /// Records further observations of a revision, if it is collected here.
-    pub fn record_observations(&self, key: &RevisionKey, seen: &Observations) {
+    pub fn record_observations(&self, key: &RevisionKey, observations: &Observations) {
         let Some(collected) = self.get(key) else { return };
         if let Some(observer) = self.observer.get() {
-            observer.record_observations(key, seen);
+            observer.record_observations(key, observations);
         }
-        let is_news = collected.lock().observe(seen);
+        let is_news = collected.lock().observe(observations);
         if let Some(queue) = self.ports.get().filter(|_| is_news) {
             queue.add(key.clone(), Priority::Normal);
         }
@@ -247,15 +247,10 @@ impl Collection for Collector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common::scaling::Aggregation;
+    use crate::scale::fixture::collect_spec;
 
     fn spec(scrape_target: Option<&str>) -> CollectSpec {
-        CollectSpec {
-            stable_window: Duration::from_secs(60),
-            panic_window: Duration::from_secs(6),
-            aggregation: Aggregation::Linear,
-            scrape_target: scrape_target.map(str::to_owned),
-        }
+        CollectSpec { scrape_target: scrape_target.map(str::to_owned), ..collect_spec() }
     }
 
     fn stat(concurrency: f64) -> Stat {

@@ -56,13 +56,13 @@ pub(super) fn judge(uri: &Uri, headers: &HeaderMap, token: Option<&str>) -> Acce
     let bearer = text(header::AUTHORIZATION).find_map(|value| value.strip_prefix("Bearer "));
     let cookies = text(header::COOKIE).flat_map(|value| value.split(';'));
     let cookie = cookies.filter_map(|pair| pair.trim().split_once('=')).find(|(name, _)| *name == COOKIE);
-    if bearer.is_some_and(|shown| is_secret(shown.trim(), token))
-        || cookie.is_some_and(|(_, shown)| is_secret(&decoded(shown), token))
+    if bearer.is_some_and(|value| is_secret(value.trim(), token))
+        || cookie.is_some_and(|(_, value)| is_secret(&decoded(value), token))
     {
         return Access::Granted;
     }
     match uri.query().filter(|_| uri.path() == "/").and_then(field) {
-        Some(shown) => entered(&shown, token, "The token in the URL is wrong."),
+        Some(value) => entered(&value, token, "The token in the URL is wrong."),
         None => Access::Refused(
             StatusCode::UNAUTHORIZED,
             "a token is required: send `Authorization: Bearer TOKEN`, or open / in a browser and sign in",
@@ -75,8 +75,8 @@ pub(super) fn judge_form(form: &[u8], token: &str) -> Access {
     entered(field(&form).unwrap_or_default().trim(), token, "The token is wrong.")
 }
 
-fn entered(shown: &str, token: &str, refusal: &'static str) -> Access {
-    if !is_secret(shown, token) {
+fn entered(value: &str, token: &str, refusal: &'static str) -> Access {
+    if !is_secret(value, token) {
         return Access::Refused(StatusCode::UNAUTHORIZED, refusal);
     }
     let cookie = utf8_percent_encode(token, ENCODED);
@@ -87,8 +87,8 @@ fn entered(shown: &str, token: &str, refusal: &'static str) -> Access {
 
 /// Returns the field `token` of a query or a form.
 fn field(pairs: &str) -> Option<String> {
-    let shown = pairs.split('&').find_map(|pair| pair.strip_prefix("token="))?;
-    Some(decoded(shown))
+    let value = pairs.split('&').find_map(|pair| pair.strip_prefix("token="))?;
+    Some(decoded(value))
 }
 
 fn decoded(text: &str) -> String {

@@ -72,13 +72,13 @@ async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Va
     });
     // A container that was never started has no log.
     if status.started == Some(true) || status.restart_count > 0 || status.ready {
-        let asked = LogParams {
+        let params = LogParams {
             container: Some(status.name.clone()),
             tail_lines: Some(LINES),
             limit_bytes: Some(BYTES),
             ..LogParams::default()
         };
-        match within(api.logs(pod, &asked), "`get` on `pods/log`").await {
+        match within(api.logs(pod, &params), "`get` on `pods/log`").await {
             Ok(log) => container["log"] = log.trim_end().into(),
             Err(error) => container["logError"] = error.into(),
         }

@@ -118,8 +118,8 @@ fn of_history(history: &[Entry]) -> Vec<Event> {
 fn of_conditions(status: &ZeroScalerStatus) -> impl Iterator<Item = Event> {
     status.conditions.iter().map(|condition: &Condition| {
         let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
-        let said = if message.is_empty() { String::new() } else { format!(": {message}") };
-        (last_transition_time.0.as_second(), reason.clone(), format!("{type_} is {status}{said}"))
+        let suffix = if message.is_empty() { String::new() } else { format!(": {message}") };
+        (last_transition_time.0.as_second(), reason.clone(), format!("{type_} is {status}{suffix}"))
     })
 }
 

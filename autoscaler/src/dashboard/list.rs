@@ -32,8 +32,8 @@ impl Scope {
 /// The position is a time. Unless all replicas have responded, it stays where it was, so that the next list includes
 /// the changes of those that respond again.
 pub(super) async fn list(own: &Arc<LocalReplica>, scope: Scope) -> String {
-    let asked = scope.after;
-    let (position, Changes { is_full, changed, mut gone }) = own.compute(move |own| own.changes(asked)).await;
+    let position = scope.after;
+    let (position, Changes { is_full, changed, mut gone }) = own.compute(move |own| own.changes(position)).await;
     let after = scope.after.filter(|_| !is_full);
     let others = own.rows_of_others(after.map(|after| (position - after).max(0))).await;
     let merge = move |own: &LocalReplica| {

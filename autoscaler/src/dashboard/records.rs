@@ -89,9 +89,9 @@ impl Records {
         record.ring.sample(now, scale);
     }
 
-    /// Drops the records of workloads that are not in `kept`.
-    pub(super) fn retain(&self, kept: &HashSet<RevisionKey>) {
-        self.records.retain(|key, _| kept.contains(key));
+    /// Drops the records of workloads that are not in `keys`.
+    pub(super) fn retain(&self, keys: &HashSet<RevisionKey>) {
+        self.records.retain(|key, _| keys.contains(key));
     }
 
     /// Returns the time in Unix seconds.
@@ -117,12 +117,12 @@ impl LoadObserver for Records {
         self.records.entry(key.clone()).or_default().ring.add(seconds(Timestamp::from_secs(at)), load);
     }
 
-    fn record_observations(&self, key: &RevisionKey, seen: &Observations) {
+    fn record_observations(&self, key: &RevisionKey, observations: &Observations) {
         let mut record = self.records.entry(key.clone()).or_default();
-        if seen.held > 0 {
-            record.ring.add(self.now(), Rates { held: seen.held, ..Rates::default() });
+        if observations.held > 0 {
+            record.ring.add(self.now(), Rates { held: observations.held, ..Rates::default() });
         }
-        for wake in seen.wakes.iter().take(WAKES_MAX) {
+        for wake in observations.wakes.iter().take(WAKES_MAX) {
             record.wakes.record(wake, self.now_ms());
         }
     }

@@ -164,8 +164,8 @@ mod tests {
         for file in &FILES {
             let lines: Vec<_> = file.text.lines().collect();
             for (number, line) in lines.iter().enumerate().filter(|(_, line)| line.contains("fetch(")) {
-                let said = [lines[number.saturating_sub(1)], *line];
-                assert!(said.iter().any(|line| line.contains("AbortSignal.timeout(")), "{}: {line}", file.path);
+                let around = [lines[number.saturating_sub(1)], *line];
+                assert!(around.iter().any(|line| line.contains("AbortSignal.timeout(")), "{}: {line}", file.path);
                 requests += 1;
             }
         }

@@ -38,9 +38,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffer of a connection for unread data.
 const BUFFER: usize = 64 * 1024;
 
-/// Sign-in form; an error message replaces [`SAID`].
+/// Sign-in form; an error message replaces [`MESSAGE_PLACE`].
 const ENTER: &str = include_str!("page/enter.html");
-const SAID: &str = "<!-- said -->";
+const MESSAGE_PLACE: &str = "<!-- said -->";
 
 /// Security headers of every response: no foreign or inline content, no framing by other pages, no caching.
 const SECURITY: [(HeaderName, &str); 6] = [
@@ -123,7 +123,7 @@ impl LocalReplica {
             Access::Refused(StatusCode::UNAUTHORIZED, reason) if path == "/" && reads_html(&request.headers) => {
                 // A first visit gets the form without an error.
                 let is_new = request.method != Method::POST && request.uri.query().is_none();
-                let page = ENTER.replace(SAID, if is_new { "" } else { reason });
+                let page = ENTER.replace(MESSAGE_PLACE, if is_new { "" } else { reason });
                 Some(with_type(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", Full::new(page.into())))
             }
             Access::Refused(status, reason) => Some(error_response(ErrorResponse::new(status, reason))),

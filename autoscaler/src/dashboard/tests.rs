@@ -6,19 +6,18 @@ use super::records::Records;
 use super::ring::Scale;
 use super::*;
 use crate::ingest::LocalRecorder;
-use crate::ingest::attest::Attestations;
 use crate::ingest::counters::{Counters, IngestCounters};
 use crate::ingest::peers::LinkSettings;
 use crate::ingest::stat_server::{Origin, Sink, StatServer};
 use crate::reconcile::display::ObjectView;
-use crate::scale::metrics::DeciderMetrics;
+use crate::scale::fixture::{sources, subject};
 use crate::scale::multiscaler::Sources;
-use crate::scale::{Deciders, Initial, LoadObserver, PodSet, Pods, Requests};
+use crate::scale::{Deciders, Initial, LoadObserver, PodSet, Pods};
 use bytes::Bytes;
 use common::RevisionKey;
 use common::stat::{Observations, ObservedWake, Stat};
 use common::time::Timestamp;
-use common_api::zeroscaler::conditions::{self, ACTIVE, ConditionStatus, READY, Said};
+use common_api::zeroscaler::conditions::{self, ACTIVE, ConditionStatus, Said, READY};
 use common_api::zeroscaler::{PodCounts, SleepState, ZeroScalerStatus};
 use common_api::{ZeroScaler, ZeroScalerSpec};
 use common_controller::Leadership;
@@ -41,12 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Objects in memory, common to all replicas.
 #[derive(Clone, Default)]
-struct InHand(Arc<Mutex<Versions>>);
+struct StoredObjects(Arc<Mutex<Versions>>);
 
 /// Latest version of each object.
 type Versions = BTreeMap<RevisionKey, (u64, Arc<ZeroScaler>)>;
 
-impl InHand {
+impl StoredObjects {
     /// Puts an object with this state.
     fn put(&self, name: &str, state: SleepState) {
         let mut object = ZeroScaler::new(name, ZeroScalerSpec::deployment(name));
@@ -60,11 +59,11 @@ impl InHand {
             min: Some(0),
             ..ZeroScalerStatus::default()
         };
-        let said = |is, reason| Said { status: is, reason, message: "" };
+        let condition = |is, reason| Said { status: is, reason, message: "" };
         let active = if awake { ConditionStatus::True } else { ConditionStatus::False };
         let at = Timestamp::from_secs(1_000_000);
-        conditions::set(&mut status.conditions, READY, said(ConditionStatus::True, "Served"), None, at);
-        conditions::set(&mut status.conditions, ACTIVE, said(active, "Asleep"), None, at);
+        conditions::set(&mut status.conditions, READY, condition(ConditionStatus::True, "Served"), None, at);
+        conditions::set(&mut status.conditions, ACTIVE, condition(active, "Asleep"), None, at);
         object.status = Some(status);
         let mut all = self.0.lock();
         let entry = all.entry(RevisionKey::new("ns", name)).or_insert_with(|| (0, Arc::new(object.clone())));
@@ -76,7 +75,7 @@ impl InHand {
     }
 }
 
-impl Objects for InHand {
+impl Objects for StoredObjects {
     fn keys(&self) -> Vec<RevisionKey> {
         self.0.lock().keys().cloned().collect()
     }
@@ -116,18 +115,13 @@ struct Replica {
 
 impl Replica {
     /// Creates a replica that owns everything.
-    async fn alone(objects: &InHand, token: Option<TokenFile>) -> Self {
+    async fn alone(objects: &StoredObjects, token: Option<TokenFile>) -> Self {
         let stats = StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
         Self::start(objects, stats, Shares::members(vec!["only".into()], 0), token)
     }
 
-    /// Creates two replicas, each of which owns its share.
-    async fn two(objects: &InHand) -> [Self; 2] {
-        Self::each([objects, objects]).await
-    }
-
-    /// Creates two replicas with these objects.
-    async fn each(objects: [&InHand; 2]) -> [Self; 2] {
+    /// Creates two replicas with these objects, each of which owns its share.
+    async fn two(objects: [&StoredObjects; 2]) -> [Self; 2] {
         let servers = [(); 2].map(|()| StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port"));
         let mut servers: Vec<_> = servers
             .into_iter()
@@ -144,20 +138,11 @@ impl Replica {
         replicas.try_into().unwrap_or_else(|_| panic!("two"))
     }
 
-    fn start(objects: &InHand, mut stats: StatServer, shares: Shares, token: Option<TokenFile>) -> Self {
-        let (clock, stop) = (Clock::system(), CancellationToken::new());
-        let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
-        let pods = Arc::new(PodIndex::new(Requests::new()));
+    fn start(objects: &StoredObjects, mut stats: StatServer, shares: Shares, token: Option<TokenFile>) -> Self {
+        let sources = sources(Clock::system(), &Metrics::default());
+        let multiscaler = Arc::new(Multiscaler::new(sources.clone(), true));
+        let (Sources { collector, pods, clock, .. }, stop) = (sources, CancellationToken::new());
         pods.end_list();
-        let sources = Sources {
-            collector: collector.clone(),
-            pods: pods.clone(),
-            attestations: Arc::new(Attestations::new(false)),
-            clock: clock.clone(),
-            requests: Requests::new(),
-            metrics: DeciderMetrics::new(&Metrics::default()),
-        };
-        let multiscaler = Arc::new(Multiscaler::new(sources, true));
         let counters = IngestCounters::default();
         let here = LocalRecorder {
             collector: collector.clone(),
@@ -201,7 +186,7 @@ impl Replica {
     fn decides(&self, name: &str) {
         let key = RevisionKey::new("ns", name);
         self.pods.track(&key, PodSet::Revision(name.into()), None);
-        self.multiscaler.ensure(&key, crate::scale::fixture::subject(), Initial::Adopted(0));
+        self.multiscaler.ensure(&key, subject(), Initial::Adopted(0));
     }
 
     /// Sends a request. Returns status, headers, body.
@@ -218,7 +203,7 @@ impl Replica {
     }
 
     async fn send(&self, method: &str, target: &str, headers: &str, body: &str) -> (StatusCode, HeaderMap, String) {
-        let asked = async {
+        let response = async {
             let mut stream = TcpStream::connect(self.address).await.expect("a listener");
             let host = if headers.contains("host:") { String::new() } else { format!("host: {}\r\n", self.address) };
             let request = format!("{method} {target} HTTP/1.1\r\n{host}{headers}connection: close\r\n\r\n{body}");
@@ -227,7 +212,7 @@ impl Replica {
             stream.read_to_string(&mut answer).await.expect("UTF-8");
             answer
         };
-        let answer = timeout(PATIENCE, asked).await.expect("an answer");
+        let answer = timeout(PATIENCE, response).await.expect("an answer");
         let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
         let mut lines = head.lines();
         let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok()).expect("a status");
@@ -321,7 +306,7 @@ fn key(name: &str) -> RevisionKey {
 /// response carries the security headers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_one_workload_and_what_is_not_there() {
-    let objects = InHand::default();
+    let objects = StoredObjects::default();
     objects.put("a", SleepState::Asleep);
     objects.put("b", SleepState::Awake);
     let replica = Replica::alone(&objects, None).await;
@@ -351,10 +336,10 @@ async fn a_list_one_workload_and_what_is_not_there() {
     let pods = replica.json("/api/v1/workloads/ns/a/pods").await;
     let main = serde_json::json!({
         "name": "main", "restarts": 3, "state": "CrashLoopBackOff: back-off 40s", "log": "one\ntwo"});
-    let shown = serde_json::json!({"pods": [{
+    let expected = serde_json::json!({"pods": [{
         "name": "a-x1-1", "phase": "Running", "ready": false, "reason": null, "since": "2026-01-01T00:00:00Z",
         "containers": [main]}]});
-    assert_eq!(pods, (StatusCode::OK, shown), "those of its target alone");
+    assert_eq!(pods, (StatusCode::OK, expected), "those of its target alone");
 
     for (target, expected, part) in [
         ("/api/v1/workloads/ns/c/pods", 404, "there is no ZeroScaler c in namespace ns"),
@@ -386,7 +371,7 @@ async fn a_list_one_workload_and_what_is_not_there() {
 /// that falls asleep is sent once.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_hour_costs_is_told() {
-    let objects = InHand::default();
+    let objects = StoredObjects::default();
     objects.put("a", SleepState::Asleep);
     let replica = Replica::alone(&objects, None).await;
     replica.decides("a");
@@ -410,7 +395,7 @@ async fn what_an_hour_costs_is_told() {
 async fn who_has_no_token_sees_nothing() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "first\n").expect("written");
-    let replica = Replica::alone(&InHand::default(), Some(TokenFile::new(file.path()))).await;
+    let replica = Replica::alone(&StoredObjects::default(), Some(TokenFile::new(file.path()))).await;
     let status = async |target: &str, headers: &str| replica.get("GET", target, headers).await.0.as_u16();
     for target in ["/", "/app.js", "/api/v1/workloads", "/api/v1/workloads?after="] {
         assert_eq!(status(target, "").await, 401, "{target}");
@@ -422,8 +407,8 @@ async fn who_has_no_token_sees_nothing() {
     assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 200);
 
     // The sign-in form is all that a client without the token sees.
-    let (asked, headers, form) = replica.get("GET", "/", "accept: text/html,*/*;q=0.8\r\n").await;
-    assert!(asked.as_u16() == 401 && form.contains("<form") && !form.contains("is wrong"), "{form}");
+    let (unauthorized, headers, form) = replica.get("GET", "/", "accept: text/html,*/*;q=0.8\r\n").await;
+    assert!(unauthorized.as_u16() == 401 && form.contains("<form") && !form.contains("is wrong"), "{form}");
     assert!(headers["content-type"] == "text/html; charset=utf-8" && !headers.contains_key("www-authenticate"));
     assert_eq!((status("/style.css", "").await, status("/icon.svg", "").await), (200, 200));
     let (wrong, _, form) = replica.type_in("second").await;
@@ -449,7 +434,7 @@ async fn who_has_no_token_sees_nothing() {
 /// Goal: a client gets everything, and then the changes and deletions, but nothing of another namespace.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_gets_everything_and_then_what_changes() {
-    let objects = InHand::default();
+    let objects = StoredObjects::default();
     objects.put("a", SleepState::Asleep);
     objects.put("b", SleepState::Asleep);
     let replica = Replica::alone(&objects, None).await;
@@ -478,10 +463,10 @@ async fn a_client_gets_everything_and_then_what_changes() {
 /// page would never remove it.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
-    let (here, there) = (InHand::default(), InHand::default());
+    let (here, there) = (StoredObjects::default(), StoredObjects::default());
     let all = workloads();
     all.iter().for_each(|name| [&here, &there].iter().for_each(|objects| objects.put(name, SleepState::Asleep)));
-    let [first, second] = Replica::each([&here, &there]).await;
+    let [first, second] = Replica::two([&here, &there]).await;
     let theirs = all.iter().find(|name| second.shares.owns(&key(name))).expect("some of them");
     here.delete(theirs);
     let list = first.json("/api/v1/workloads").await.1;
@@ -491,7 +476,7 @@ async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
 /// Goal: a client that does not read its list occupies one permit, for a limited time.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_does_not_read_takes_one_turn() {
-    let objects = InHand::default();
+    let objects = StoredObjects::default();
     let long = "x".repeat(200);
     (0..10_000).for_each(|n| objects.put(&format!("{long}{n}"), SleepState::Asleep));
     let replica = Replica::alone(&objects, None).await;
@@ -506,10 +491,10 @@ async fn a_client_that_does_not_read_takes_one_turn() {
 /// and its workloads are shown from their objects.
 #[tokio::test(flavor = "multi_thread")]
 async fn any_replica_shows_all() {
-    let objects = InHand::default();
+    let objects = StoredObjects::default();
     let all = workloads();
     all.iter().for_each(|name| objects.put(name, SleepState::Asleep));
-    let [first, second] = Replica::two(&objects).await;
+    let [first, second] = Replica::two([&objects, &objects]).await;
     let of = |replica: &Replica| all.iter().filter(|name| replica.shares.owns(&key(name))).cloned().collect::<Vec<_>>();
     let (firsts, seconds) = (of(&first), of(&second));
     assert!(!firsts.is_empty() && !seconds.is_empty() && firsts.len() + seconds.len() == all.len());
@@ -529,7 +514,7 @@ async fn any_replica_shows_all() {
         list["replicas"].as_array().is_some_and(|all| all.len() == 2 && all.iter().all(|r| r["answered"] == true))
     };
     // The wait for a replica's response is short, and held requests are shown for some seconds.
-    let told = async {
+    let listed = async {
         loop {
             second.records.record_observations(&key(&seconds[0]), &Observations { held: 7, ..Observations::default() });
             let list = first.json("/api/v1/workloads").await.1;
@@ -539,10 +524,10 @@ async fn any_replica_shows_all() {
             tokio::time::sleep(Duration::from_secs(1)).await; // Observations within one second add up.
         }
     };
-    let list = timeout(PATIENCE, told).await.expect("both answer, and one has seen it");
+    let list = timeout(PATIENCE, listed).await.expect("both answer, and one has seen it");
     assert_eq!(names(&list), all);
     let mut position = list["position"].as_str().expect("a position").to_owned();
-    let told = async {
+    let detailed = async {
         loop {
             let (status, detail) = first.json(&format!("/api/v1/workloads/ns/{}", seconds[0])).await;
             if !detail["error"].is_string() {
@@ -550,7 +535,7 @@ async fn any_replica_shows_all() {
             }
         }
     };
-    let (status, detail) = timeout(PATIENCE, told).await.expect("it answers");
+    let (status, detail) = timeout(PATIENCE, detailed).await.expect("it answers");
     assert_eq!((status, detail["wakes"].as_array().map(Vec::len)), (StatusCode::OK, Some(1)));
     objects.put(&seconds[0], SleepState::Awake);
     first.until_row(&mut position, &seconds[0], |row| row["state"] == "Awake").await;
@@ -567,8 +552,7 @@ async fn any_replica_shows_all() {
         loop {
             let list = first.after(&mut position).await;
             if list["replicas"][1]["answered"] == false {
-                let is_told = names(&list).contains(&seconds[0].as_str());
-                assert!(is_told, "what its objects say: {list}");
+                assert!(names(&list).contains(&seconds[0].as_str()), "what its objects say: {list}");
                 return list["replicas"][1]["error"].as_str().unwrap_or_default().to_owned();
             }
         }

@@ -51,8 +51,12 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
     }
     let paused = if facts.is_paused { "paused: scaling and routing do not change" } else { "" };
     if let Some((reason, message)) = facts.refused {
-        let (is_said, also) = (!message.is_empty(), if facts.is_paused { "; " } else { "" });
-        return format!("{paused}{also}not served: {reason}{}{}", if is_said { ": " } else { "" }, facts.cut(message));
+        let (has_message, also) = (!message.is_empty(), if facts.is_paused { "; " } else { "" });
+        return format!(
+            "{paused}{also}not served: {reason}{}{}",
+            if has_message { ": " } else { "" },
+            facts.cut(message)
+        );
     }
     if facts.is_paused {
         return paused.to_owned();
@@ -64,8 +68,8 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
         },
         SleepState::FallingAsleep => "falling asleep: no requests, the last pods are terminating".to_owned(),
         SleepState::Waking => {
-            let asked = facts.desired.unwrap_or(1).max(1);
-            format!("waking: {} requested, none is ready yet", pods(asked))
+            let requested = facts.desired.unwrap_or(1).max(1);
+            format!("waking: {} requested, none is ready yet", pods(requested))
         }
         SleepState::Awake => {
             format!("{}: {}", pods(facts.desired.filter(|desired| *desired > 0).unwrap_or(facts.ready)), awake(facts))

@@ -4,7 +4,7 @@
 //! reported in the status and to the activators, whose requests will run into their deadline. An error is reported
 //! only after it has lasted for [`LASTS`]: a conflict is resolved by the next attempt.
 //!
-//! Any client may read the report, so it is a single line of at most [`SAID_MAX`] characters without internal
+//! Any client may read the report, so it is a single line of at most [`REPORTED_CHARS_MAX`] characters without internal
 //! addresses. For an API server that does not respond, only that fact is reported.
 
 use common::RevisionKey as Key;
@@ -20,19 +20,19 @@ pub(crate) const RETRY_WITHIN: Duration = Duration::from_secs(5);
 /// Time for which a refusal must last before it is reported.
 const LASTS: Duration = Duration::from_secs(1);
 /// Longest reported text, in characters.
-const SAID_MAX: usize = 256;
+const REPORTED_CHARS_MAX: usize = 256;
 
 /// Last refusal of each refused target.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    said: DashMap<Key, Refusal>,
+    by_target: DashMap<Key, Refusal>,
 }
 
 #[derive(Debug)]
 struct Refusal {
     since: Instant,
     words: Arc<str>,
-    told: bool,
+    is_reported: bool,
 }
 
 impl Refusals {
@@ -40,27 +40,27 @@ impl Refusals {
     pub(super) fn refused(&self, key: &Key, error: &WriteError) -> bool {
         let Some(words) = words(error) else { return false };
         let now = Instant::now();
-        let new = || Refusal { since: now, words: words.clone(), told: false };
-        let mut refusal = self.said.entry(key.clone()).or_insert_with(new);
+        let new = || Refusal { since: now, words: words.clone(), is_reported: false };
+        let mut refusal = self.by_target.entry(key.clone()).or_insert_with(new);
         let tell = now.duration_since(refusal.since) >= LASTS;
-        let news = tell && (!refusal.told || refusal.words != words);
-        (refusal.words, refusal.told) = (words, tell);
+        let news = tell && (!refusal.is_reported || refusal.words != words);
+        (refusal.words, refusal.is_reported) = (words, tell);
         news
     }
 
     /// Records that the patch was accepted, or is no longer needed. Returns whether a reported refusal has ended.
     pub(super) fn over(&self, key: &Key) -> bool {
-        self.said.remove(key).is_some_and(|(_, refusal)| refusal.told)
+        self.by_target.remove(key).is_some_and(|(_, refusal)| refusal.is_reported)
     }
 
     /// Returns whether the last attempt has failed.
     pub(super) fn is_refused(&self, key: &Key) -> bool {
-        self.said.contains_key(key)
+        self.by_target.contains_key(key)
     }
 
     /// Returns the text to report.
     pub(crate) fn reported(&self, key: &Key) -> Option<Arc<str>> {
-        self.said.get(key).filter(|refusal| refusal.told).map(|refusal| refusal.words.clone())
+        self.by_target.get(key).filter(|refusal| refusal.is_reported).map(|refusal| refusal.words.clone())
     }
 }
 
@@ -69,7 +69,7 @@ fn words(error: &WriteError) -> Option<Arc<str>> {
     match error {
         WriteError::Api { source: kube::Error::Api(status), .. } => {
             let text = if status.message.is_empty() { &status.reason } else { &status.message };
-            Some(excerpt(text, SAID_MAX).into())
+            Some(excerpt(text, REPORTED_CHARS_MAX).into())
         }
         WriteError::Api { .. } => Some("the API server could not be reached".into()),
         WriteError::NoAnswer { .. } => Some("the API server did not respond in time".into()),
@@ -88,17 +88,17 @@ mod tests {
 
     #[test]
     fn a_refusal_is_one_line_of_bounded_length() {
-        for (message, said) in [
+        for (message, text) in [
             ("exceeded quota: pods", "exceeded quota: pods"),
             ("denied:\n\tx\r\n  y\u{0}z\u{1b}[31m", "denied: x y z [31m"),
             ("", "Forbidden"),
         ] {
-            assert_eq!(words(&refusal(message)).as_deref(), Some(said));
+            assert_eq!(words(&refusal(message)).as_deref(), Some(text));
         }
         for filler in ["x", "\u{e9}", "\u{1f600}"] {
-            let said = words(&refusal(&filler.repeat(10_000))).expect("words");
-            assert_eq!(said.chars().count(), SAID_MAX);
-            assert!(said.ends_with('…'));
+            let text = words(&refusal(&filler.repeat(10_000))).expect("words");
+            assert_eq!(text.chars().count(), REPORTED_CHARS_MAX);
+            assert!(text.ends_with('…'));
         }
         let silent = WriteError::NoAnswer { doing: "x".into(), within: Duration::from_millis(9876) };
         assert_eq!(words(&silent).as_deref(), Some("the API server did not respond in time"));

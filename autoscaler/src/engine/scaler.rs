@@ -144,15 +144,3 @@ fn replicas(to: i32) -> Patch<()> {
     let path = PointerBuf::from_tokens(["spec", "replicas"]);
     Patch::Json(JsonPatch(vec![PatchOperation::Add(AddOperation { path, value: to.into() })]))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_patch_is_upstreams_to_the_byte() {
-        let Patch::Json::<()>(patch) = replicas(11) else { panic!("not a JSON patch") };
-        let body = serde_json::to_string(&patch).expect("serialisable");
-        assert_eq!(body, r#"[{"op":"add","path":"/spec/replicas","value":11}]"#);
-    }
-}

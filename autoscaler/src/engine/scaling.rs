@@ -132,14 +132,14 @@ impl Scaling {
             None => demand.answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer)),
         };
         let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
-        let kept = |obstacle| Action { because: Cause::Obstacle(obstacle), ..planned };
+        let blocked = |obstacle| Action { because: Cause::Obstacle(obstacle), ..planned };
         match outcome.patch {
             None => {
                 self.parts.scaler.is_over(key);
                 self.deciders().acted(key, planned);
             }
-            Some(_) if !workload.may_scale => self.deciders().acted(key, kept(Obstacle::ServicePending)),
-            Some(to) if self.is_contested(key, current, to) => self.deciders().acted(key, kept(Obstacle::Contested)),
+            Some(_) if !workload.may_scale => self.deciders().acted(key, blocked(Obstacle::ServicePending)),
+            Some(to) if self.is_contested(key, current, to) => self.deciders().acted(key, blocked(Obstacle::Contested)),
             Some(to) => {
                 let due = DueChange { to, reason, desired: rest.desired, step, load: demand.load, planned: &planned };
                 self.patch(front_end, key, subject, workload, &due).await?;
@@ -185,8 +185,8 @@ impl Scaling {
 
     /// Blends load and metrics; none: the load alone decides.
     fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
-        let asked = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
-        let Some((plan, selector)) = asked else {
+        let followed = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
+        let Some((plan, selector)) = followed else {
             self.parts.engine.forget(key);
             return None;
         };

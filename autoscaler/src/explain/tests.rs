@@ -2,13 +2,8 @@
 
 use super::*;
 use crate::certificate::Certificate;
-use crate::collect::Collector;
-use crate::ingest::attest::Attestations;
-use crate::pods::PodIndex;
-use crate::scale::fixture::subject;
-use crate::scale::metrics::DeciderMetrics;
-use crate::scale::multiscaler::Sources;
-use crate::scale::{Deciders, Initial, Requests, Surroundings};
+use crate::scale::fixture::{sources, subject};
+use crate::scale::{Deciders, Initial, Surroundings};
 use autoscaler_core::bounds::Bounds;
 use autoscaler_core::engine::Answer;
 use autoscaler_core::history::{Action, Obstacle};
@@ -24,20 +19,18 @@ use http_body_util::BodyExt;
 use tokio_util::sync::CancellationToken;
 
 fn multiscaler() -> Arc<Multiscaler> {
-    let (clock, requests) = (Clock::starting_at(Timestamp::from_secs(1_785_542_400)), Requests::new());
-    let sources = Sources {
-        collector: Arc::new(Collector::new(clock.clone(), requests.clone())),
-        pods: Arc::new(PodIndex::new(requests.clone())),
-        attestations: Arc::new(Attestations::new(false)),
-        clock,
-        requests,
-        metrics: DeciderMetrics::new(&Metrics::default()),
-    };
-    Arc::new(Multiscaler::new(sources, true))
+    let clock = Clock::starting_at(Timestamp::from_secs(1_785_542_400));
+    Arc::new(Multiscaler::new(sources(clock, &Metrics::default()), true))
 }
 
-/// Goal: the admin port serves the table, which names the reason of each change. An unknown revision and an unknown
-/// owner are reported in words.
+/// Returns the page of an autoscaler that owns everything.
+fn own_page(multiscaler: Arc<Multiscaler>) -> Page {
+    let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
+    page("ZeroScaler", multiscaler, Shares::new(bucket_names(1), Ownership::alone(1, &me)))
+}
+
+/// Goal: the admin port serves the table, which names the reason of each change, and the other table of a
+/// HorizontalPodAutoscaler. An unknown revision is reported in words.
 #[tokio::test]
 async fn why_is_answered_over_the_admin_port() {
     let (multiscaler, shutdown) = (multiscaler(), CancellationToken::new());
@@ -45,9 +38,12 @@ async fn why_is_answered_over_the_admin_port() {
     multiscaler.ensure(&key, subject(), Initial::Adopted(0));
     multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
     multiscaler.stat_recorded(&key, 1.0, ""); // Not collected, so nothing can be decided; the table says so.
-    let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
-    let shares = Shares::new(bucket_names(1), Ownership::alone(1, &me));
-    let pages = vec![page("ZeroScaler", multiscaler, shares)];
+    let document = json!({
+        hpa::explain::SUBJECT: "shop/web", "replicas": 2, "desired": 4, "minReplicas": 1, "maxReplicas": 9,
+    });
+    let horizontal: Page =
+        Arc::new(move |path| (path == "/explain/shop/web").then(|| json(StatusCode::OK, document.to_string())));
+    let pages = vec![horizontal, own_page(multiscaler)];
     let listen = ([127, 0, 0, 1], 0).into();
     let admin = admin::serve(listen, Metrics::default(), pages, shutdown.clone()).await.expect("bind");
 
@@ -59,6 +55,9 @@ async fn why_is_answered_over_the_admin_port() {
         "{}",
         lines[2]
     );
+
+    let table = why(admin, None, "shop/web").await.expect("explained");
+    assert_eq!(table.lines().next(), Some("shop/web: replicas 2, wants 4, bounds 1..9"));
 
     let error = why(admin, None, "ns/nobody").await.expect_err("unknown").to_string();
     assert_eq!(error, "ns/nobody: this autoscaler scales no ZeroScaler of that name");
@@ -74,10 +73,8 @@ async fn why_is_answered_over_the_admin_port() {
 #[tokio::test]
 async fn why_is_answered_over_tls() {
     let (multiscaler, shutdown) = (multiscaler(), CancellationToken::new());
-    let key = RevisionKey::new("ns", "hello");
-    multiscaler.ensure(&key, subject(), Initial::Adopted(0));
-    let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
-    let pages = vec![page("ZeroScaler", multiscaler, Shares::new(bucket_names(1), Ownership::alone(1, &me)))];
+    multiscaler.ensure(&RevisionKey::new("ns", "hello"), subject(), Initial::Adopted(0));
+    let pages = vec![own_page(multiscaler)];
     let (ours, theirs) = (Certificate::new("localhost"), Certificate::new("localhost"));
     let config = ours.server(&shutdown).await;
     let admin = Admin { metrics: None, pages, tls: Some(config) };
@@ -176,20 +173,4 @@ async fn another_owner_is_named() {
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     let body = response.into_body().collect().await.expect("body").to_bytes();
     assert!(String::from_utf8_lossy(&body).contains("another autoscaler decides about it: as-1 at 10.0.0.2"));
-}
-
-/// Goal: the same command explains a HorizontalPodAutoscaler, in the table format of those.
-#[tokio::test]
-async fn a_horizontal_pod_autoscaler_has_a_table_of_its_own() {
-    let shutdown = CancellationToken::new();
-    let document = json!({
-        hpa::explain::SUBJECT: "shop/web", "replicas": 2, "desired": 4, "minReplicas": 1, "maxReplicas": 9,
-    });
-    let page: Page =
-        Arc::new(move |path| (path == "/explain/shop/web").then(|| json(StatusCode::OK, document.to_string())));
-    let listen = ([127, 0, 0, 1], 0).into();
-    let admin = admin::serve(listen, Metrics::default(), vec![page], shutdown.clone()).await.expect("bind");
-    let table = why(admin, None, "shop/web").await.expect("explained");
-    assert_eq!(table.lines().next(), Some("shop/web: replicas 2, wants 4, bounds 1..9"));
-    shutdown.cancel();
 }

@@ -55,7 +55,8 @@ pub struct Attestations {
 
 #[derive(Debug, Default)]
 struct AttestationState {
-    heard: HashMap<String, Instant>,
+    /// Time of the last attestation by each name.
+    last_attestations: HashMap<String, Instant>,
     /// Ready activators, and the time at which each became ready.
     ready: Vec<(ReadyActivator, Instant)>,
     ever: bool,
@@ -78,15 +79,15 @@ impl Attestations {
     pub fn record(&self, name: &str, now: Instant) {
         let mut state = self.state.lock();
         state.ever = true;
-        if let Some(at) = state.heard.get_mut(name) {
+        if let Some(at) = state.last_attestations.get_mut(name) {
             *at = now.max(*at);
             return;
         }
-        if state.heard.len() >= NAMES_MAX {
-            state.heard.retain(|_, at| now.saturating_duration_since(*at) < FORGET_AFTER);
+        if state.last_attestations.len() >= NAMES_MAX {
+            state.last_attestations.retain(|_, at| now.saturating_duration_since(*at) < FORGET_AFTER);
         }
-        if state.heard.len() < NAMES_MAX {
-            state.heard.insert(name.to_owned(), now);
+        if state.last_attestations.len() < NAMES_MAX {
+            state.last_attestations.insert(name.to_owned(), now);
         }
     }
 
@@ -107,11 +108,12 @@ impl Attestations {
         if !state.ever && self.upstream_possible {
             return true;
         }
-        let fresh =
-            |name: &str| state.heard.get(name).is_some_and(|at| now.saturating_duration_since(*at) <= ATTESTED_WITHIN);
+        let fresh = |name: &str| {
+            state.last_attestations.get(name).is_some_and(|at| now.saturating_duration_since(*at) <= ATTESTED_WITHIN)
+        };
         let is_upstreams = |ready: &ReadyActivator, since: Instant| {
-            let unheard = now.saturating_duration_since(since) > FIRST_ATTESTATION_WITHIN;
-            self.upstream_possible && unheard && !state.heard.contains_key(ready.name())
+            let is_silent = now.saturating_duration_since(since) > FIRST_ATTESTATION_WITHIN;
+            self.upstream_possible && is_silent && !state.last_attestations.contains_key(ready.name())
         };
         let attests = |ready: &ReadyActivator| ready.pod.as_deref().is_some_and(fresh) || fresh(&ready.address);
         !state.ready.is_empty()
@@ -218,10 +220,14 @@ mod tests {
         for stranger in 0..NAMES_MAX * 2 {
             attestations.record(&stranger.to_string(), now);
         }
-        assert_eq!(attestations.state.lock().heard.len(), NAMES_MAX);
+        assert_eq!(attestations.state.lock().last_attestations.len(), NAMES_MAX);
         attestations.record("a", now + Duration::from_secs(50));
         assert!(attestations.attested(now + Duration::from_secs(50)));
         attestations.record("new", now + Duration::from_secs(70));
-        assert_eq!(attestations.state.lock().heard.len(), 2, "the silent are forgotten when room is needed");
+        assert_eq!(
+            attestations.state.lock().last_attestations.len(),
+            2,
+            "the silent are forgotten when room is needed"
+        );
     }
 }

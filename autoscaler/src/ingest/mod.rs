@@ -156,8 +156,8 @@ impl Sink for Ingest {
 impl LocalRecorder {
     fn record(&self, key: &RevisionKey, stat: &Stat, message: &WireStatMessage) {
         let trace = message.trace.as_str();
-        if let Some(seen) = &message.seen {
-            self.collector.record_observations(key, seen);
+        if let Some(observations) = &message.seen {
+            self.collector.record_observations(key, observations);
         }
         match self.collector.record(key, stat, self.clock.now()) {
             Some(Ok(())) => {

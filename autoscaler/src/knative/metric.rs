@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn a_metric_says_what_to_collect_or_what_is_wrong_with_it() {
         let revision = json!({"serving.knative.dev/revision": "hello"});
-        let asked = spec(revision.clone(), "hello-private", 60_000_000_000).expect("sound");
-        assert_eq!(asked.stable_window, Duration::from_secs(60));
-        assert_eq!(asked.aggregation, Aggregation::WeightedExponential);
-        assert_eq!(asked.scrape_target.as_deref(), Some("hello-private"));
+        let collected = spec(revision.clone(), "hello-private", 60_000_000_000).expect("sound");
+        assert_eq!(collected.stable_window, Duration::from_secs(60));
+        assert_eq!(collected.aggregation, Aggregation::WeightedExponential);
+        assert_eq!(collected.scrape_target.as_deref(), Some("hello-private"));
         assert_eq!(spec(json!({}), "", 60_000_000_000).expect("nothing is scraped").scrape_target, None);
         for (labels, window) in [(json!({}), 60_000_000_000), (revision, 0)] {
             assert!(matches!(spec(labels, "hello-private", window), Err(CollectionError::Other(_))));

@@ -97,8 +97,8 @@ impl FrontEnd for Revisions {
             let ReconcilerConfigs { autoscaler, deployment } = &self.parts.configs;
             parameters(object, &autoscaler.borrow(), &deployment.borrow(), subject.status.is_scale_target_initialized())
         };
-        let said = serverless.and_then(|sks| sks.status.as_ref());
-        let named = said.map(|status| &status.private_service_name).filter(|name| !name.is_empty());
+        let sks_status = serverless.and_then(|sks| sks.status.as_ref());
+        let named = sks_status.map(|status| &status.private_service_name).filter(|name| !name.is_empty());
         let Some(private_service) = named.cloned() else { return Ok(Reading::AwaitServices(Box::new(parameters))) };
         let target_key = TargetKey::from_reference(key.namespace(), &object.spec.scale_target_ref)?;
         let target = self.parts.stores.targets.get(&target_key).inspect_err(|error| {
@@ -108,7 +108,7 @@ impl FrontEnd for Revisions {
         })?;
         let path = serverless.map(|serverless| PathState {
             mode: if serverless.spec.mode == Some(Mode::Serve) { PathMode::Serve } else { PathMode::Proxy },
-            proxy_for: said.map(|status| status.proxy_for(now)).unwrap_or_default(),
+            proxy_for: sks_status.map(|status| status.proxy_for(now)).unwrap_or_default(),
         });
         let label = |name: &str| object.labels().get(name).cloned().unwrap_or_default();
         Ok(Reading::Go(Box::new(Workload {

@@ -169,8 +169,8 @@ fn status_delay(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerSta
     let ready = wanted.condition(READY);
     let is_on_its_way = ready.is_none_or(Condition::is_unknown);
     let says = |status: &PodAutoscalerStatus| {
-        let said = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()));
-        said.collect::<Vec<_>>()
+        let states = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()));
+        states.collect::<Vec<_>>()
     };
     let pods_are = says(written) == says(wanted) && wanted.actual_scale != wanted.desired_scale;
     let is_active = |status: &PodAutoscalerStatus| status.condition(ACTIVE).is_some_and(Condition::is_true);

@@ -1,10 +1,10 @@
 //! Tests of evaluations against an API server of canned responses, in paused time.
 
 use super::*;
-use crate::pods::{PodIndex, PodState};
+use crate::pods::PodIndex;
+use crate::scale::fixture::ready_pod;
 use crate::scale::{Chain, PodOwner, PodSet};
 use autoscaler_core::engine::plan::plan;
-use autoscaler_core::pod_counts::{CountedPod, Phase};
 use common::scaling::Bounds;
 use common::time::Timestamp;
 use hpa::fixture::Mock;
@@ -108,10 +108,8 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
 async fn what_strangers_use_is_left_out() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(3)).on(USAGE, 200, usage(&["200m", "300m", "900m"]));
-    let labels: std::collections::BTreeMap<_, _> = [("app".to_owned(), "hello".to_owned())].into();
-    let state = CountedPod { phase: Phase::Running, deleting: false, ready: true };
-    let (address, started, cause, controller) = (None, None, None, None);
-    let stranger = PodState { labels: labels.clone(), state, address, started, cause, controller };
+    let stranger = ready_pod(&[("app", "hello")]);
+    let labels = stranger.labels.clone();
     fixture.index.begin_list();
     fixture.index.apply("ns", "p2", stranger);
     fixture.index.end_list();

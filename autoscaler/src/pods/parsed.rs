@@ -27,14 +27,14 @@ pub(super) struct ParsedPod {
     pub(super) warning: Option<Option<(String, String)>>,
     /// Set once the lookup of the warning has started. Until its result, no cause is reported, so that the text does
     /// not change.
-    pub(super) is_asked: bool,
+    pub(super) is_looked_up: bool,
 }
 
 impl From<Pod> for ParsedPod {
     fn from(pod: Pod) -> Self {
         let Pod { metadata, spec, status } = pod;
         let containers = spec.map(|spec| spec.containers).unwrap_or_default();
-        Self { metadata, containers, status: status.unwrap_or_default(), warning: None, is_asked: false }
+        Self { metadata, containers, status: status.unwrap_or_default(), warning: None, is_looked_up: false }
     }
 }
 
@@ -79,7 +79,7 @@ impl ParsedPod {
     /// Takes over a former warning if the container statuses have not changed since.
     pub(super) fn remember(&mut self, before: Self) {
         if self.warning.is_none() && before.status.container_statuses == self.status.container_statuses {
-            (self.warning, self.is_asked) = (before.warning, before.is_asked);
+            (self.warning, self.is_looked_up) = (before.warning, before.is_looked_up);
         }
     }
 
@@ -100,7 +100,7 @@ impl ParsedPod {
                 return None;
             }
             let probed = self.unready(now);
-            if self.is_asked && self.warning.is_none() {
+            if self.is_looked_up && self.warning.is_none() {
                 return None;
             }
             let warning = self.warning.as_ref().and_then(Option::as_ref);
@@ -274,10 +274,10 @@ mod tests {
         let message = |pod: &ParsedPod| pod.state(true, at(25)).0.cause.map(|cause| cause.message);
         let text = r#"the readiness probe of container "c" does not pass (GET /healthz on port http)"#;
         assert_eq!(message(&unready).as_deref(), Some(text));
-        let asked = ParsedPod { is_asked: true, ..unready };
-        assert_eq!(message(&asked), None, "how it failed is known in a moment");
+        let looked_up = ParsedPod { is_looked_up: true, ..unready };
+        assert_eq!(message(&looked_up), None, "how it failed is known in a moment");
         let warning = Some(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
-        let failed = ParsedPod { warning, ..asked };
+        let failed = ParsedPod { warning, ..looked_up };
         assert_eq!(message(&failed), Some(format!("{text}: status 503")));
     }
 }

@@ -25,21 +25,21 @@ type Warning = Option<(String, String)>;
 /// Lookups of pods' warnings.
 pub(super) struct Warnings {
     client: Client,
-    pub(super) asked: FuturesUnordered<BoxFuture<'static, (PodName, Warning)>>,
+    pub(super) lookups: FuturesUnordered<BoxFuture<'static, (PodName, Warning)>>,
 }
 
 impl Warnings {
     pub(super) fn new(client: Client) -> Self {
-        Self { client, asked: FuturesUnordered::new() }
+        Self { client, lookups: FuturesUnordered::new() }
     }
 
     /// Starts the lookup of a pod, unless too many are running. Returns whether it did.
     pub(super) fn ask(&mut self, pod: &PodName) -> bool {
-        let may = self.asked.len() < AT_ONCE;
+        let may = self.lookups.len() < AT_ONCE;
         if may {
             let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
             let pod = pod.clone();
-            self.asked.push(Box::pin(async move {
+            self.lookups.push(Box::pin(async move {
                 let about = format!("involvedObject.kind=Pod,involvedObject.name={}", pod.name());
                 let warning = last(&api, &about).await;
                 (pod, warning.map(|(_, reason, message)| (reason, message)))
@@ -53,8 +53,8 @@ impl Warnings {
 /// cannot be read.
 pub(crate) async fn last(api: &Api<Event>, about: &str) -> Option<(Timestamp, String, String)> {
     let warnings = ListParams::default().fields(&format!("{about},type=Warning"));
-    let asked = timeout(WITHIN, api.list(&warnings)).await.ok()?;
-    let events = asked.inspect_err(|error| tracing::debug!(about, %error, "events cannot be read")).ok()?;
+    let response = timeout(WITHIN, api.list(&warnings)).await.ok()?;
+    let events = response.inspect_err(|error| tracing::debug!(about, %error, "events cannot be read")).ok()?;
     let time = |event: &Event| {
         let last = event.last_timestamp.as_ref().map(|time| time.0);
         last.or(event.event_time.as_ref().map(|time| time.0)).or(event.first_timestamp.as_ref().map(|time| time.0))

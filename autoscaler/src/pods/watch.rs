@@ -78,7 +78,7 @@ async fn follow(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown:
                 watching.look_again();
                 continue;
             }
-            Some((pod, warning)) = watching.warnings.asked.next() => {
+            Some((pod, warning)) = watching.warnings.lookups.next() => {
                 watching.warned(&pod, warning);
                 continue;
             }
@@ -133,7 +133,7 @@ impl Watching {
         let due: Vec<_> = self.undecided.extract_if(|_, (_, due)| *due <= now).collect();
         for (name, (mut pod, _)) in due {
             if pod.is_stuck(now) && self.warnings.ask(&name) {
-                pod.is_asked = true;
+                pod.is_looked_up = true;
             }
             self.apply(pod);
         }

@@ -55,7 +55,7 @@ pub(crate) struct Reconcilers {
     watches: Arc<dyn Watches>,
     workers: Vec<BoxFuture<'static, ()>>,
     /// Objects for display, if there are any.
-    pub(crate) shown: Option<Arc<dyn Objects>>,
+    pub(crate) displayed: Option<Arc<dyn Objects>>,
 }
 
 impl Reconcilers {
@@ -67,7 +67,7 @@ impl Reconcilers {
         front_end: Arc<impl FrontEnd>,
     ) -> Self {
         let (engine, queue) = (Arc::new(Controller::new(&parts, front_end)), parts.writes.decisions.clone());
-        let mut all = Self { parts, watches, workers: Vec::new(), shown: None };
+        let mut all = Self { parts, watches, workers: Vec::new(), displayed: None };
         let scale = move |key, priority| {
             let engine = engine.clone();
             async move { engine.work(key, priority).await }
@@ -112,7 +112,7 @@ impl Reconcilers {
     /// Reconciles until shutdown, then until running reconciles have ended. The only consumer of the request queue.
     /// `listed` is cancelled as soon as all objects have been listed once.
     pub(crate) async fn run(self, listed: &CancellationToken) {
-        let Self { parts, watches, workers, shown: _ } = self;
+        let Self { parts, watches, workers, displayed: _ } = self;
         parts.shutdown.run_until_cancelled(watches.follow(&parts)).await;
         listed.cancel();
         let mut tasks: JoinSet<()> = workers.into_iter().collect();

@@ -192,7 +192,7 @@ pub async fn run(
         &tokens.stop,
     );
     let tasks = TaskTracker::new();
-    if let Some((settings, objects)) = options.dashboard.clone().zip(reconcilers.shown.clone()) {
+    if let Some((settings, objects)) = options.dashboard.clone().zip(reconcilers.displayed.clone()) {
         let parts = dashboard::Parts {
             objects,
             client: client.clone(),

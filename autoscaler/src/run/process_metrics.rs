@@ -54,7 +54,7 @@ mod tests {
             "zeroscale_api_writes_total{class=\"object\",outcome=\"refused\"} 0",
             "zeroscale_api_writes_waiting 0",
         ] {
-            assert!(text.lines().any(|shown| shown == line), "{line} in\n{text}");
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
         }
     }
 }

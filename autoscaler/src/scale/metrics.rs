@@ -100,7 +100,7 @@ struct MetricState {
     requested: i32,
     counts: PodCounts,
     /// Time at which a stat asked for pods while there were none.
-    asked: Option<Instant>,
+    wake_requested_at: Option<Instant>,
     /// Created with the first cold start.
     scale_phase: Option<Histogram>,
     wake_stats: WakeStats,
@@ -110,8 +110,8 @@ impl DeciderMetrics {
     /// Registers the metrics.
     pub fn new(metrics: &Metrics) -> Self {
         let table = Table::default();
-        let shown = table.clone();
-        metrics.collect(move || series::families(&shown));
+        let collected = table.clone();
+        metrics.collect(move || series::families(&collected));
         let lateness = metrics.register(catalog::TICK_LATENESS, Histogram::new(LATENESS_BOUNDS));
         let decisions = Family::<[(&str, &str); 1], Counter>::default();
         let decisions = metrics.register(catalog::DECISIONS, decisions);
@@ -152,8 +152,8 @@ impl RevisionMetrics {
     pub fn record_wake_request(&self, now: Instant) {
         let mut state = self.values.state.lock();
         state.wake_stats.record_wake_request();
-        if state.asked.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
-            state.asked = Some(now);
+        if state.wake_requested_at.is_none_or(|at| now.saturating_duration_since(at) > GIVEN_UP) {
+            state.wake_requested_at = Some(now);
         }
     }
 
@@ -162,7 +162,7 @@ impl RevisionMetrics {
     pub fn woken(&self, now: Instant) -> Option<Duration> {
         let mut state = self.values.state.lock();
         state.wake_stats.raised();
-        let took = now.saturating_duration_since(state.asked.take()?);
+        let took = now.saturating_duration_since(state.wake_requested_at.take()?);
         state.scale_phase.get_or_insert_with(|| Histogram::new(COLD_START_BOUNDS)).observe(took.as_secs_f64());
         Some(took)
     }

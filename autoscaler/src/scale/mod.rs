@@ -14,6 +14,7 @@
 //! [`common_controller::shares`]) and is small enough to fake by hand.
 
 #[cfg(test)]
+#[path = "tests/fixture.rs"]
 pub(crate) mod fixture;
 pub mod metrics;
 pub mod multiscaler;
@@ -182,7 +183,7 @@ pub trait LoadObserver: Send + Sync + 'static {
     fn measured(&self, key: &RevisionKey, stat: &Stat);
 
     /// Called when an activator has reported further observations.
-    fn record_observations(&self, key: &RevisionKey, seen: &Observations);
+    fn record_observations(&self, key: &RevisionKey, observations: &Observations);
 
     /// Called when a target was given its first pods, `took` after a stat had asked for them.
     fn woken(&self, key: &RevisionKey, took: Duration);

@@ -399,8 +399,8 @@ impl Deciders for Multiscaler {
         let attested = !state.surroundings.activators_in_path || attestations.attested(Instant::now());
         let load = self.load(key, state.subject.spec.metric, clock.now()).ok()?;
         // A short panic window is empty between the start of a second and its first stat.
-        let heard = state.served.is_some_and(|at| at.elapsed() < ATTESTED_WITHIN);
-        let serving = load.panic > 0.0 || heard;
+        let was_served = state.served.is_some_and(|at| at.elapsed() < ATTESTED_WITHIN);
+        let serving = load.panic > 0.0 || was_served;
         (attested || serving).then_some(serving)
     }
 

@@ -220,10 +220,10 @@ impl Cluster {
         target: &Target,
         claimant: Claimant<'_>,
     ) -> Vec<RequestedService> {
-        let existing = |asked: &ServiceChoice| self.services.get(&Key::new(original.key().namespace(), &*asked.name));
+        let existing = |choice: &ServiceChoice| self.services.get(&Key::new(original.key().namespace(), &*choice.name));
         let names = self.choose(original, target, claimant).names.into_iter();
-        let is_there = |(asked, existing): &RequestedService| existing.is_some() || asked.create;
-        let mut found: Vec<RequestedService> = names.map(|asked| (asked.clone(), existing(&asked))).collect();
+        let is_there = |(choice, existing): &RequestedService| existing.is_some() || choice.create;
+        let mut found: Vec<RequestedService> = names.map(|choice| (choice.clone(), existing(&choice))).collect();
         let has_first = found.first().is_some_and(is_there);
         found.retain(|front| has_first && is_there(front));
         found
@@ -232,10 +232,10 @@ impl Cluster {
     /// Resolves the fallback of this version of an object, or reports the fault in it. Returns `None` if the object has
     /// no fallback.
     pub(crate) fn fallback(&self, object: &ZeroScaler) -> Option<Resolved> {
-        let (key, said) = (object.key(), object.spec.wake.fallback.as_ref()?);
-        let service = self.services.get(&Key::new(key.namespace(), said.service.as_str()));
-        let circle = self.fallbacks.circle(key.namespace(), object.spec.service_name(), &said.service);
-        Some(fallbacks::resolve(said, service.as_deref(), circle.as_deref()))
+        let (key, fallback) = (object.key(), object.spec.wake.fallback.as_ref()?);
+        let service = self.services.get(&Key::new(key.namespace(), fallback.service.as_str()));
+        let circle = self.fallbacks.circle(key.namespace(), object.spec.service_name(), &fallback.service);
+        Some(fallbacks::resolve(fallback, service.as_deref(), circle.as_deref()))
     }
 
     /// Returns all slices of a Service, whatever wrote them, sorted by name.

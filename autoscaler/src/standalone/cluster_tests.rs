@@ -257,12 +257,12 @@ async fn hosts_move_with_the_version_that_is_in_force() {
         })
     };
     let (old, new) = ("old.example.com", "new.example.com");
-    for (generation, in_force, hosts, asked) in
+    for (generation, in_force, hosts, claimed) in
         [(1, 1, [old, old], old), (2, 1, [new, old], old), (2, 2, [new, new], new)]
     {
         f.take(versions(generation, in_force, hosts));
         for host in [old, new] {
-            let expected = if host == asked { vec![Key::new("ns", "a")] } else { vec![] };
+            let expected = if host == claimed { vec![Key::new("ns", "a")] } else { vec![] };
             assert_eq!(f.cluster.claims.of_host(host), expected, "{host}, {generation}, {in_force}");
         }
     }

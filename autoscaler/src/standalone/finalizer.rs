@@ -56,7 +56,7 @@ pub(super) struct Finalizers {
 }
 
 impl Finalizers {
-    /// Adds the finalizer to a ZeroScaler that adopts `target`, referenced by `asked`, unless it is already set.
+    /// Adds the finalizer to a ZeroScaler that adopts `target`, referenced by `reference`, unless it is already set.
     /// Returns the resulting object.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Finalizers {
     pub(super) async fn set(
         &self,
         object: &Arc<ZeroScaler>,
-        asked: &zeroscaler::Target,
+        reference: &zeroscaler::Target,
         target: &Target,
     ) -> Result<Arc<ZeroScaler>, Error> {
         if has_finalizer(object) {
@@ -73,7 +73,7 @@ impl Finalizers {
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(names::FINALIZER.to_owned());
         let replicas = adopted_replicas(object, target).to_string();
-        let target = noted(asked);
+        let target = noted(reference);
         let annotations = json!({ADOPTED_REPLICAS: replicas, ADOPTED_TARGET: target});
         let metadata = json!({"finalizers": finalizers, "annotations": annotations});
         Ok(self.patch(object, metadata, "failed to set the finalizer").await?)

@@ -132,7 +132,7 @@ pub(crate) fn reconcilers(
             let (scalers, writes) = &*labels;
             scalers.enabled.reconcile(&key, scalers, writes).await
         });
-    all.shown = Some(publisher);
+    all.displayed = Some(publisher);
     all
 }
 

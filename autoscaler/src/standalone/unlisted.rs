@@ -135,37 +135,23 @@ impl UnlistedNamespaces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{Request, Response};
-    use kube::client::Body;
+    use crate::api_server;
     use serde_json::json;
-    use tower_test::mock;
 
     /// Goal: the numbers of a namespace that is no longer watched are kept while its slices lead to activators. They
     /// are released if there are no such slices or the namespace may not be read.
     #[tokio::test]
     async fn slices_of_a_dropped_namespace_are_asked_for() {
-        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
-        let unread = UnlistedNamespaces::new(Client::new(service, "default"), Namespaces::only(["shop"]));
-        let missing = ["ended", "forbidden", "led"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
-        let missing = BTreeMap::from(missing);
-        let answering = async {
-            loop {
-                let (request, respond) = server.next_request().await.expect("the client lives");
-                let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
-                assert!(path.contains("/endpointslices") && query.contains("activators"), "{path}?{query}");
-                let items = if path.contains("/led/") { json!([{"metadata": {"name": "web"}}]) } else { json!([]) };
-                let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
-                let status = if path.contains("/forbidden/") { 403 } else { 200 };
-                let failed = json!({"kind": "Status", "status": "Failure", "message": "", "reason": "", "code": 403});
-                let body = if status == 403 { failed } else { list };
-                let response = Response::builder().status(status).body(Body::from(body.to_string().into_bytes()));
-                respond.send_response(response.expect("a response"));
-            }
-        };
-        let (led, outcome) = tokio::select! {
-            answer = unread.protected(&missing, true) => answer,
-            () = answering => unreachable!("it answers for ever"),
-        };
+        let (client, _) = api_server::client(|request| {
+            let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+            assert!(path.contains("/endpointslices") && query.contains("activators"), "{path}?{query}");
+            let items = if path.contains("/led/") { json!([{"metadata": {"name": "web"}}]) } else { json!([]) };
+            let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items});
+            let failed = json!({"kind": "Status", "status": "Failure", "message": "", "reason": "", "code": 403});
+            Some(if path.contains("/forbidden/") { (403, failed) } else { (200, list) })
+        });
+        let unread = UnlistedNamespaces::new(client, Namespaces::only(["shop"]));
+        let (led, outcome) = unread.protected(&workloads(["ended", "forbidden", "led"]), true).await;
         assert_eq!((led, outcome.is_ok()), (BTreeSet::from(["led".to_owned()]), true));
     }
 
@@ -173,41 +159,26 @@ mod tests {
     /// all for a while. The other namespaces are known.
     #[tokio::test(start_paused = true)]
     async fn who_is_not_answered_for_keeps_the_others_waiting_for_seconds() {
-        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
-        let unread =
-            UnlistedNamespaces::new(Client::new(service, "default"), Namespaces::only(["mute", "shop", "silent"]));
-        let missing = ["mute", "shop", "silent"].map(|namespace| (Key::new(namespace, "web"), "u".to_owned()));
-        let missing = BTreeMap::from(missing);
+        let names = ["mute", "shop", "silent"];
         let list =
             json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {}, "items": []});
-        let mut asked = Vec::new();
-        let answering = async {
-            let mut unanswered = Vec::new();
-            loop {
-                let (request, respond) = server.next_request().await.expect("the client lives");
-                let path = request.uri().path().to_owned();
-                if path.contains("/shop/") {
-                    respond.send_response(Response::new(Body::from(list.to_string().into_bytes())));
-                } else {
-                    unanswered.push(respond);
-                }
-                asked.push(path);
-            }
-        };
-        let looks = async {
-            for expected in [QUERY_TIMEOUT, Duration::ZERO] {
-                let begun = Instant::now();
-                let (left, outcome) = unread.protected(&missing, false).await;
-                assert_eq!(begun.elapsed().as_secs(), expected.as_secs());
-                assert_eq!(left, BTreeSet::from(["mute", "silent"].map(str::to_owned)));
-                assert_eq!(outcome.is_err(), !expected.is_zero(), "{outcome:?}");
-            }
-        };
-        tokio::select! {
-            () = looks => {}
-            () = answering => {}
+        let (client, requests) =
+            api_server::client(move |request| request.uri().path().contains("/shop/").then(|| (200, list.clone())));
+        let unread = UnlistedNamespaces::new(client, Namespaces::only(names));
+        for expected in [QUERY_TIMEOUT, Duration::ZERO] {
+            let begun = Instant::now();
+            let (left, outcome) = unread.protected(&workloads(names), false).await;
+            assert_eq!(begun.elapsed().as_secs(), expected.as_secs());
+            assert_eq!(left, BTreeSet::from(["mute", "silent"].map(str::to_owned)));
+            assert_eq!(outcome.is_err(), !expected.is_zero(), "{outcome:?}");
         }
-        let of = |namespace: &str| asked.iter().filter(|path| path.contains(&format!("/{namespace}/"))).count();
-        assert_eq!(["mute", "shop", "silent"].map(of), [1, 2, 1], "{asked:?}");
+        let requests = requests.lock();
+        let of = |namespace: &str| requests.iter().filter(|line| line.contains(&format!("/{namespace}/"))).count();
+        assert_eq!(names.map(of), [1, 2, 1], "{requests:?}");
+    }
+
+    /// Returns a workload in each of these namespaces.
+    fn workloads(namespaces: [&str; 3]) -> BTreeMap<Key, String> {
+        namespaces.map(|namespace| (Key::new(namespace, "web"), "u".to_owned())).into()
     }
 }

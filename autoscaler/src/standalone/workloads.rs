@@ -244,11 +244,17 @@ fn overlap(workload: &Workload, others: &[String]) -> Option<Finding> {
 /// Returns the status of a request.
 fn request_status(request: &Request, step: Step) -> RequestStatus {
     let Request { state, at } = request.clone();
-    let (result, kept) = match step {
+    let (result, obstacle) = match step {
         Step::Wake | Step::Sleep { .. } | Step::Wait => (RequestResult::Pending, None),
         Step::Over(Ok(())) => (RequestResult::Done, None),
-        Step::Over(Err(kept)) => (RequestResult::Kept, Some(kept)),
+        Step::Over(Err(obstacle)) => (RequestResult::Kept, Some(obstacle)),
     };
-    let reason = kept.map(|kept| kept.reason().to_owned()).unwrap_or_default();
-    RequestStatus { state, at, result, reason, message: kept.map(|kept| kept.explain()).unwrap_or_default() }
+    let reason = obstacle.map(|obstacle| obstacle.reason().to_owned()).unwrap_or_default();
+    RequestStatus {
+        state,
+        at,
+        result,
+        reason,
+        message: obstacle.map(|obstacle| obstacle.explain()).unwrap_or_default(),
+    }
 }

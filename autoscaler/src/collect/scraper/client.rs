@@ -73,7 +73,7 @@ pub(super) struct Service {
 /// HTTP client for scrapes. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Http {
-    kept: Client<HttpConnector, Empty<Bytes>>,
+    client: Client<HttpConnector, Empty<Bytes>>,
     resolver: Arc<dyn Resolve>,
     pub(super) port: u16,
 }
@@ -82,13 +82,13 @@ impl Http {
     pub(super) fn new(resolver: Arc<dyn Resolve>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
-        let kept = Client::builder(TokioExecutor::new())
+        let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(1)
             .http1_max_buf_size(BUFFER)
             .build(connector);
-        Self { kept, resolver, port: PORT }
+        Self { client, resolver, port: PORT }
     }
 
     /// Requests the stat of the pod at `ip`. With `through`, the request names this Service, for a mesh that routes by
@@ -101,7 +101,7 @@ impl Http {
         }
         within(&url, async {
             let question = question.body(Empty::new()).map_err(|error| transport(&url, &error))?;
-            let answer = self.kept.request(question).await.map_err(|error| transport(&url, &error))?;
+            let answer = self.client.request(question).await.map_err(|error| transport(&url, &error))?;
             stat(&url, answer).await
         })
         .await

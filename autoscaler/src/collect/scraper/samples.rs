@@ -46,12 +46,12 @@ pub(super) struct Samples {
 pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, through: Option<&Service>) -> Samples {
     let Candidates { needed, order } = candidates;
     let mut rest = order.into_iter();
-    let mut asked: FuturesUnordered<_> = rest.by_ref().take(needed).map(|ip| http.pod(ip, through)).collect();
+    let mut requests: FuturesUnordered<_> = rest.by_ref().take(needed).map(|ip| http.pod(ip, through)).collect();
     let (mut found, mut mesh_like) = (Samples { needed, ..Samples::default() }, true);
     let begun = Instant::now();
     loop {
         let within = if found.stats.is_empty() { SAMPLE_TIMEOUT } else { OTHERS_WITHIN };
-        let answer = match timeout_at(begun + within, asked.next()).await {
+        let answer = match timeout_at(begun + within, requests.next()).await {
             Ok(Some(answer)) => answer,
             Ok(None) => break,
             Err(_) => {
@@ -64,7 +64,7 @@ pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, throu
             Err(failed) => {
                 mesh_like &= failed.is_mesh_like();
                 found.error = Some(failed);
-                asked.extend(rest.next().map(|ip| http.pod(ip, through)));
+                requests.extend(rest.next().map(|ip| http.pod(ip, through)));
             }
         }
     }
@@ -115,7 +115,8 @@ struct Answers {
     needed: usize,
     /// Uptime in seconds from which a pod counts as old.
     cutoff: f64,
-    seen: HashSet<String>,
+    /// Names of the pods that have responded.
+    pods: HashSet<String>,
     old: Vec<Stat>,
     /// At most `needed`.
     young: Vec<Stat>,
@@ -124,7 +125,7 @@ struct Answers {
 impl Answers {
     /// Takes a response. Returns whether the worker is finished; a young pod counts only if there are not enough old ones.
     fn take(&mut self, stat: Stat) -> Result<bool, ScrapeError> {
-        if !self.seen.insert(stat.pod_name.clone()) {
+        if !self.pods.insert(stat.pod_name.clone()) {
             return Err(ScrapeError::Unscraped);
         }
         if stat.process_uptime >= self.cutoff {

@@ -5,37 +5,26 @@ mod rows;
 use super::client::PROTOBUF;
 use super::*;
 use crate::pods::PodState;
+use crate::scale::fixture::{Names, collect_spec, ready_pod};
 use crate::scale::{CollectSpec, Collection, PodSet, Pods, Requests};
-use autoscaler_core::pod_counts::{CountedPod, Phase};
 use bytes::Bytes;
-use common::scaling::{Aggregation, ScalingMetric};
+use common::scaling::ScalingMetric;
 use common::stat::Stat;
 use common::time::Timestamp;
 use common_runtime::clock::Clock;
-use futures::future::BoxFuture;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::Full;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
 use std::convert::Infallible;
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// Resolver of the Service; it has no address until one is set.
-#[derive(Clone, Default)]
-struct Names(Arc<Mutex<Option<SocketAddr>>>);
-
-impl Resolve for Names {
-    fn resolve<'a>(&'a self, host: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        assert_eq!(host, "a-private.ns.svc.cluster.local");
-        let address = *self.0.lock();
-        Box::pin(async move { address.map(|a| vec![a]).ok_or_else(|| io::ErrorKind::NotFound.into()) })
-    }
-}
+/// Name of the Service.
+const SERVICE: &str = "a-private.ns.svc.cluster.local";
 
 /// Pod behind a Service: name, seconds of uptime, concurrency.
 type ServedPod = (&'static str, f64, f64);
@@ -59,10 +48,10 @@ struct Fixture {
     names: Names,
     network: watch::Sender<Arc<NetworkConfig>>,
     /// Headers of the requests to pods.
-    heard: Heard,
+    requests: SentHeaders,
 }
 
-type Heard = Arc<Mutex<Vec<HeaderMap>>>;
+type SentHeaders = Arc<Mutex<Vec<HeaderMap>>>;
 
 impl Fixture {
     /// Creates a revision whose pods respond like this. Pods beyond the first need the first's port on their own
@@ -71,17 +60,11 @@ impl Fixture {
         let (clock, key) = (Clock::starting_at(Timestamp::from_secs(1_000_000)), RevisionKey::new("ns", "a"));
         let collector = Arc::new(Collector::new(clock.clone(), Requests::new()));
         let pods = Arc::new(PodIndex::new(Requests::new()));
-        let how = CollectSpec {
-            stable_window: Duration::from_secs(60),
-            panic_window: Duration::from_secs(6),
-            aggregation: Aggregation::Linear,
-            scrape_target: Some("a-private".into()),
-        };
-        collector.ensure(&key, how);
+        collector.ensure(&key, CollectSpec { scrape_target: Some("a-private".into()), ..collect_spec() });
         pods.track(&key, PodSet::Revision("a".into()), None);
         pods.end_list();
         let (names, network) = (Names::default(), watch::Sender::new(Arc::default()));
-        let (resolver, heard) = (Arc::new(names.clone()), Heard::default());
+        let (resolver, requests) = (Arc::new(names.clone()), SentHeaders::default());
         let (live, duration): (_, Durations) = (network.subscribe(), Arc::new(|_| None));
         let mut scraper = Scraper::new(collector.clone(), pods.clone(), resolver, "cluster.local", live, duration);
         let mut port = 0;
@@ -89,24 +72,32 @@ impl Fixture {
             let address = IpAddr::from([127, 1, 0, pod]);
             let listener = TcpListener::bind((address, port)).await.expect("bind");
             port = listener.local_addr().expect("address").port();
-            tokio::spawn(serve(listener, *answer, heard.clone()));
-            let state = PodState {
-                labels: [(common::names::REVISION.to_owned(), "a".to_owned())].into(),
-                state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
-                address: Some(address),
-                started: Some(Timestamp::from_secs(0)),
-                cause: None,
-                controller: None,
-            };
+            tokio::spawn(serve(listener, *answer, requests.clone()));
+            let (address, started) = (Some(address), Some(Timestamp::from_secs(0)));
+            let state = PodState { address, started, ..ready_pod(&[(common::names::REVISION, "a")]) };
             pods.apply("ns", &pod.to_string(), state);
         }
         scraper.http.port = port;
-        Self { scraper, collector, pods, key, clock, names, network, heard }
+        Self { scraper, collector, pods, key, clock, names, network, requests }
     }
 
     async fn scrape(&self) {
         let question = self.collector.begin_scrape(&self.key).expect("nothing under way");
         self.scraper.scrape(&self.key, self.pods.scrape_targets(&self.key), question).await;
+    }
+
+    /// Runs the scraper until the condition holds.
+    async fn run_until(&self, holds: impl Fn() -> bool) {
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(self.scraper.clone().run(shutdown.clone()));
+        let scraped = async {
+            while !holds() {
+                tokio::time::sleep(Duration::from_millis(10)).await; // A scrape sends no event.
+            }
+        };
+        timeout(Duration::from_secs(20), scraped).await.expect("scraped");
+        shutdown.cancel();
+        running.await.expect("ends");
     }
 
     fn configure(&self, mesh_mode: MeshMode, mesh_pod_addressability: bool) {
@@ -120,9 +111,9 @@ impl Fixture {
     /// Puts a Service before pods of these names, uptimes and loads, which it serves in turn. Counts its requests.
     async fn service(&self, pods: &'static [ServedPod]) -> Arc<AtomicUsize> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
-        *self.names.0.lock() = Some(listener.local_addr().expect("address"));
-        let (asked, port) = (Arc::new(AtomicUsize::new(0)), self.scraper.http.port);
-        let counted = asked.clone();
+        self.names.0.lock().insert(SERVICE.to_owned(), listener.local_addr().expect("address"));
+        let (count, port) = (Arc::new(AtomicUsize::new(0)), self.scraper.http.port);
+        let counted = count.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let turn = counted.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +131,7 @@ impl Fixture {
                 tokio::spawn(connection);
             }
         });
-        asked
+        count
     }
 
     fn health(&self) -> CollectionHealth {
@@ -157,13 +148,13 @@ impl Fixture {
     }
 }
 
-async fn serve(listener: TcpListener, answer: Answer, heard: Heard) {
+async fn serve(listener: TcpListener, answer: Answer, requests: SentHeaders) {
     while let Ok((stream, _)) = listener.accept().await {
-        let heard = heard.clone();
+        let requests = requests.clone();
         let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
             assert_eq!(request.uri().path(), "/metrics");
             assert_eq!(request.headers()[header::ACCEPT], PROTOBUF);
-            heard.lock().push(request.headers().clone());
+            requests.lock().push(request.headers().clone());
             async move {
                 let (status, media_type, concurrency, name) = match answer {
                     Answer::Concurrency(concurrency) => (200, PROTOBUF, concurrency, "pod".to_owned()),
@@ -182,30 +173,24 @@ async fn serve(listener: TcpListener, answer: Answer, heard: Heard) {
     }
 }
 
-/// Goal: the reported loads count as a total of the revision, and a pod that fails does not affect the others.
+/// Goal: the reported loads count as a total of the revision. A pod that fails or hangs affects neither the other pods
+/// nor the rate of scrapes.
 #[tokio::test]
 async fn partial_failures_are_tolerated() {
-    use Answer::{Concurrency, Status, TooLong, WrongType};
-    let rows: [(&[Answer], Option<f64>); 5] = [
+    use Answer::{Concurrency, Hangs, Status, TooLong, WrongType};
+    let rows: [(&[Answer], Option<f64>); 6] = [
         (&[Concurrency(3.0), Concurrency(5.0), Concurrency(4.0)], Some(12.0)),
         (&[Concurrency(3.0), Concurrency(5.0), Status(503)], Some(12.0)), // The mean of two, for three.
+        (&[Concurrency(3.0), Concurrency(5.0), Hangs], Some(12.0)),
         (&[Concurrency(2.0), WrongType, TooLong], Some(6.0)),
         (&[Status(403)], None),
         (&[Concurrency(0.0)], Some(0.0)), // Zero is a measurement.
     ];
     for (answers, expected) in rows {
         let fixture = Fixture::new(answers).await;
-        fixture.scrape().await;
+        timeout(Duration::from_secs(2), fixture.scrape()).await.expect("none keeps the others back");
         assert_eq!(fixture.stable(), expected, "{answers:?}");
     }
-}
-
-/// Goal: a pod that hangs affects neither the other pods nor the rate of scrapes.
-#[tokio::test]
-async fn a_pod_that_hangs_does_not_keep_the_others_back() {
-    let fixture = Fixture::new(&[Answer::Concurrency(3.0), Answer::Concurrency(5.0), Answer::Hangs]).await;
-    timeout(Duration::from_secs(2), fixture.scrape()).await.expect("it does not wait for the third");
-    assert_eq!(fixture.stable(), Some(12.0));
 }
 
 /// Goal: a failure is reported with its reason, and cleared by the next success.
@@ -233,18 +218,9 @@ async fn only_awake_revisions_are_scraped() {
     let asleep = RevisionKey::new("ns", "asleep");
     let how = fixture.collector.get(&fixture.key).expect("collected").lock().spec.clone();
     fixture.collector.ensure(&asleep, how);
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(fixture.scraper.clone().run(shutdown.clone()));
-    let seen = async {
-        while fixture.stable().is_none() {
-            tokio::time::sleep(Duration::from_millis(10)).await; // A scrape sends no event.
-        }
-    };
-    timeout(Duration::from_secs(20), seen).await.expect("scraped");
+    fixture.run_until(|| fixture.stable().is_some()).await;
     assert_eq!(fixture.stable(), Some(7.0));
     assert_eq!(fixture.collector.health(&asleep), Some(Ok(())));
-    shutdown.cancel();
-    running.await.expect("ends");
 }
 
 /// Goal: if a phase has more revisions than permits, all of them are scraped, instead of the same ones never.
@@ -260,16 +236,7 @@ async fn those_that_find_no_place_wait_for_one() {
         fixture.collector.ensure(key, how.clone());
         fixture.pods.track(key, PodSet::Revision("a".into()), None);
     }
-    let shutdown = CancellationToken::new();
-    let running = tokio::spawn(fixture.scraper.clone().run(shutdown.clone()));
-    let seen = async {
-        while others.iter().chain([&fixture.key]).any(|key| fixture.stable_of(key).is_none()) {
-            tokio::time::sleep(Duration::from_millis(10)).await; // A scrape sends no event.
-        }
-    };
-    timeout(Duration::from_secs(20), seen).await.expect("all are scraped");
-    shutdown.cancel();
-    running.await.expect("ends");
+    fixture.run_until(|| others.iter().chain([&fixture.key]).all(|key| fixture.stable_of(key).is_some())).await;
 }
 
 const HIDDEN: &[Answer] = &[Answer::Status(503), Answer::Status(502), Answer::Status(503)];
@@ -279,18 +246,18 @@ const THREE: &[ServedPod] = &[("p", 90.0, 2.0), ("q", 60.0, 4.0), ("r", 90.0, 6.
 #[tokio::test]
 async fn the_mesh_mode_decides_who_is_asked() {
     let fixture = Fixture::new(HIDDEN).await;
-    let asked = fixture.service(THREE).await;
+    let count = fixture.service(THREE).await;
     fixture.configure(MeshMode::Disabled, false);
     fixture.scrape().await;
-    assert_eq!((fixture.stable(), asked.load(Ordering::Relaxed)), (None, 0), "never the Service");
+    assert_eq!((fixture.stable(), count.load(Ordering::Relaxed)), (None, 0), "never the Service");
     assert!(matches!(fixture.health(), Err(CollectionError::Other(_))));
 
     fixture.configure(MeshMode::Enabled, false);
-    fixture.heard.lock().clear();
+    fixture.requests.lock().clear();
     fixture.scrape().await;
     assert_eq!(fixture.stable(), Some(12.0), "the total of three different pods");
     assert_eq!(fixture.health(), Ok(()));
-    assert!(fixture.heard.lock().is_empty(), "never the pods");
+    assert!(fixture.requests.lock().is_empty(), "never the pods");
 }
 
 /// Goal: in `auto`, if all pods respond as if a mesh hid them, their Service is scraped, later at once. Any other
@@ -300,20 +267,20 @@ async fn a_mesh_is_found_by_its_answers() {
     let fixture = Fixture::new(HIDDEN).await;
     fixture.scrape().await;
     assert!(matches!(fixture.health(), Err(CollectionError::Other(_))), "the Service leads nowhere");
-    assert!(!fixture.heard.lock().is_empty());
+    assert!(!fixture.requests.lock().is_empty());
 
     fixture.service(THREE).await;
-    fixture.heard.lock().clear();
+    fixture.requests.lock().clear();
     fixture.scrape().await;
-    assert_eq!((fixture.stable(), fixture.heard.lock().len()), (Some(12.0), 3), "the pods are tried first");
+    assert_eq!((fixture.stable(), fixture.requests.lock().len()), (Some(12.0), 3), "the pods are tried first");
     fixture.scrape().await;
-    assert_eq!((fixture.health(), fixture.heard.lock().len()), (Ok(()), 3), "and then no more");
+    assert_eq!((fixture.health(), fixture.requests.lock().len()), (Ok(()), 3), "and then no more");
 
     for answers in [[Answer::Status(503), Answer::Status(404)], [Answer::Status(503), Answer::Concurrency(1.0)]] {
         let fixture = Fixture::new(&answers).await;
-        let asked = fixture.service(THREE).await;
+        let count = fixture.service(THREE).await;
         fixture.scrape().await;
-        assert_eq!(asked.load(Ordering::Relaxed), 0, "{answers:?}");
+        assert_eq!(count.load(Ordering::Relaxed), 0, "{answers:?}");
     }
 }
 
@@ -321,18 +288,18 @@ async fn a_mesh_is_found_by_its_answers() {
 #[tokio::test]
 async fn addressable_pods_are_asked_in_their_services_name() {
     let fixture = Fixture::new(HIDDEN).await;
-    let asked = fixture.service(THREE).await;
+    let count = fixture.service(THREE).await;
     fixture.configure(MeshMode::Auto, true);
     fixture.scrape().await;
-    assert_eq!(asked.load(Ordering::Relaxed), 0);
-    for headers in fixture.heard.lock().iter() {
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+    for headers in fixture.requests.lock().iter() {
         assert_eq!(headers[header::HOST], "a-private.ns");
         assert_eq!(headers[common::headers::DIRECT_LB], "true");
     }
-    fixture.heard.lock().clear();
+    fixture.requests.lock().clear();
     fixture.configure(MeshMode::Disabled, false);
     fixture.scrape().await;
-    for headers in fixture.heard.lock().iter() {
+    for headers in fixture.requests.lock().iter() {
         assert_ne!(headers[header::HOST], "a-private.ns");
         assert!(!headers.contains_key(common::headers::DIRECT_LB));
     }
@@ -361,7 +328,7 @@ async fn a_service_is_asked_until_enough_pods_have_answered() {
 async fn a_service_that_leads_to_one_pod_only_is_told() {
     let fixture = Fixture::new(HIDDEN).await;
     fixture.configure(MeshMode::Enabled, false);
-    let asked = fixture.service(&[("p", 90.0, 2.0)]).await;
+    let count = fixture.service(&[("p", 90.0, 2.0)]).await;
     for _ in 0..=crate::collect::TRANSIENT_FAILURES_MAX {
         assert_eq!(fixture.health(), Ok(()));
         fixture.scrape().await;
@@ -369,7 +336,7 @@ async fn a_service_that_leads_to_one_pod_only_is_told() {
     let expected = "did not receive stat from an unscraped pod";
     assert_eq!(fixture.health(), Err(CollectionError::DidNotReceiveStat(expected.into())));
     assert!(fixture.stable().is_some_and(|load| load >= 6.0), "one pod's load, for three");
-    let each_scrape = asked.load(Ordering::Relaxed) / 3;
+    let each_scrape = count.load(Ordering::Relaxed) / 3;
     assert!((20..=30).contains(&each_scrape), "{each_scrape} questions");
 }
 
@@ -406,7 +373,7 @@ async fn pods_that_hang_bound_a_sample() {
         }
     });
     let names = Names::default();
-    *names.0.lock() = Some(address);
+    names.0.lock().insert(SERVICE.to_owned(), address);
     let mut http = Http::new(Arc::new(names));
     http.port = address.port();
     let start = Instant::now();
@@ -416,7 +383,7 @@ async fn pods_that_hang_bound_a_sample() {
     assert!(matches!(direct.error, Some(ScrapeError::Late(_))), "{direct:?}");
     assert!(!direct.hidden && direct.stats.is_empty(), "hanging is not what a mesh does");
 
-    let service = Service { name: "a-private.ns.svc.cluster.local".into(), host: "a-private.ns".into() };
+    let service = Service { name: SERVICE.into(), host: "a-private.ns".into() };
     let start = Instant::now();
     let indirect = samples::from_service(&http, &service, 100, Duration::from_secs(60)).await;
     assert_eq!(start.elapsed(), samples::SAMPLE_TIMEOUT);

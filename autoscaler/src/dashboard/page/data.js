@@ -98,8 +98,8 @@ function apply(message) {
   ahead = at - Date.now();
   position = message.position;
   if (message.full) {
-    const kept = new Set(message.workloads.map((fresh) => `${fresh.namespace}/${fresh.name}`));
-    for (const key of workloads.keys()) if (!kept.has(key)) workloads.delete(key);
+    const present = new Set(message.workloads.map((fresh) => `${fresh.namespace}/${fresh.name}`));
+    for (const key of workloads.keys()) if (!present.has(key)) workloads.delete(key);
   }
   for (const fresh of message.workloads) take(fresh, at);
   for (const key of message.removed) workloads.delete(key);

@@ -19,7 +19,7 @@ const PHASES = {
 };
 
 let key = null;
-let asked = 0;
+let currentTurn = 0;
 let timer;
 let podsTimer;
 let isAsking = false;
@@ -30,7 +30,7 @@ export function show(next) {
   clearTimeout(timer);
   clearTimeout(podsTimer);
   key = next;
-  asked += 1;
+  currentTurn += 1;
   parts = undefined;
   article.replaceChildren();
   if (key === null) return;
@@ -53,25 +53,25 @@ async function ask() {
   if (isAsking) return;
   isAsking = true;
   clearTimeout(timer);
-  const turn = asked;
+  const turn = currentTurn;
   try {
     const answer = await fetch(`/api/v1/workloads/${key}`, { signal: AbortSignal.timeout(data.WITHIN) });
     const workload = await answer.json();
-    if (turn === asked) answer.ok ? paint(workload) : fail(workload.error);
+    if (turn === currentTurn) answer.ok ? paint(workload) : fail(workload.error);
   } catch {
-    if (turn === asked && !parts) fail("The autoscaler does not respond.");
+    if (turn === currentTurn && !parts) fail("The autoscaler does not respond.");
   }
   isAsking = false;
-  if (turn !== asked) return key !== null && ask();
+  if (turn !== currentTurn) return key !== null && ask();
   timer = setTimeout(ask, EVERY);
 }
 
 async function askPods() {
   clearTimeout(podsTimer);
-  const turn = asked;
+  const turn = currentTurn;
   const signal = AbortSignal.timeout(data.WITHIN);
-  const answer = await fetch(`/api/v1/workloads/${key}/pods`, { signal }).then((said) => said.json()).catch(() => undefined);
-  if (turn !== asked || !parts) return;
+  const answer = await fetch(`/api/v1/workloads/${key}/pods`, { signal }).then((response) => response.json()).catch(() => undefined);
+  if (turn !== currentTurn || !parts) return;
   if (answer) put("pods", () => pods(answer), answer, Math.floor(data.now() / 5000));
   podsTimer = setTimeout(askPods, PODS_EVERY);
 }
@@ -100,14 +100,14 @@ function frame() {
     make("div", { class: "pair" }, card("Events", slots.events), card("Decisions", slots.history)),
     card("Commands", slots.commands),
   );
-  return { slots, schedules, said: {}, known: data.get(key) };
+  return { slots, schedules, rendered: {}, known: data.get(key) };
 }
 
 /** Rebuilds a part if its input has changed. */
 function put(slot, made, ...from) {
-  const said = JSON.stringify(from);
-  if (parts.said[slot] === said) return;
-  parts.said[slot] = said;
+  const input = JSON.stringify(from);
+  if (parts.rendered[slot] === input) return;
+  parts.rendered[slot] = input;
   parts.slots[slot].replaceChildren(...[made()].flat());
 }
 

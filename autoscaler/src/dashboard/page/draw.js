@@ -22,8 +22,8 @@ export function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-export function number(said) {
-  const value = Math.abs(said) < 0.005 ? 0 : said; // No -0.
+export function number(exact) {
+  const value = Math.abs(exact) < 0.005 ? 0 : exact; // No -0.
   if (value >= 9.95 || value === 0) return Math.round(value).toLocaleString("en");
   return value.toFixed(value < 0.95 ? 2 : 1).replace(/\.?0+$/, "");
 }

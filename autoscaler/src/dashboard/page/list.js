@@ -14,7 +14,7 @@ const MARGIN = 6;
 /** Time after the last scroll before the order may change again, in milliseconds. */
 const QUIET = 250;
 
-let shown = [];
+let matching = [];
 let show = "all";
 let order = { by: "state", down: false };
 let at = -1;
@@ -59,15 +59,15 @@ export function renew() {
 export function refresh() {
   const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
   const every = [...data.all().values()];
-  shown = sort(words.length || show !== "all" ? every.filter((workload) => passes(workload, words)) : every);
+  matching = sort(words.length || show !== "all" ? every.filter((workload) => passes(workload, words)) : every);
   height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 56;
-  space.style.height = `${shown.length * height}px`;
-  grid.setAttribute("aria-rowcount", shown.length + 1);
-  at = atKey === null ? -1 : shown.findIndex((workload) => workload.key === atKey);
+  space.style.height = `${matching.length * height}px`;
+  grid.setAttribute("aria-rowcount", matching.length + 1);
+  at = atKey === null ? -1 : matching.findIndex((workload) => workload.key === atKey);
   const total = data.all().size;
-  write(count, shown.length === total ? "" : `${number(shown.length)} of ${number(total)}`);
-  empty.hidden = shown.length > 0;
-  if (!shown.length) say(total ? "fits" : data.status().link === "live" ? "first" : "waiting");
+  write(count, matching.length === total ? "" : `${number(matching.length)} of ${number(total)}`);
+  empty.hidden = matching.length > 0;
+  if (!matching.length) say(total ? "fits" : data.status().link === "live" ? "first" : "waiting");
   paint();
 }
 
@@ -97,11 +97,11 @@ export function address() {
 export function read(hash) {
   if (hash === address()) return;
   const query = new URLSearchParams(hash.split("?")[1] ?? "");
-  const asked = query.get("sort") ?? "state";
-  const by = asked.replace(/^-/, "");
+  const requested = query.get("sort") ?? "state";
+  const by = requested.replace(/^-/, "");
   search.value = query.get("q") ?? "";
   show = tiles.some((tile) => tile.dataset.show === query.get("show")) ? query.get("show") : "all";
-  order = by in LEAST_FIRST || by in MOST_FIRST ? { by, down: asked.startsWith("-") } : { by: "state", down: false };
+  order = by in LEAST_FIRST || by in MOST_FIRST ? { by, down: requested.startsWith("-") } : { by: "state", down: false };
   mark();
 }
 
@@ -146,7 +146,7 @@ export function why(workload) {
 }
 
 function paintRow(row, index) {
-  const workload = shown[index];
+  const workload = matching[index];
   const top = index * height;
   if (row.top !== top) {
     row.top = top;
@@ -187,7 +187,7 @@ function paintRow(row, index) {
 export function paint() {
   if (!rows.offsetParent && !rows.clientHeight) return;
   const first = Math.max(0, Math.floor(rows.scrollTop / height) - MARGIN);
-  const last = Math.min(shown.length, Math.ceil((rows.scrollTop + rows.clientHeight) / height) + MARGIN);
+  const last = Math.min(matching.length, Math.ceil((rows.scrollTop + rows.clientHeight) / height) + MARGIN);
   while (pool.length < last - first) pool.push(newRow());
   const used = new Set();
   for (let index = first; index < last; index++) {
@@ -211,9 +211,9 @@ function soon() {
 }
 
 function moveTo(index) {
-  if (!shown.length) return;
-  at = Math.max(0, Math.min(shown.length - 1, index));
-  atKey = shown[at].key;
+  if (!matching.length) return;
+  at = Math.max(0, Math.min(matching.length - 1, index));
+  atKey = matching[at].key;
   const [top, view] = [at * height, rows.clientHeight];
   if (top < rows.scrollTop) rows.scrollTop = top;
   else if (top + height > rows.scrollTop + view) rows.scrollTop = top + height - view;
@@ -263,14 +263,14 @@ export function start(open) {
   grid.addEventListener("keydown", (event) => {
     if (event.target !== grid) return;
     const page = Math.max(1, Math.floor(rows.clientHeight / height) - 1);
-    const steps = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: shown.length - 1 };
+    const steps = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: matching.length - 1 };
     if (event.key in steps) moveTo(steps[event.key]);
     else if (event.key === "Enter" && at >= 0) open(atKey);
     else return;
     event.preventDefault();
   });
   search.addEventListener("keydown", (event) => {
-    if (!shown.length || !["ArrowDown", "Enter"].includes(event.key)) return;
+    if (!matching.length || !["ArrowDown", "Enter"].includes(event.key)) return;
     event.preventDefault();
     grid.focus();
     if (at < 0) moveTo(0);

@@ -1,20 +1,11 @@
 //! Tests of probes over real sockets, with a resolver that knows one address.
 
 use super::*;
-use futures::future::BoxFuture;
-use std::io;
+use crate::scale::fixture::FixedAddress;
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-
-struct Fixed(SocketAddr);
-
-impl Resolve for Fixed {
-    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        Box::pin(async move { Ok(vec![self.0]) })
-    }
-}
 
 /// Returns a server that answers its n-th connection with the n-th response, and reports the requests.
 async fn server(answers: &'static [&'static str]) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
@@ -43,7 +34,7 @@ fn target() -> ProbeTarget {
 
 fn prober(address: SocketAddr) -> (Arc<Prober>, WorkQueue<Key>) {
     let queue = WorkQueue::new();
-    (Arc::new(Prober::new(Arc::new(Fixed(address)), CancellationToken::new(), queue.clone())), queue)
+    (Arc::new(Prober::new(Arc::new(FixedAddress(address)), CancellationToken::new(), queue.clone())), queue)
 }
 
 #[tokio::test]
@@ -74,14 +65,12 @@ async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
 
 #[tokio::test]
 async fn only_an_activators_whole_answer_counts() {
-    for (answer, proven) in [(ACTIVATOR_ANSWER, true), (POD_ANSWER, false), (QUEUE_PROXY_ANSWER, false)] {
-        let (address, _requests) = server(match answer {
-            ACTIVATOR_ANSWER => &[ACTIVATOR_ANSWER],
-            POD_ANSWER => &[POD_ANSWER],
-            _ => &[QUEUE_PROXY_ANSWER],
-        })
-        .await;
-        assert_eq!(send(&Fixed(address), &target()).await.expect("an answer"), proven, "{answer}");
+    let rows: [(&'static [&'static str], bool); 3] =
+        [(&[ACTIVATOR_ANSWER], true), (&[POD_ANSWER], false), (&[QUEUE_PROXY_ANSWER], false)];
+    for (answers, is_proven) in rows {
+        let (address, _requests) = server(answers).await;
+        let found = send(&FixedAddress(address), &target()).await.expect("an answer");
+        assert_eq!(found, is_proven, "{answers:?}");
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::certificate::Certificate;
-use autoscaler_core::forwarding::Hop;
 use common_runtime::admission::{Demand, GOOD_FOR};
 use common_runtime::resolve::Dns;
 use common_runtime::websocket::{Config, DurableSender, HANDSHAKE_TIMEOUT};
@@ -33,7 +32,7 @@ enum Answer {
 #[derive(Clone, Default)]
 struct Reviews {
     answers: Arc<Mutex<HashMap<&'static str, Answer>>>,
-    asked: Arc<Mutex<Vec<String>>>,
+    reviewed: Arc<Mutex<Vec<String>>>,
 }
 
 impl Reviews {
@@ -42,7 +41,7 @@ impl Reviews {
     }
 
     fn review_count(&self, token: &str) -> usize {
-        self.asked.lock().iter().filter(|asked| *asked == token).count()
+        self.reviewed.lock().iter().filter(|reviewed| *reviewed == token).count()
     }
 
     fn gate(&self) -> Access {
@@ -56,7 +55,7 @@ impl Reviews {
         let body = request.into_body().collect().await.expect("a body").to_bytes();
         let review: Value = serde_json::from_slice(&body).expect("a review");
         let token = review["spec"]["token"].as_str().expect("a token");
-        self.asked.lock().push(token.to_owned());
+        self.reviewed.lock().push(token.to_owned());
         let status = match self.answers.lock().get(token).copied().unwrap_or(Answer::Expired) {
             Answer::Activator(pod) => json!({"authenticated": true, "audiences": ["a"], "user": {
                 "username": "system:serviceaccount:sys:activator",
@@ -138,6 +137,11 @@ impl Fixture {
         within(client_async(request, stream)).await.expect("handshake").0
     }
 
+    /// Sends a kubelet's probe, and returns the head of the response.
+    async fn probe(&self, path: &str) -> String {
+        self.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36")).await
+    }
+
     /// Sends a request head, and returns the head of the response.
     async fn raw(&self, head: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.expect("connect");
@@ -163,6 +167,16 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("did not happen in time")
 }
 
+/// Polls for a condition that sends no event.
+async fn until(holds: impl Fn() -> bool) {
+    within(async {
+        while !holds() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 /// Goal: binary frames reach the sink with their origin. A frame that is not binary or not decodable is counted, and
 /// the connection stays.
 #[tokio::test]
@@ -181,16 +195,6 @@ async fn frames_reach_the_sink_and_bad_ones_end_nothing() {
     assert_eq!(pong, Message::Pong(Bytes::from_static(b"still there?")), "pings are answered");
     assert_eq!(fixture.counters.frames.get(), 2);
     assert_eq!(fixture.bad(), [1, 1, 0, 0], "each by its reason");
-}
-
-/// Goal: a forwarder's mark is recognised.
-#[tokio::test]
-async fn forwarded_frames_are_known_as_such() {
-    let mut fixture = Fixture::new().await;
-    let mut client = fixture.connect(Some((forwarded::FORWARDED, "1"))).await;
-    client.send(Message::binary(vec![1])).await.expect("send");
-    let from = within(fixture.frames.recv()).await.expect("a frame").1;
-    assert_eq!(from.forwarded, Some(Forwarded { hop: Hop::First, by: None }));
 }
 
 /// Goal: a frame beyond the bound is counted and ends its own connection only.
@@ -265,7 +269,7 @@ async fn a_server_is_ready_once_its_process_can_act() {
     let can_act = CancellationToken::new();
     let waiting = Fixture::with(Access { can_act: Some(can_act.clone()), ..Access::default() }).await;
     let ask = async |fixture: &Fixture, path: &str| {
-        let answer = fixture.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36")).await;
+        let answer = fixture.probe(path).await;
         answer.split(' ').nth(1).map(str::to_owned)
     };
     for (path, status) in [("/", "200"), ("/ready", "503"), ("/ready?x", "503"), ("/readyz", "200")] {
@@ -316,7 +320,7 @@ async fn stats_are_taken_over_tls() {
         within(link.send(Bytes::from_static(b"good"))).await.expect("sent");
         assert_eq!(&within(fixture.frames.recv()).await.expect("a frame").0[..], b"good");
 
-        let probe = fixture.raw("GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36").await;
+        let probe = fixture.probe("/").await;
         assert!(probe.starts_with("HTTP/1.1 200 "), "{probe}");
         let answer = fixture.raw(&upgrade("x", "")).await;
         let (status, refused) = if allow_plain { ("101", 0) } else { ("400", 1) };
@@ -330,24 +334,19 @@ async fn stats_are_taken_over_tls() {
 /// Goal: a client that rejects the certificate is counted, and so is one that sends garbage instead of a handshake.
 #[tokio::test]
 async fn handshakes_that_fail_are_counted() {
-    let (ours, theirs, until) = (Certificate::new("a"), Certificate::new("a"), CancellationToken::new());
-    let config = ours.server(&until).await;
+    let (ours, theirs, stop) = (Certificate::new("a"), Certificate::new("a"), CancellationToken::new());
+    let config = ours.server(&stop).await;
     let tls = Some(StatServerTls { config, allow_plain: false });
     let fixture = Fixture::with(Access { tls, ..Access::default() }).await;
     let stream = TcpStream::connect(fixture.address).await.expect("connect");
-    let error = within(theirs.trust("a", &until).await.connect(stream)).await.expect_err("not believed").to_string();
+    let error = within(theirs.trust("a", &stop).await.connect(stream)).await.expect_err("not believed").to_string();
     assert!(error.contains("invalid peer certificate") && error.contains("must contain the name a"), "{error}");
     let mut nonsense = TcpStream::connect(fixture.address).await.expect("connect");
     nonsense.write_all(&[0x16, 0x03, 0x01, 0x00, 0x04, 1, 2, 3, 4]).await.expect("write");
     let mut rest = Vec::new();
     let _ = within(nonsense.read_to_end(&mut rest)).await;
-    within(async {
-        while fixture.counters.tls_refusals.get() != 2 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    until.cancel();
+    until(|| fixture.counters.tls_refusals.get() == 2).await;
+    stop.cancel();
 }
 
 /// Goal: a connection stays open when its token expires, because it still speaks for its Pod; no new one is opened.
@@ -382,12 +381,7 @@ async fn a_slow_review_delays_its_own_handshake_alone() {
     let fixture = Fixture::with(reviews.gate()).await;
     let slow = upgrade("x", "\r\nAuthorization: Bearer slow");
     let (refused, ()) = tokio::join!(fixture.raw(&slow), async {
-        within(async {
-            while reviews.review_count("slow") == 0 {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until(|| reviews.review_count("slow") > 0).await;
         let good = fixture.raw(&upgrade("x", "\r\nAuthorization: Bearer good")).await;
         assert!(good.starts_with("HTTP/1.1 101 "), "{good}");
         tokio::time::pause();
@@ -409,8 +403,7 @@ async fn silent_connections_keep_nobody_out() {
         silent.push(TcpStream::connect(fixture.address).await.expect("connect"));
         if n % 1024 == 1023 {
             for path in ["/", READY] {
-                let probe =
-                    fixture.raw(&format!("GET {path} HTTP/1.1\r\nHost: x\r\nUser-Agent: kube-probe/1.36")).await;
+                let probe = fixture.probe(path).await;
                 assert!(probe.starts_with("HTTP/1.1 200 "), "{n}: {probe}");
             }
             let mut client = fixture.connect(None).await;
@@ -443,12 +436,7 @@ async fn unfinished_frames_are_bounded_together() {
             Err(_) => cut += 1,
         }
     }
-    within(async {
-        while fixture.bad_frames(BadFrame::Unfinished) == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until(|| fixture.bad_frames(BadFrame::Unfinished) > 0).await;
     let mut ended = cut;
     for client in &mut whole {
         ended += usize::from(within(client.write_all(&[*last])).await.is_err());

@@ -352,18 +352,10 @@ fn take(by_hash: &mut HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>, hash: Labe
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn labels(pairs: &[(&str, &str)]) -> Labels {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
-    }
+    use crate::scale::fixture::ready_pod;
 
     fn selector(pairs: &[(&str, &str)]) -> PodSet {
-        PodSet::Selector(labels(pairs))
-    }
-
-    fn running(pairs: &[(&str, &str)]) -> PodState {
-        let state = pod_counts::CountedPod { phase: pod_counts::Phase::Running, deleting: false, ready: true };
-        PodState { labels: labels(pairs), state, address: None, started: None, cause: None, controller: None }
+        PodSet::Selector(ready_pod(pairs).labels)
     }
 
     /// Goal: if many selectors share a label, a pod's event does not check all of them. Each revision is found under
@@ -375,13 +367,13 @@ mod tests {
         let tenants: Vec<String> = (0..MANY).map(|tenant| tenant.to_string()).collect();
         let of = |tenant: &str| RevisionKey::new("ns", tenant);
         for (n, tenant) in tenants.iter().enumerate() {
-            let asked = [("app", "shop"), ("tenant", tenant.as_str())];
+            let own_labels = [("app", "shop"), ("tenant", tenant.as_str())];
             let early = PodName::new("ns", format!("early-{tenant}"));
             let late = PodName::new("ns", format!("late-{tenant}"));
-            index.apply(early, running(&asked), &mut Changed::default());
-            index.track(&of(tenant), selector(&asked), None, &mut Changed::default());
+            index.apply(early, ready_pod(&own_labels), &mut Changed::default());
+            index.track(&of(tenant), selector(&own_labels), None, &mut Changed::default());
             let mut changed = Changed::default();
-            index.apply(late, running(&asked), &mut changed);
+            index.apply(late, ready_pod(&own_labels), &mut changed);
             assert_eq!(changed.keys, HashSet::from([of(tenant)]), "its own pod, after {n} others");
         }
         let counted = |index: &Index, tenant: &String| index.tracked.get(&of(tenant)).map(|found| found.counts.ready);

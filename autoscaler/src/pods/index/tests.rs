@@ -3,17 +3,14 @@
 use super::*;
 use crate::pods::ownership::tests::named_controller;
 use crate::scale::Chain;
-use autoscaler_core::sample;
+use crate::scale::fixture::ready_pod;
 use std::time::Duration;
 
 fn pod(labels: &[(&str, &str)], phase: Phase, ready: bool) -> PodState {
     PodState {
-        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         state: pod_counts::CountedPod { phase, deleting: false, ready },
         address: Some("10.0.0.1".parse().expect("address")),
-        started: None,
-        cause: None,
-        controller: None,
+        ..ready_pod(labels)
     }
 }
 
@@ -27,6 +24,12 @@ fn cause(reason: &str) -> Cause {
 
 fn reason(index: &PodIndex, key: &RevisionKey) -> Option<String> {
     Some(index.failing(key)?.cause.reason)
+}
+
+/// Returns an index, its requests, and a key.
+fn index() -> (PodIndex, Requests, RevisionKey) {
+    let requests = Requests::new();
+    (PodIndex::new(requests.clone()), requests, RevisionKey::new("ns", "a"))
 }
 
 fn drain(requests: &Requests) -> Vec<RevisionKey> {
@@ -66,9 +69,7 @@ fn counts_follow_the_pods() {
 /// Goal: the label sets of own pods are known once all pods are listed, and a changed label queues the workload.
 #[test]
 fn labels_of_own_pods_are_known() {
-    let requests = Requests::new();
-    let index = PodIndex::new(requests.clone());
-    let key = RevisionKey::new("ns", "a");
+    let (index, requests, key) = index();
     let labels = |pairs: &[(&str, &str)]| pod(pairs, Phase::Running, true).labels;
     index.begin_list();
     index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
@@ -89,13 +90,11 @@ fn labels_of_own_pods_are_known() {
 /// Goal: pods that are selected by expressions are counted like others, and changes of their addresses are reported.
 #[test]
 fn pods_may_be_selected_by_expressions() {
-    let requests = Requests::new();
-    let index = PodIndex::new(requests.clone());
-    let key = RevisionKey::new("ns", "a");
-    let asked = common::labels::Selector::parse("app in (a,b),!canary").expect("a selector");
+    let (index, requests, key) = index();
+    let expressions = common::labels::Selector::parse("app in (a,b),!canary").expect("a selector");
     index.apply("ns", "before", pod(&[("app", "b")], Phase::Running, true));
     index.apply("other", "stranger", pod(&[("app", "b")], Phase::Running, true));
-    index.track(&key, PodSet::Expressions(asked), None);
+    index.track(&key, PodSet::Expressions(expressions), None);
     let coming = PodState { address: None, ..pod(&[("app", "a")], Phase::Pending, false) };
     index.apply("ns", "later", coming);
     index.apply("ns", "canary", pod(&[("app", "a"), ("canary", "")], Phase::Running, true));
@@ -113,10 +112,8 @@ fn pods_may_be_selected_by_expressions() {
 /// their controllers, as they change, and never count before their owner is known.
 #[test]
 fn pods_of_others_do_not_count() {
-    let requests = Requests::new();
-    let index = PodIndex::new(requests.clone());
+    let (index, requests, key) = index();
     let mut inquiries = index.inquiries().expect("the first who calls");
-    let key = RevisionKey::new("ns", "a");
     let owner = PodOwner { chain: Chain::ReplicaSets, name: "web".into(), uid: "u".into() };
     let ready = |controller: Option<Controller>| PodState {
         controller: controller.map(Arc::new),
@@ -141,13 +138,13 @@ fn pods_of_others_do_not_count() {
     assert_eq!(others().as_deref(), Some(&expected[..]));
     let Ok(Inquiry::Controller(namespace, controller)) = inquiries.try_recv() else { panic!("no inquiry") };
     assert_eq!((namespace.as_str(), controller.name.as_str(), inquiries.try_recv().is_err()), ("ns", "former-2", true));
-    let asked = controller.uid.clone();
+    let uid = controller.uid.clone();
     drop(controller);
     drain(&requests);
     let deployment = KnownOwner::To(named_controller("Deployment", "u", None).into());
-    index.controlled_by(&asked, deployment.clone());
+    index.controlled_by(&uid, deployment.clone());
     assert_eq!((index.counts(&key).ready, drain(&requests)), (2, vec![key.clone()]), "the owner has adopted it");
-    index.controlled_by(&asked, deployment);
+    index.controlled_by(&uid, deployment);
     assert_eq!(drain(&requests), [], "no news");
 
     index.apply("ns", "failing", pod(&[("app", "a")], Phase::Other, false));
@@ -164,15 +161,13 @@ fn pods_of_others_do_not_count() {
     for name in ["own", "doubtful", "failing"] {
         index.delete("ns", name);
     }
-    assert!(!index.is_controller(&asked), "nobody needs to be asked about it again");
+    assert!(!index.is_controller(&uid), "nobody needs to be asked about it again");
 }
 
 /// Goal: unknown is not zero: before the first full list, and for revisions that are not tracked.
 #[test]
 fn nothing_is_known_before_the_first_list() {
-    let requests = Requests::new();
-    let index = PodIndex::new(requests.clone());
-    let key = RevisionKey::new("ns", "a");
+    let (index, requests, key) = index();
     assert_eq!(index.ready(&key), Err(Unknown::Pods));
     index.track(&key, PodSet::Revision("a".into()), None);
     assert_eq!(index.ready(&key), Err(Unknown::Pods));
@@ -186,33 +181,20 @@ fn nothing_is_known_before_the_first_list() {
     assert_eq!(index.ready(&key), Ok(0), "what a new list does not name is gone");
 }
 
-/// Goal: a crash loop is reported only while no pod is ready.
-#[test]
-fn trouble_is_told_while_no_pod_is_ready() {
-    let requests = Requests::new();
-    let index = PodIndex::new(requests.clone());
-    let key = RevisionKey::new("ns", "a");
-    index.track(&key, selector(&[("app", "a")]), None);
-    let mut failing = pod(&[("app", "a")], Phase::Running, false);
-    failing.cause = Some(cause("CrashLoop"));
-    index.apply("ns", "p1", failing);
-    assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoop"));
-    index.apply("ns", "p2", pod(&[("app", "a")], Phase::Running, true));
-    assert_eq!(reason(&index, &key), None);
-}
-
-/// Goal: a failing pod is not reported while another one is starting; terminating and finished pods do not count as
-/// starting. If every pod fails, the first one's cause is reported.
+/// Goal: a failing pod is not reported while another one is starting or ready; terminating and finished pods do not
+/// count as starting. If every pod fails, the first one's cause is reported.
 #[test]
 fn trouble_is_told_if_each_pod_is_in_it() {
-    let index = PodIndex::new(Requests::new());
-    let key = RevisionKey::new("ns", "a");
+    let (index, _, key) = index();
     index.track(&key, selector(&[("app", "a")]), None);
     let starting = || pod(&[("app", "a")], Phase::Pending, false);
     let failing = |why: &str| PodState { cause: Some(cause(why)), ..starting() };
     index.apply("ns", "p1", failing("CrashLoopBackOff"));
-    index.apply("ns", "p2", starting());
-    assert_eq!(reason(&index, &key), None);
+    assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoopBackOff"));
+    for other in [pod(&[("app", "a")], Phase::Running, true), starting()] {
+        index.apply("ns", "p2", other);
+        assert_eq!(reason(&index, &key), None);
+    }
     index.apply("ns", "p2", failing("ImagePullBackOff"));
     assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoopBackOff"), "the first one's");
     let mut ending = starting();
@@ -251,41 +233,20 @@ async fn who_is_not_asked_by_kubernetes_is_asked_here() {
     assert_eq!((index.counts(&key).ready, inquiries.try_recv().ok()), (0, test()));
 }
 
+/// Goal: only ready pods with an address are scraped; their start times are known.
 #[test]
 fn only_ready_pods_with_an_address_are_scraped() {
-    let index = PodIndex::new(Requests::new());
-    let key = RevisionKey::new("ns", "a");
+    let (index, _, key) = index();
     index.track(&key, selector(&[("app", "a")]), None);
-    index.apply("ns", "ready", pod(&[("app", "a")], Phase::Running, true));
-    index.apply("ns", "starting", pod(&[("app", "a")], Phase::Running, false));
-    let mut nowhere = pod(&[("app", "a")], Phase::Running, true);
-    nowhere.address = None;
-    index.apply("ns", "nowhere", nowhere);
-    assert_eq!(index.scrape_targets(&key).len(), 1);
-}
-
-/// Goal: of pods that started at t, t − 1 s and t + 60 s, the one from t − 1 s is scraped first, whatever the names;
-/// failed, pending and terminating pods are not scraped. Age matters only for a full window of uptime; among such pods
-/// the order is random.
-#[test]
-fn the_oldest_pod_is_scraped_first() {
-    let index = PodIndex::new(Requests::new());
-    let (key, t) = (RevisionKey::new("ns", "a"), Timestamp::from_secs(1_000_000));
-    index.track(&key, selector(&[("app", "a")]), None);
-    let second = Duration::from_secs(1);
-    let started = [("a", t + 60 * second), ("b", t), ("c", t - second)];
-    for (host, (name, started)) in (1..).zip(started) {
-        let (labels, address) = (&[("app", "a")], Some(IpAddr::from([10, 0, 0, host])));
-        let pod = PodState { address, started: Some(started), ..pod(labels, Phase::Running, true) };
-        index.apply("ns", name, pod);
-    }
+    let (labels, started) = (&[("app", "a")], Some(Timestamp::from_secs(1_000_000)));
+    index.apply("ns", "ready", PodState { started, ..pod(labels, Phase::Running, true) });
+    index.apply("ns", "nowhere", PodState { address: None, ..pod(labels, Phase::Running, true) });
     let terminating = pod_counts::CountedPod { phase: Phase::Running, deleting: true, ready: true };
-    index.apply("ns", "d", PodState { state: terminating, ..pod(&[("app", "a")], Phase::Running, true) });
-    for (name, phase) in [("e", Phase::Pending), ("f", Phase::Other)] {
-        index.apply("ns", name, pod(&[("app", "a")], phase, true));
+    index.apply("ns", "terminating", PodState { state: terminating, ..pod(labels, Phase::Running, true) });
+    for (name, phase, ready) in
+        [("starting", Phase::Running, false), ("pending", Phase::Pending, true), ("over", Phase::Other, true)]
+    {
+        index.apply("ns", name, pod(labels, phase, ready));
     }
-    let targets = index.scrape_targets(&key).into_iter();
-    let candidates = sample::choose(targets, t + 59 * second, 60 * second, &mut rand::rng());
-    let hosts: Vec<IpAddr> = candidates.order;
-    assert_eq!((hosts.len(), hosts[0]), (3, IpAddr::from([10, 0, 0, 3])));
+    assert_eq!(index.scrape_targets(&key), [(IpAddr::from([10, 0, 0, 1]), started)]);
 }

@@ -26,7 +26,7 @@ fn put_status() -> Exchange {
 }
 
 /// Expects a status in which the Metric is ready, or the reason why it is not.
-fn tells(status: &'static str, reason: &'static str, message: &'static str) -> Exchange {
+fn reports(status: &'static str, reason: &'static str, message: &'static str) -> Exchange {
     put_status().with(move |body: &Value| {
         assert_eq!(condition(body, "Ready"), (status.into(), reason.into(), message.into()));
     })
@@ -38,30 +38,25 @@ const ERROR: &str = "Failed to reconcile metric collection: the-error";
 async fn a_new_metric_is_ready_if_it_is_collected() {
     for health in [None, Some(Ok(()))] {
         let mut f = new(health);
-        pass(&mut f, vec![tells("True", "", "")]).await.expect("a pass");
+        pass(&mut f, vec![reports("True", "", "")]).await.expect("a pass");
         let collecting = f.fakes.collecting.lock().clone().expect("collected");
         assert_eq!(collecting.scrape_target.as_deref(), Some("hello-private"));
     }
 }
 
-/// Goal: an error is reported when it is new, and not again while it lasts.
+/// Goal: an error is reported with its reason when it is new, and not again while it lasts.
 #[tokio::test]
-async fn an_error_is_told_once() {
-    let mut f = new(Some(Err(CollectionError::Other("the-error".into()))));
-    pass(&mut f, vec![tells("False", "CollectionFailed", ERROR)]).await.expect("a pass");
-    pass(&mut f, vec![]).await.expect("the same error again");
-    *f.fakes.health.lock() = Some(Ok(()));
-    pass(&mut f, vec![tells("True", "", "")]).await.expect("over");
-}
-
-#[tokio::test]
-async fn the_other_errors_have_reasons_of_their_own() {
-    for (health, status, reason) in [
-        (Err(CollectionError::NoEndpoints("none".into())), "Unknown", "NoEndpoints"),
-        (Err(CollectionError::DidNotReceiveStat("none".into())), "False", "DidNotReceiveStat"),
+async fn an_error_is_reported_once() {
+    for (error, status, reason, message) in [
+        (CollectionError::Other("the-error".into()), "False", "CollectionFailed", ERROR),
+        (CollectionError::NoEndpoints("none".into()), "Unknown", "NoEndpoints", "none"),
+        (CollectionError::DidNotReceiveStat("none".into()), "False", "DidNotReceiveStat", "none"),
     ] {
-        let mut f = new(Some(health));
-        pass(&mut f, vec![tells(status, reason, "none")]).await.expect(reason);
+        let mut f = new(Some(Err(error)));
+        pass(&mut f, vec![reports(status, reason, message)]).await.expect(reason);
+        pass(&mut f, vec![]).await.expect("the same error again");
+        *f.fakes.health.lock() = Some(Ok(()));
+        pass(&mut f, vec![reports("True", "", "")]).await.expect("over");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of Metric and ServerlessService whose labels and annotations differ from the PodAutoscaler's.
 
 use super::fixture::{Exchange, Fixture, expect};
-use super::kpa_knative::{METRICS, SKSS, autoscaler, fixture, metric, pass, serverless, status};
+use super::kpa_knative::{METRICS, SKSS, autoscaler, metric, pass, serverless, settled, status};
 use common::scaling::Aggregation;
 use serde_json::{Value, json};
 
@@ -13,15 +13,9 @@ fn put(collection: &str, check: impl Fn(&Value) + 'static) -> Exchange {
 
 /// Returns a settled Knative revision whose PodAutoscaler is then edited.
 fn edited(annotations: Value) -> Fixture {
-    let f = fixture();
-    let settled = || status("True", "", 10, 1, 11);
-    f.put_autoscaler(autoscaler(json!({}), settled()));
-    f.put_serverless(serverless("Serve", 3, "pa"));
-    f.put_metric(metric("hello-private", "pa"));
-    f.put_target(11);
-    f.ready(1);
-    f.decides(Some(11), 0);
-    f.put_autoscaler_again(autoscaler(annotations, settled()));
+    let active = || status("True", "", 10, 1, 11);
+    let f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    f.put_autoscaler_again(autoscaler(annotations, active()));
     f
 }
 
@@ -45,8 +39,8 @@ async fn an_edited_algorithm_reaches_the_collector() {
     };
     pass(&mut f, script()).await.expect("a pass");
     pass(&mut f, vec![]).await.expect("nothing is left to do");
-    let told = expect(&format!("PUT {METRICS}/hello/status"));
-    f.play(vec![told], async |cx, key| cx.metric().reconcile(key).await).await.expect("a pass of the Metric");
+    let status = expect(&format!("PUT {METRICS}/hello/status"));
+    f.play(vec![status], async |cx, key| cx.metric().reconcile(key).await).await.expect("a pass of the Metric");
     let collecting = f.fakes.collecting.lock().clone().expect("collected");
     assert_eq!(collecting.aggregation, Aggregation::WeightedExponential);
 }

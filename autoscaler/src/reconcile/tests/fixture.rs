@@ -12,10 +12,10 @@ use crate::engine::scaler::Scaler;
 use crate::engine::workload::Path;
 use crate::engine::{Controller, Wiring};
 use crate::knative::revisions::Revisions;
-use crate::knative::statuses::MERGED_WITHIN;
 use crate::knative::store::{Measurements, Objects};
 use crate::knative::{children, metric};
 use crate::metric_engine::Engine;
+use crate::scale::fixture::FixedAddress;
 use crate::scale::trace::Waking;
 use crate::scale::{
     CollectSpec, Collection, CollectionHealth, Deciders, Failing, ForeignPods, Initial, ObservedPorts, OnScale,
@@ -51,10 +51,9 @@ use common_controller::{Leadership, Priority, Recorder, WorkQueue, Workers, Writ
 use common_runtime::clock::Clock;
 use common_runtime::lease::WriteGuard;
 use common_runtime::namespaces::Namespaces;
-use common_runtime::resolve::Resolve;
 use futures::future::BoxFuture;
 use hpa::fixture::Mock;
-use http::{Method, Request, Response};
+use http::{Request, Response};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -64,7 +63,6 @@ use kube::runtime::watcher;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -205,15 +203,6 @@ impl Leadership for Fakes {
     }
 }
 
-/// Resolver that returns one address for every name.
-struct Fixed(SocketAddr);
-
-impl Resolve for Fixed {
-    fn resolve<'a>(&'a self, _: &'a str, _: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
-        Box::pin(async move { Ok(vec![self.0]) })
-    }
-}
-
 /// Start time of every test.
 pub(super) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
@@ -334,11 +323,11 @@ pub(super) struct Fixture {
     versions: AtomicU64,
     server: Handle<Request<Body>, Response<Body>>,
     /// API server that receives the events.
-    heard: Handle<Request<Body>, Response<Body>>,
+    events: Handle<Request<Body>, Response<Body>>,
 }
 
 /// Address at which nothing responds to probes.
-const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+pub(super) const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 impl Fixture {
     /// Creates a standalone fixture.
@@ -398,17 +387,8 @@ impl Fixture {
         Self::knative_with(NOBODY, Duration::ZERO)
     }
 
-    /// Creates a Knative fixture whose probes reach `public`.
-    pub(super) fn knative_probing(public: SocketAddr) -> Self {
-        Self::knative_with(public, Duration::ZERO)
-    }
-
-    /// Creates a Knative fixture that merges statuses, as the process does.
-    pub(super) fn knative_merging() -> Self {
-        Self::knative_with(NOBODY, MERGED_WITHIN)
-    }
-
-    fn knative_with(public: SocketAddr, merged_within: Duration) -> Self {
+    /// Creates a Knative fixture whose probes reach `public`, and whose statuses are merged within this time.
+    pub(super) fn knative_with(public: SocketAddr, merged_within: Duration) -> Self {
         let measurements = Measurements::default();
         let beside: (Arc<dyn Beside>, _) = (Arc::new(measurements.clone()), Namespaces::default());
         Self::with(public, Arc::default(), WorkQueue::new(), beside, |parts| {
@@ -429,16 +409,16 @@ impl Fixture {
     ) -> Self {
         let (service, server) = mock::pair();
         let client = Client::new(service, "default");
-        let (events, heard) = mock::pair();
+        let (event_service, events) = mock::pair();
         let shutdown = CancellationToken::new();
-        let told = fakes.clone();
-        let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| told.scaled.lock().push((event.from, event.to)));
+        let listener = fakes.clone();
+        let on_scale: OnScale = Arc::new(move |event: &ScaleEvent| listener.scaled.lock().push((event.from, event.to)));
         let (clock, requests, metrics) = (Clock::starting_at(NOW), Requests::new(), Mock::default());
         let engine = Engine::new(metrics.client(), clock.clone(), fakes.clone(), requests.clone());
         let (config, autoscaler) = watch::channel(Arc::new(AutoscalerConfig::default()));
         let (_deployment, deployment) = watch::channel(Arc::new(DeploymentConfig::default()));
         let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
-        let recorder = Recorder::limited(Client::new(events, "default"), limiter.clone(), shutdown.clone());
+        let recorder = Recorder::limited(Client::new(event_service, "default"), limiter.clone(), shutdown.clone());
         let wiring = Wiring {
             system_namespace: "system".into(),
             cluster_domain: "cluster.local".into(),
@@ -446,7 +426,7 @@ impl Fixture {
             recorder,
             on_scale: Some(on_scale),
             client,
-            resolver: Arc::new(Fixed(public)),
+            resolver: Arc::new(FixedAddress(public)),
             ports: Ports {
                 deciders: fakes.clone(),
                 collection: fakes.clone(),
@@ -470,7 +450,7 @@ impl Fixture {
             standalone,
         };
         let (key, versions) = (Key::new("ns", "hello"), AtomicU64::new(10));
-        Self { cx, fakes, key, config, _deployment, metrics, versions, server, heard }
+        Self { cx, fakes, key, config, _deployment, metrics, versions, server, events }
     }
 
     /// Edits `config-autoscaler`.
@@ -503,18 +483,18 @@ impl Fixture {
 
     /// Returns reasons and messages of the events since the last call. Time is paused.
     pub(super) async fn take_events(&mut self) -> Vec<(String, String)> {
-        let mut said = Vec::new();
+        let mut events = Vec::new();
         // The timeout expires when all tasks are idle.
         while let Ok(Some((request, respond))) =
-            tokio::time::timeout(Duration::from_millis(1), self.heard.next_request()).await
+            tokio::time::timeout(Duration::from_millis(1), self.events.next_request()).await
         {
             let bytes = request.into_body().collect_bytes().await.expect("a body");
             let event: Value = serde_json::from_slice(&bytes).expect("an event");
             let text = |field: &str| event[field].as_str().expect(field).to_owned();
-            said.push((text("reason"), text("message")));
+            events.push((text("reason"), text("message")));
             respond.send_response(Response::new(Body::from(bytes.to_vec())));
         }
-        said
+        events
     }
 
     /// Plays the API server while `work` runs. Each request must be the next one of the script, and the whole script
@@ -557,22 +537,17 @@ impl Fixture {
                 }
                 () = tokio::time::sleep(Duration::from_secs(30)) => panic!("neither a request nor an end"),
             };
-            let (head, body) = request.into_parts();
-            let line = format!("{} {}", head.method, head.uri.path());
-            let bytes = body.collect_bytes().await.expect("a body");
-            let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+            let (line, body) = read(request).await;
             let Some(exchange) = script.next() else { panic!("unexpected: {line} {body}") };
             assert_eq!(line, exchange.line, "{body}");
             (exchange.check)(&body);
-            let (code, answer) = (exchange.answer)(body);
-            let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
-            respond.send_response(response.expect("a response"));
+            respond.send_response(exchange.response(body));
         }
     }
 
     /// Lets one worker process the workloads' queue for `time`. The API server refuses requests that begin with a
     /// text, and accepts all others. Returns the requests with their times since the start.
-    pub(super) async fn work_for(&mut self, time: Duration, refused: Option<(&str, u16, &str)>) -> Vec<Asked> {
+    pub(super) async fn work_for(&mut self, time: Duration, refused: Option<(&str, u16, &str)>) -> Vec<ApiRequest> {
         self.beside(refused, async |cx, _| {
             let workers = Workers { kind: "workload", queue: cx.stores.queue().clone(), only: None };
             let working =
@@ -583,27 +558,27 @@ impl Fixture {
     }
 
     /// Reconciles the path once, with an API server that accepts everything.
-    pub(super) async fn look_at_path(&mut self) -> Vec<Asked> {
+    pub(super) async fn look_at_path(&mut self) -> Vec<ApiRequest> {
         self.beside(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
     }
 
     /// Reconciles the ZeroScaler, its path and its status until nothing is left to do, with an API server that accepts
     /// everything. Returns the writes.
-    pub(super) async fn settle(&mut self) -> Vec<Asked> {
+    pub(super) async fn settle(&mut self) -> Vec<ApiRequest> {
         self.rounds(true, None).await
     }
 
     /// Does the same before port numbers are planned.
-    pub(super) async fn settle_unplanned(&mut self) -> Vec<Asked> {
+    pub(super) async fn settle_unplanned(&mut self) -> Vec<ApiRequest> {
         self.rounds(false, None).await
     }
 
     /// Does the same as [`settle`](Self::settle), with an API server that refuses requests beginning with a text.
-    pub(super) async fn settle_refused(&mut self, refused: (&str, u16, &str)) -> Vec<Asked> {
+    pub(super) async fn settle_refused(&mut self, refused: (&str, u16, &str)) -> Vec<ApiRequest> {
         self.rounds(true, Some(refused)).await
     }
 
-    async fn rounds(&mut self, plans: bool, refused: Option<(&str, u16, &str)>) -> Vec<Asked> {
+    async fn rounds(&mut self, plans: bool, refused: Option<(&str, u16, &str)>) -> Vec<ApiRequest> {
         self.beside(refused, async |cx, key| {
             for _ in 0..4 {
                 cx.kpa.reconcile(key).await.expect("a pass");
@@ -620,7 +595,7 @@ impl Fixture {
     }
 
     /// Reconciles the status only.
-    pub(super) async fn publish(&mut self) -> Vec<Asked> {
+    pub(super) async fn publish(&mut self) -> Vec<ApiRequest> {
         self.beside(None, async |cx, key| cx.publisher().reconcile(key).await.expect("a look at the status")).await
     }
 
@@ -628,22 +603,19 @@ impl Fixture {
         &mut self,
         refused: Option<(&str, u16, &str)>,
         work: impl AsyncFnOnce(&Controllers, &Key),
-    ) -> Vec<Asked> {
+    ) -> Vec<ApiRequest> {
         let (cx, key, server) = (&self.cx, &self.key, &mut self.server);
-        let (begun, mut asked) = (Instant::now(), Vec::new());
+        let (begun, mut requests) = (Instant::now(), Vec::new());
         let answering = async {
             loop {
                 let (request, respond) = server.next_request().await.expect("the client lives");
-                let (head, body) = request.into_parts();
-                let line = format!("{} {}", head.method, head.uri.path());
-                let bytes = body.collect_bytes().await.expect("a body");
-                let body: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-                asked.push((begun.elapsed(), line.clone(), body.clone()));
+                let (line, body) = read(request).await;
+                requests.push((begun.elapsed(), line.clone(), body.clone()));
                 let scaled = json!({"metadata": {"name": "hello", "resourceVersion": "100"}});
                 let exchange = match refused.filter(|(prefix, ..)| line.starts_with(prefix)) {
                     Some((_, code, message)) => expect(&line).refused(code, message),
                     None if body.is_array() => expect(&line).answered(200, scaled),
-                    None if head.method == Method::PATCH => {
+                    None if line.starts_with("PATCH ") => {
                         let known = cx.standalone().scalers.get(key).expect("only ZeroScalers are merged into");
                         let mut merged = serde_json::to_value(&*known).expect("serialisable");
                         json_patch::merge(&mut merged, &body);
@@ -654,16 +626,14 @@ impl Fixture {
                     }
                     None => expect(&line),
                 };
-                let (code, answer) = (exchange.answer)(body);
-                let response = Response::builder().status(code).body(Body::from(answer.to_string().into_bytes()));
-                respond.send_response(response.expect("a response"));
+                respond.send_response(exchange.response(body));
             }
         };
         tokio::select! {
             () = work(cx, key) => {}
             () = answering => {}
         }
-        asked
+        requests
     }
 
     /// Returns the ZeroScaler with the status that is about to be written.
@@ -766,7 +736,7 @@ impl Fixture {
         let cluster = self.cx.cluster();
         let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
         cluster.request_path(&object, request(mode, "hello"));
-        let path = cluster.path(&object).expect("asked for");
+        let path = cluster.path(&object).expect("requested");
         let since = Timestamp::from_secs(NOW.as_secs() - in_path_for.unwrap_or_default());
         cluster.report_path(&self.key, &path, (service, false), since);
         cluster.report_path(&self.key, &path, (service, in_path_for.is_some()), since);
@@ -881,15 +851,10 @@ impl Fixture {
 
     /// Puts it as this version.
     pub(super) fn put_target_at(&self, replicas: i32, version: u64) {
-        self.put_target_with(json!(replicas), version);
+        self.put_target_of("hello", json!(replicas), version);
     }
 
-    /// Puts it with this value of replicas, which may be absent.
-    pub(super) fn put_target_with(&self, replicas: Value, version: u64) {
-        self.put_target_of("hello", replicas, version);
-    }
-
-    /// Puts the Deployment of this name.
+    /// Puts the Deployment of this name with this value of replicas, which may be absent.
     pub(super) fn put_target_of(&self, name: &str, replicas: Value, version: u64) {
         let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": "apps/v1", "kind": "Deployment",
@@ -939,6 +904,14 @@ impl Fixture {
     }
 }
 
+/// Returns `METHOD PATH` and the body of a request.
+async fn read(request: Request<Body>) -> (String, Value) {
+    let (head, body) = request.into_parts();
+    let bytes = body.collect_bytes().await.expect("a body");
+    let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+    (format!("{} {}", head.method, head.uri.path()), body)
+}
+
 fn request(mode: PathMode, target: &str) -> PathRequest {
     PathRequest { path: Path { mode, activators: 2 }, target: zeroscaler::Target::deployment(target) }
 }
@@ -974,7 +947,7 @@ fn path_as_value(path: &PathProgress) -> Value {
 }
 
 /// Time since the start, `METHOD PATH`, and the body.
-pub(super) type Asked = (Duration, String, Value);
+pub(super) type ApiRequest = (Duration, String, Value);
 
 type Check = Box<dyn Fn(&Value)>;
 type Answer = Box<dyn Fn(Value) -> (u16, Value)>;
@@ -1017,6 +990,12 @@ pub(super) fn leads() -> Exchange {
 }
 
 impl Exchange {
+    fn response(&self, request: Value) -> Response<Body> {
+        let (code, body) = (self.answer)(request);
+        let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+        response.expect("a response")
+    }
+
     /// Adds a check of the request's body.
     pub(super) fn with(self, check: impl Fn(&Value) + 'static) -> Self {
         let former = self.check;

@@ -1,8 +1,8 @@
 //! Tests of Services that are given back: clients are led without a gap, and no Service is forgotten.
 
-use super::fixture::{Asked, Fixture, ago};
-use super::scalers::{SERVICES, ZS, adopted, asleep, lines, service, settled};
-use crate::standalone::release::handover::{RECONNECT_TIME, WAIT_MAX};
+use super::fixture::{ApiRequest, Fixture, ago};
+use super::scalers::{SERVICES, adopted_workload, asleep, edited, is_freed, is_sent, lines, service, settled};
+use crate::standalone::release::handover::RECONNECT_TIME;
 use serde_json::{Value, json};
 
 const FORMER: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
@@ -23,25 +23,16 @@ const THEIRS: &str = "endpointslice-controller.k8s.io";
 
 /// Returns a deleted workload that serves two pods, once these are ready.
 fn deleted_workload() -> Fixture {
-    let f = Fixture::standalone();
-    f.put_slice(slice("private", "hello-private", THEIRS, 2));
     let mut object = asleep(json!({}));
     object["metadata"]["deletionTimestamp"] = json!(ago(1));
-    f.put_scaler(object);
-    f.put_service(adopted());
-    f.put_target(2);
-    f.ready(2);
+    let f = adopted_workload(object, 2);
+    f.put_slice(slice("private", "hello-private", THEIRS, 2));
     f
 }
 
-fn gave_back(asked: &[Asked]) -> bool {
+fn gave_back(requests: &[ApiRequest]) -> bool {
     let put = format!("PUT {SERVICES}/hello");
-    asked.iter().any(|(_, line, body)| *line == put && body["spec"]["selector"]["app"] == "hello")
-}
-
-fn let_go(asked: &[Asked]) -> bool {
-    let patch = format!("PATCH {ZS}");
-    asked.iter().any(|(_, line, body)| *line == patch && body["metadata"]["finalizers"] == json!([]))
+    requests.iter().any(|(_, line, body)| *line == put && body["spec"]["selector"]["app"] == "hello")
 }
 
 /// Goal: a Service is handed over before our slices go with their owner: by then Kubernetes' own lead to as many ready
@@ -49,24 +40,15 @@ fn let_go(asked: &[Asked]) -> bool {
 #[tokio::test(start_paused = true)]
 async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
     let mut f = deleted_workload();
-    let asked = f.settle().await;
-    assert!(gave_back(&asked) && !let_go(&asked), "{:?}", lines(&asked));
+    let requests = f.settle().await;
+    assert!(gave_back(&requests) && !is_freed(&requests), "{:?}", lines(&requests));
     let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {}
     f.put_slice(slice("hello-abc", "hello", THEIRS, 1));
     assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "a slice of Kubernetes' own is looked at");
-    assert!(!let_go(&f.settle().await), "half of them");
+    assert!(!is_freed(&f.settle().await), "half of them");
     f.put_slice(slice("hello-abd", "hello", THEIRS, 1));
-    assert!(let_go(&f.settle().await));
-}
-
-/// Goal: missing slices of Kubernetes do not keep the object for ever.
-#[tokio::test(start_paused = true)]
-async fn the_wait_for_kubernetes_slices_is_bounded() {
-    let mut f = deleted_workload();
-    assert!(!let_go(&f.settle().await));
-    tokio::time::advance(WAIT_MAX).await;
-    assert!(let_go(&f.settle().await));
+    assert!(is_freed(&f.settle().await));
 }
 
 /// Goal: once Kubernetes' own slices lead to the pods, the object stays for the time that clients of activators need
@@ -75,47 +57,41 @@ async fn the_wait_for_kubernetes_slices_is_bounded() {
 async fn clients_of_activators_have_the_time_to_come_anew() {
     let mut f = deleted_workload();
     f.activators(&[("10.0.9.1", true)]);
-    assert!(!let_go(&f.settle().await));
+    assert!(!is_freed(&f.settle().await));
     f.put_slice(slice("hello-abc", "hello", THEIRS, 2));
-    assert!(!let_go(&f.settle().await));
+    assert!(!is_freed(&f.settle().await));
     let queue = f.cx.stores.queue().clone();
     tokio::time::advance(RECONNECT_TIME / 2).await;
-    assert!(!let_go(&f.settle().await));
+    assert!(!is_freed(&f.settle().await));
     while queue.try_next().is_some() {}
     tokio::time::advance(RECONNECT_TIME).await;
     assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "it is looked at again");
-    assert!(let_go(&f.settle().await));
+    assert!(is_freed(&f.settle().await));
 
     let mut f = deleted_workload();
     f.activators(&[("10.0.9.1", true)]);
-    assert!(!let_go(&f.settle().await));
+    assert!(!is_freed(&f.settle().await));
     f.remove_service();
-    assert!(let_go(&f.settle().await), "nobody would miss it");
+    assert!(is_freed(&f.settle().await), "nobody would miss it");
 }
 
 /// Goal: the same holds for a Service that is given back because the spec names another one.
 #[tokio::test(start_paused = true)]
 async fn a_former_service_is_handed_over_too() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(asleep(json!({})));
-    f.put_service(adopted());
+    let mut f = adopted_workload(asleep(json!({})), 1);
     f.put_slice(slice("private", "hello-private", THEIRS, 1));
     f.put_slice(slice("hello-zeroscale-ipv4-0", "hello", common::names::MANAGED_BY, 1));
-    f.put_target(1);
-    f.ready(1);
     settled(&mut f).await;
     let mut other = service();
     other["metadata"]["name"] = json!("other");
     f.put_service(other);
-    let mut renamed = asleep(json!({"services": [{"name": "other"}]}));
-    (renamed["metadata"]["generation"], renamed["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
-    f.put_scaler(renamed);
-    let asked = settled(&mut f).await;
-    assert!(gave_back(&asked) && !lines(&asked).contains(&FORMER), "{:?}", lines(&asked));
-    assert!(lines(&asked).contains(&format!("PUT {SERVICES}/other").as_str()), "the other is not waited for");
+    f.put_scaler(edited(json!({"services": [{"name": "other"}]})));
+    let requests = settled(&mut f).await;
+    assert!(gave_back(&requests) && !is_sent(&requests, FORMER), "{:?}", lines(&requests));
+    assert!(is_sent(&requests, &format!("PUT {SERVICES}/other")), "the other is not waited for");
     f.put_slice(slice("hello-abc", "hello", THEIRS, 1));
-    let asked = settled(&mut f).await;
-    assert!(lines(&asked).contains(&FORMER), "{:?}", lines(&asked));
+    let requests = settled(&mut f).await;
+    assert!(is_sent(&requests, FORMER), "{:?}", lines(&requests));
 }
 
 /// Goal: borrowed objects are given back even if the newest version names an unusable Service and the former version
@@ -125,19 +101,15 @@ async fn what_is_borrowed_goes_back_though_another_service_is_named() {
     let mut headless = service();
     (headless["metadata"]["name"], headless["spec"]["clusterIP"]) = (json!("bare"), json!("None"));
     for (name, is_deleted) in [("bare", false), ("bare", true), ("nobodys", true)] {
-        let mut f = Fixture::standalone();
         let mut object = asleep(json!({"services": [{"name": name}]}));
         if is_deleted {
             object["metadata"]["deletionTimestamp"] = json!(ago(1));
         }
-        f.put_service(adopted());
+        let mut f = adopted_workload(object, 2);
         f.put_service(headless.clone());
-        f.put_target(2);
-        f.ready(2);
-        f.put_scaler(object);
-        let mut asked = settled(&mut f).await;
-        asked.extend(settled(&mut f).await);
-        assert!(gave_back(&asked), "{name}, {is_deleted}: {:?}", lines(&asked));
-        assert!(let_go(&asked), "{name}, {is_deleted}: {:?}", lines(&asked));
+        let mut requests = settled(&mut f).await;
+        requests.extend(settled(&mut f).await);
+        assert!(gave_back(&requests), "{name}, {is_deleted}: {:?}", lines(&requests));
+        assert!(is_freed(&requests), "{name}, {is_deleted}: {:?}", lines(&requests));
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 per pod.
 
-use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect};
+use super::fixture::{Exchange, Fixture, NOBODY, ago, assert_condition, condition, expect};
 use crate::cluster::error::Error;
+use crate::knative::statuses::MERGED_WITHIN;
 use crate::scale::{Initial, PodSet};
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
@@ -168,22 +169,6 @@ async fn a_class_that_is_missing_or_another_is_somebody_elses() {
 }
 
 #[tokio::test]
-async fn the_path_follows_decision_and_burst_capacity() {
-    let inactive = status("False", "NoTraffic", 10, 0, 11);
-    let mut f = settled(json!({}), inactive, serverless("Proxy", 2, "pa"), 11, 0, Some(11), 0);
-    let queued = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
-    pass(&mut f, vec![path("Serve", 2), queued]).await.expect("pods are wanted, and capacity is to spare");
-
-    let active = status("True", "", 3600, 1, 1);
-    let mut f = settled(json!({}), active, serverless("Serve", 3, "pa"), 1, 1, Some(0), 0);
-    let idle = put_status().with(|body| {
-        assert_condition(body, "Active", "False", "NoTraffic");
-        assert_eq!(body["status"]["desiredScale"], 0);
-    });
-    pass(&mut f, vec![path("Proxy", 3), idle]).await.expect("idle");
-}
-
-#[tokio::test]
 async fn without_a_serverless_service_nothing_is_scaled() {
     let mut f = fixture();
     f.put_autoscaler(autoscaler(json!({}), status("True", "", 10, 1, 11)));
@@ -193,6 +178,14 @@ async fn without_a_serverless_service_nothing_is_scaled() {
             assert_eq!((&body["spec"]["mode"], &body["spec"]["numActivators"]), (&json!("Proxy"), &json!(2)));
             assert!(body["metadata"]["annotations"]["autoscaling.knative.dev/metric"].is_null());
             assert_eq!(body["metadata"]["labels"]["serving.knative.dev/configuration"], "config");
+            let of = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"});
+            assert_eq!((&body["spec"]["objectRef"], &body["spec"]["protocolType"]), (&of, &json!("http1")));
+            let owner = &body["metadata"]["ownerReferences"][0];
+            assert_eq!(
+                (&owner["kind"], &owner["uid"], &owner["controller"]),
+                (&json!("PodAutoscaler"), &json!("pa"), &json!(true))
+            );
+            assert_eq!(owner["apiVersion"], "autoscaling.internal.knative.dev/v1alpha1");
         }),
         put_status().with(|body| {
             assert_condition(body, "SKSReady", "Unknown", "NotReady");
@@ -208,22 +201,24 @@ async fn without_a_serverless_service_nothing_is_scaled() {
 /// Goal: a revision with a reported scale is taken over; one without is not.
 #[tokio::test]
 async fn what_was_told_a_scale_is_taken_over() {
-    for (told, expected) in [(-1, Initial::Unknown), (0, Initial::TakenOver), (11, Initial::TakenOver)] {
-        let before = status("True", "", 10, 1, told);
+    for (reported, expected) in [(-1, Initial::Unknown), (0, Initial::TakenOver), (11, Initial::TakenOver)] {
+        let before = status("True", "", 10, 1, reported);
         let mut f = settled(json!({}), before, serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-        let script = if told == 11 { vec![] } else { vec![put_status()] };
+        let script = if reported == 11 { vec![] } else { vec![put_status()] };
         pass(&mut f, script).await.expect("a pass");
         let (_, initial) = f.fakes.deciding.lock().take().expect("a decider");
-        assert_eq!(initial, expected, "{told}");
+        assert_eq!(initial, expected, "{reported}");
     }
 }
 
 #[tokio::test]
 async fn a_missing_metric_is_created() {
-    let mut f = settled(json!({}), status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    let window = json!({"autoscaling.knative.dev/window": "10s"});
+    let mut f = settled(window, status("True", "", 10, 1, 11), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
     f.cx.objects().metrics.apply(&f.key, "", None);
     let script = vec![expect(&format!("POST {METRICS}")).with(|body| {
-        let spec = json!({"stableWindow": 60_000_000_000_i64, "panicWindow": 6_000_000_000_i64, "scrapeTarget": "hello-private"});
+        let spec =
+            json!({"stableWindow": 10_000_000_000_i64, "panicWindow": 1_000_000_000, "scrapeTarget": "hello-private"});
         assert_eq!(body["spec"], spec);
         assert_eq!(body["metadata"]["annotations"]["autoscaling.knative.dev/metric"], "concurrency");
     })];
@@ -243,40 +238,9 @@ async fn objects_of_somebody_else_are_told_and_left_alone() {
     assert_eq!(error, "error reconciling Metric: PA: hello does not own Metric: hello");
 }
 
-#[tokio::test]
-async fn bounds_come_before_the_decision() {
-    let min = json!({"autoscaling.knative.dev/min-scale": "11"});
-    let inactive = status("False", "NoTraffic", 10, 10, 1);
-    let mut f = settled(min, inactive, serverless("Proxy", 3, "pa"), 10, 10, Some(1), 0);
-    let script = vec![
-        patched(11),
-        path("Serve", 3),
-        put_status().with(|body| {
-            assert_condition(body, "Active", "Unknown", "Queued");
-            assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(10), &json!(11)));
-        }),
-    ];
-    pass(&mut f, script).await.expect("scaled to the least scale");
-}
-
-#[tokio::test]
-async fn a_revision_that_never_became_ready_is_given_up() {
-    let mut f =
-        settled(json!({}), status("Unknown", "Queued", 3600, 0, 1), serverless("Serve", 3, "pa"), 1, 1, Some(0), 0);
-    let script = vec![
-        patched(0),
-        path("Proxy", 3),
-        put_status().with(|body| {
-            assert_condition(body, "Active", "False", "TimedOut");
-            assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(1), &json!(0)));
-        }),
-    ];
-    pass(&mut f, script).await.expect("a pass");
-}
-
 /// Returns a sleeping revision whose statuses are merged, at the moment when a request wakes it.
 fn waking() -> Fixture {
-    let f = configured(Fixture::knative_merging());
+    let f = configured(Fixture::knative_with(NOBODY, MERGED_WITHIN));
     f.put_autoscaler(autoscaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("hello-private", "pa"));
@@ -314,18 +278,6 @@ async fn a_wake_that_takes_longer_is_told_after_two_seconds() {
     drop(next);
     let queued = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
     pass(&mut f, vec![queued]).await.expect("a pass");
-}
-
-/// Goal: the end of all traffic is written at once, because the grace period counts from then.
-#[tokio::test(start_paused = true)]
-async fn an_end_is_told_at_once() {
-    let mut f = waking();
-    f.put_autoscaler(autoscaler(json!({}), status("True", "", 3600, 1, 1)));
-    f.put_target(1);
-    f.ready(1);
-    f.decides(Some(0), -1);
-    let idle = put_status().with(|body| assert_condition(body, "Active", "False", "NoTraffic"));
-    pass(&mut f, vec![path("Proxy", 3), idle]).await.expect("a pass");
 }
 
 /// With an unknown scale nothing changes, except that upstream's path for it is Proxy.

@@ -8,6 +8,7 @@ use super::kpa_knative::{
 use common::RevisionKey as Key;
 use common::config::AutoscalerConfig;
 use serde_json::{Value, json};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -43,18 +44,13 @@ fn not_ready(mode: &str, activators: i32) -> Value {
     object
 }
 
-/// Puts the Deployment without a number of replicas, which means one.
-fn without_replicas(f: &Fixture) {
-    f.put_target_with(Value::Null, 61);
-}
-
 /// Expects a status with these states of `Active` and `ScaleTargetInitialized`, and these scales (actual, desired).
-fn tells(active: (&'static str, &'static str), initialized: &'static str, scales: (i32, i32)) -> Exchange {
+fn reports(active: (&'static str, &'static str), initialized: &'static str, scales: (i32, i32)) -> Exchange {
     put_status().with(move |body| {
         assert_condition(body, "Active", active.0, active.1);
         assert_condition(body, "ScaleTargetInitialized", initialized, "");
-        let told = (&body["status"]["actualScale"], &body["status"]["desiredScale"]);
-        assert_eq!(told, (&json!(scales.0), &json!(scales.1)));
+        let reported = (&body["status"]["actualScale"], &body["status"]["desiredScale"]);
+        assert_eq!(reported, (&json!(scales.0), &json!(scales.1)));
     })
 }
 
@@ -65,11 +61,11 @@ fn error_of(outcome: Result<(), crate::cluster::error::Error>) -> String {
 #[tokio::test]
 async fn a_conflict_leads_to_the_same_status_on_the_newer_object() {
     let mut f = settled(json!({}), queued(0, 11), serverless("Serve", 4, "pa"), 11, 11, Some(11), 0);
-    let told = || tells(("True", ""), "True", (11, 11));
+    let status = || reports(("True", ""), "True", (11, 11));
     let mut newer = autoscaler(json!({}), queued(0, 11));
     newer["metadata"]["resourceVersion"] = json!("12");
-    let again = told().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "12"));
-    let script = vec![told().refused(409, "newer"), expect(&format!("GET {PA}")).answered(200, newer), again];
+    let again = status().with(|body| assert_eq!(body["metadata"]["resourceVersion"], "12"));
+    let script = vec![status().refused(409, "newer"), expect(&format!("GET {PA}")).answered(200, newer), again];
     pass(&mut f, script).await.expect("a pass");
 }
 
@@ -90,57 +86,48 @@ async fn a_metric_that_cannot_be_written_ends_the_pass() {
 }
 
 #[tokio::test]
-async fn no_replicas_are_one_and_a_failed_patch_is_told() {
-    let revision = || {
-        let f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
-        without_replicas(&f);
-        f
-    };
-    let mut f = revision();
+async fn no_replicas_are_one() {
+    let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
+    f.put_target_of("hello", Value::Null, 61);
     pass(&mut f, vec![patched(11)]).await.expect("scaled from one");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 11)]);
-    let mut f = revision();
-    let error = error_of(pass(&mut f, vec![patched(11).refused(500, "inducing failure")]).await);
-    assert!(error.starts_with("error scaling target: failed to apply scale 11 to scale target hello: "), "{error}");
 }
 
 #[tokio::test]
 async fn the_services_are_as_ready_as_they_say() {
     let fresh = || uninitialized(queued(0, -1));
     let mut f = settled(json!({}), fresh(), not_ready("Serve", 4), 11, 11, Some(11), 0);
-    let told = tells(("True", ""), "True", (11, 11)).with(|body| {
+    let report = reports(("True", ""), "True", (11, 11)).with(|body| {
         assert_condition(body, "SKSReady", "Unknown", "NotReady");
         assert_eq!(condition(body, "SKSReady").2, "");
     });
-    pass(&mut f, vec![told]).await.expect("active, the Services not ready");
+    pass(&mut f, vec![report]).await.expect("active, the Services not ready");
 
     let mut before = fresh();
     before["serviceName"] = json!("");
     let mut f = settled(json!({}), before, serverless("Serve", 2, "pa"), 11, 0, Some(11), 0);
-    let told = put_status().with(|body| {
+    let report = put_status().with(|body| {
         assert_condition(body, "SKSReady", "True", "");
         assert_eq!(body["status"]["serviceName"], "hello");
         assert_condition(body, "Active", "Unknown", "Queued");
         assert_eq!((&body["status"]["actualScale"], &body["status"]["desiredScale"]), (&json!(0), &json!(11)));
     });
-    pass(&mut f, vec![told]).await.expect("the Services ready, no pod yet");
+    pass(&mut f, vec![report]).await.expect("the Services ready, no pod yet");
 }
 
 #[tokio::test]
 async fn the_least_scale_makes_it_active() {
     for (reachability, ready, active, initialized) in [
-        (Some("Reachable"), 1, ("Unknown", "Queued"), "Unknown"),
-        (None, 1, ("Unknown", "Queued"), "Unknown"),
-        (Some("Unreachable"), 1, ("True", ""), "True"),
-        (Some("Reachable"), 2, ("True", ""), "True"),
-        (None, 2, ("True", ""), "True"),
+        ("Reachable", 1, ("Unknown", "Queued"), "Unknown"),
+        ("Unreachable", 1, ("True", ""), "True"),
+        ("", 2, ("True", ""), "True"),
     ] {
         let f =
             &mut settled(scale("min-scale", "2"), Value::Null, serverless("Serve", 3, "pa"), 11, ready, Some(11), 0);
         let mut object = autoscaler(scale("min-scale", "2"), uninitialized(queued(0, -1)));
-        object["spec"]["reachability"] = json!(reachability.unwrap_or_default());
+        object["spec"]["reachability"] = json!(reachability);
         f.put_autoscaler_again(object);
-        pass(f, vec![tells(active, initialized, (ready, 11))]).await.expect("a pass");
+        pass(f, vec![reports(active, initialized, (ready, 11))]).await.expect("a pass");
     }
 }
 
@@ -150,10 +137,10 @@ async fn a_serverless_service_that_is_wrong_is_put_right_or_ends_the_pass() {
     wrong["spec"]["objectRef"]["name"] = json!("other");
     let mut f = settled(json!({}), queued(0, 11), wrong.clone(), 11, 0, Some(11), 0);
     let put = expect(&format!("PUT {SKSS}/hello")).with(|body| assert_eq!(body["spec"]["objectRef"]["name"], "hello"));
-    let told = tells(("Unknown", "Queued"), "True", (0, 11)).with(|body| {
+    let report = reports(("Unknown", "Queued"), "True", (0, 11)).with(|body| {
         assert_condition(body, "SKSReady", "Unknown", "NotReady");
     });
-    pass(&mut f, vec![put, told]).await.expect("put right");
+    pass(&mut f, vec![put, report]).await.expect("put right");
 
     let mut f = fixture();
     f.put_autoscaler(autoscaler(json!({}), active()));
@@ -168,19 +155,15 @@ async fn a_serverless_service_that_is_wrong_is_put_right_or_ends_the_pass() {
 }
 
 #[tokio::test]
-async fn what_sleeps_is_left_alone_but_for_a_pod_that_is_still_there() {
-    let mut f = settled(json!({}), inactive(0, 0), serverless("Proxy", 2, "pa"), 0, 0, Some(0), 0);
-    pass(&mut f, vec![]).await.expect("asleep");
-
+async fn the_last_pod_goes_once_an_activator_has_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
-    let mut f = Fixture::knative_probing(address);
+    let mut f = Fixture::knative_with(address, Duration::ZERO);
     f.configure(AutoscalerConfig::clone(&fixture().config.borrow()));
     f.put_autoscaler(autoscaler(json!({}), inactive(0, 0)));
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("hello-private", "pa"));
     f.put_target(1);
-    without_replicas(&f);
     f.decides(Some(0), 0);
     pass(&mut f, vec![]).await.expect("asks whether an activator is in the path");
     let (mut stream, _) = listener.accept().await.expect("a probe");
@@ -209,16 +192,40 @@ async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
             status("True", "", 3600, 1, 1),
             proxy(2),
             (0, 0, None),
-            vec![tells(("Unknown", "Queued"), "True", (0, 1))],
+            vec![reports(("Unknown", "Queued"), "True", (0, 1))],
         ),
-        ("activating", eleven(), queued(10, 11), serve(3), (10, 10, Some(2)), vec![patched(11)]),
+        ("asleep", json!({}), inactive(0, 0), proxy(2), (0, 0, Some(0)), vec![]),
+        (
+            "pods are wanted, and capacity is to spare",
+            json!({}),
+            status("False", "NoTraffic", 10, 0, 11),
+            proxy(2),
+            (11, 0, Some(11)),
+            vec![path("Serve", 2), reports(("Unknown", "Queued"), "True", (0, 11))],
+        ),
+        (
+            "idle",
+            json!({}),
+            status("True", "", 3600, 1, 1),
+            serve(3),
+            (1, 1, Some(0)),
+            vec![path("Proxy", 3), reports(("False", "NoTraffic"), "True", (1, 0))],
+        ),
+        (
+            "never ready, and given up",
+            json!({}),
+            status("Unknown", "Queued", 3600, 0, 1),
+            serve(3),
+            (1, 1, Some(0)),
+            vec![patched(0), path("Proxy", 3), reports(("False", "TimedOut"), "True", (1, 0))],
+        ),
         (
             "a pod short",
             eleven(),
             status("True", "", 10, 10, 11),
             serve(3),
             (10, 10, Some(11)),
-            vec![patched(11), tells(("Unknown", "Queued"), "True", (10, 11))],
+            vec![patched(11), reports(("Unknown", "Queued"), "True", (10, 11))],
         ),
         (
             "inactive above the least scale",
@@ -226,24 +233,7 @@ async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
             inactive(12, 12),
             proxy(4),
             (12, 12, Some(0)),
-            vec![patched(11), path("Serve", 4), tells(("True", ""), "True", (12, 11))],
-        ),
-        (
-            "inactive above the least scale, one desired",
-            eleven(),
-            inactive(12, 12),
-            proxy(4),
-            (12, 12, Some(1)),
-            vec![patched(11), path("Serve", 4), tells(("True", ""), "True", (12, 11))],
-        ),
-        ("as desired", eleven(), status("True", "", 10, 12, 12), serve(4), (12, 12, Some(12)), vec![]),
-        (
-            "down to the least scale",
-            eleven(),
-            status("True", "", 10, 12, 12),
-            serve(4),
-            (12, 12, Some(1)),
-            vec![patched(11), tells(("True", ""), "True", (12, 11))],
+            vec![patched(11), path("Serve", 4), reports(("True", ""), "True", (12, 11))],
         ),
     ];
     for (what, annotations, status, sks, (replicas, ready, desired), script) in rows {
@@ -253,21 +243,11 @@ async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
 }
 
 #[tokio::test]
-async fn the_initial_scale_counts_until_it_is_reached() {
+async fn the_initial_scale_counts_beside_the_least_scale() {
     let both = || json!({"autoscaling.knative.dev/initial-scale": "20", "autoscaling.knative.dev/min-scale": "11"});
     let mut f = settled(both(), uninitialized(queued(11, 11)), serverless("Proxy", 4, "pa"), 11, 11, Some(11), -42);
-    let script = vec![patched(20), tells(("Unknown", "Queued"), "Unknown", (11, 20))];
+    let script = vec![patched(20), reports(("Unknown", "Queued"), "Unknown", (11, 20))];
     pass(&mut f, script).await.expect("below the initial scale");
-    let mut f = settled(
-        scale("initial-scale", "20"),
-        uninitialized(queued(20, 11)),
-        serverless("Proxy", 4, "pa"),
-        11,
-        20,
-        Some(11),
-        -42,
-    );
-    pass(&mut f, vec![patched(20), tells(("True", ""), "True", (20, 20))]).await.expect("at the initial scale");
 }
 
 #[tokio::test]
@@ -281,22 +261,22 @@ async fn an_initial_scale_of_zero_needs_no_pod() {
     // Status of a PodAutoscaler before its first reconcile.
     let mut f = zero(Value::Null, serverless("Proxy", 2, "pa"), None, 0);
     let named = |body: &Value| assert_eq!(body["status"]["serviceName"], "hello");
-    let told = tells(("False", "NoTraffic"), "True", (0, -1)).with(named);
-    pass(&mut f, vec![told]).await.expect("initialized at once");
+    let report = reports(("False", "NoTraffic"), "True", (0, -1)).with(named);
+    pass(&mut f, vec![report]).await.expect("initialized at once");
 
     let mut private_alone = not_ready("Proxy", 2);
     private_alone["status"]["serviceName"] = json!("");
     let mut f = zero(Value::Null, private_alone.clone(), None, 0);
-    pass(&mut f, vec![tells(("False", "NoTraffic"), "Unknown", (0, -1))]).await.expect("no public Service yet");
+    pass(&mut f, vec![reports(("False", "NoTraffic"), "Unknown", (0, -1))]).await.expect("no public Service yet");
 
     let mut once_initialized = queued(0, -1);
     once_initialized["serviceName"] = json!("");
     let mut f = zero(once_initialized, private_alone, None, 0);
-    let told = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
-    pass(&mut f, vec![told]).await.expect("initialized once, the Service gone");
+    let report = put_status().with(|body| assert_condition(body, "Active", "Unknown", "Queued"));
+    pass(&mut f, vec![report]).await.expect("initialized once, the Service gone");
 
     let mut f = zero(queued(0, 0), serverless("Proxy", 3, "pa"), Some(2), 2);
-    pass(&mut f, vec![patched(2), tells(("True", ""), "True", (2, 2))]).await.expect("woken");
+    pass(&mut f, vec![patched(2), reports(("True", ""), "True", (2, 2))]).await.expect("woken");
 }
 
 #[tokio::test]
@@ -305,17 +285,6 @@ async fn an_unknown_key_means_nothing() {
     for key in [Key::new("ns", "gone"), Key::new("", "hello"), Key::new("", "")] {
         f.key = key;
         pass(&mut f, vec![]).await.expect("nothing to do");
-    }
-}
-
-/// Retention of a scale: (stored scale, desired) -> stored after. If it is not known, two pods are ready.
-#[tokio::test]
-async fn a_scale_that_is_not_known_any_more_is_kept() {
-    for (stored, desired, ready, expected) in [(None, Some(1), 1, 1), (Some(1), Some(1), 1, 1), (Some(2), None, 2, 2)] {
-        let mut before = queued(0, 0);
-        before["desiredScale"] = stored.map_or(Value::Null, |scale| json!(scale));
-        let mut f = settled(json!({}), before, serverless("Proxy", 3, "pa"), 1, ready, desired, -42);
-        pass(&mut f, vec![tells(("True", ""), "True", (ready, expected))]).await.expect("a pass");
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::fixture::{Fixture, USAGE, assert_condition, condition, reports};
 use super::kpa_knative::status;
-use super::kpa_standalone::{acted, pass, patched, scaler, settled};
+use super::kpa_standalone::{acted, pass, patched, put_settled, scaler, settled};
 use autoscaler_core::history::Cause;
 use autoscaler_core::scale_to_zero::Reason;
 use serde_json::{Value, json};
 
-fn asks_for(percent: i32) -> Value {
+fn requests_cpu(percent: i32) -> Value {
     let target = json!({"type": "Utilization", "averageUtilization": percent});
     json!({
         "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
@@ -15,16 +15,11 @@ fn asks_for(percent: i32) -> Value {
     })
 }
 
-fn combined() -> Value {
-    asks_for(50)
-}
-
-/// Returns a running workload whose pods have been evaluated once.
-async fn looked_at(spec: Value, replicas: i32, cpu: &[u32]) -> Fixture {
-    let mut f = Fixture::standalone();
-    settled(&f, spec, status("True", "", 600, replicas, replicas), replicas);
-    f.ready(replicas);
-    f.pods_use(cpu);
+/// Returns a running workload whose two pods have been evaluated once, with this CPU usage.
+async fn evaluated(cpu: [u32; 2]) -> Fixture {
+    let mut f = settled(requests_cpu(50), status("True", "", 600, 2, 2), 2);
+    f.ready(2);
+    f.pods_use(&cpu);
     f.decides(Some(1), -1);
     pass(&mut f, vec![]).await.expect("not looked at yet, so nothing goes");
     let request = f.cx.ports.requests.next().await;
@@ -35,7 +30,7 @@ async fn looked_at(spec: Value, replicas: i32, cpu: &[u32]) -> Fixture {
 /// Goal: of load and CPU usage the larger recommendation is patched, and the history names it.
 #[tokio::test]
 async fn a_metric_that_asks_for_more_than_the_load_wins() {
-    let mut f = looked_at(combined(), 2, &[150, 150]).await; // 150 % of the request; the target is 50 %.
+    let mut f = evaluated([150, 150]).await; // 150 % of the request; the target is 50 %.
     let script = vec![patched(6), reports().with(|body| assert_eq!(body["status"]["desired"], 6))];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (Some(6), true, Cause::Rule(Reason::Metrics)));
@@ -51,10 +46,10 @@ async fn a_metric_that_asks_for_more_than_the_load_wins() {
 /// Goal: a failing metric prevents any reduction, even of the last pod, is reported, and does not prevent a wake.
 #[tokio::test]
 async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
-    let mut f = looked_at(combined(), 2, &[10, 10]).await;
+    let mut f = evaluated([10, 10]).await;
     f.metrics.now(USAGE, 503, json!({"kind": "Status", "message": "the metrics are down", "code": 503}));
     // Another plan starts a new evaluation.
-    f.put_autoscaler(scaler(asks_for(60), status("True", "", 600, 2, 2)));
+    f.put_autoscaler(scaler(requests_cpu(60), status("True", "", 600, 2, 2)));
     f.decides(Some(0), -1);
     pass(&mut f, vec![]).await.expect("nothing goes before the look");
     f.cx.ports.requests.next().await;
@@ -73,9 +68,8 @@ async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
 /// Goal: an invalid plan is reported with the path of the field, and has no effect on the scale.
 #[tokio::test]
 async fn a_plan_that_breaks_a_rule_is_named_with_its_path() {
-    let mut f = Fixture::standalone();
     let spec = json!({"metrics": [{"type": "Resource"}], "behavior": {"scaleUp": {"policies": []}}});
-    settled(&f, spec, status("False", "NoTraffic", 3600, 0, 0), 0);
+    let mut f = settled(spec, status("False", "NoTraffic", 3600, 0, 0), 0);
     let script = vec![reports().with(|body| {
         assert_condition(body, "Ready", "False", "Invalid");
         let message = condition(body, "Ready").2;
@@ -91,7 +85,7 @@ async fn a_plan_that_breaks_a_rule_is_named_with_its_path() {
 #[tokio::test]
 async fn without_the_engine_metrics_have_no_effect() {
     let mut f = Fixture::without_metrics();
-    settled(&f, combined(), status("False", "NoTraffic", 3600, 0, 0), 0);
+    put_settled(&f, requests_cpu(50), status("False", "NoTraffic", 3600, 0, 0), 0);
     f.decides(Some(1), -1);
     let script = vec![
         patched(1),

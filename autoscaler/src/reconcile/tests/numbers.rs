@@ -2,12 +2,8 @@
 
 use super::fixture::{Exchange, Fixture, expect};
 use crate::standalone::unlisted::AGAIN;
-use autoscaler_core::ports::{Access, Wanted};
 use common::RevisionKey as Key;
-use common::names;
-use common::ports::PortId;
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 const MAP: &str = "PUT /api/v1/namespaces/system/configmaps/ports.20000";
 
@@ -47,43 +43,4 @@ async fn numbers_of_a_namespace_that_may_not_be_read_stay_held() {
     let both =
         expect(MAP).with(|body: &Value| assert!(is_released(&body["data"]["20000"], " denied/a ua 80 web"), "{body}"));
     f.look_at_numbers(vec![no_scalers("denied"), both]).await.expect("the rights are back, and nobody is there");
-}
-
-/// Goal: slices that a tenant writes, with our labels and an owner of our kind, occupy no numbers: neither if they
-/// name the whole range, nor if the owner is a ZeroScaler of the tenant.
-#[tokio::test(start_paused = true)]
-async fn forged_slices_take_no_numbers() {
-    let mut f = Fixture::within(&["evil", "shop"]);
-    let numbers = f.cx.cluster().numbers.clone();
-    numbers.exists(&Key::new("evil", "own"), Some("own"));
-    for (n, owner) in ["own", "none"].into_iter().enumerate() {
-        for (part, first) in (20_000..30_000_u16).step_by(100).enumerate() {
-            let ports: Vec<Value> =
-                (first..first + 100).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
-            let slice = json!({
-                "metadata": {"name": format!("s{n}-{part}"), "namespace": "evil", "labels": {
-                    "kubernetes.io/service-name": "s", names::LEADS_TO: names::LEADS_TO_ACTIVATORS,
-                    "endpointslice.kubernetes.io/managed-by": names::MANAGED_BY,
-                }, "ownerReferences": [
-                    {"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": owner, "uid": owner, "controller": true},
-                ]},
-                "addressType": "IPv4", "ports": ports, "endpoints": [{"addresses": ["10.0.0.1"]}],
-            });
-            let slice = Arc::new(serde_json::from_value(slice).expect("a slice"));
-            numbers.slice(&Key::new("evil", format!("s{n}-{part}")), Some(&slice));
-        }
-    }
-    let key = Key::new("shop", "a");
-    numbers.exists(&key, Some("ua"));
-    numbers.want(
-        &key,
-        "ua",
-        vec![Wanted { port: PortId { name: "web".into(), port: 80 }, listed: None, shown: None }],
-        Access::Open,
-    );
-    let map = expect("POST /api/v1/namespaces/system/configmaps").with(|body: &Value| {
-        let lines = body["data"].as_object().expect("lines");
-        assert!(lines.values().any(|line| line == "held shop/a ua 80 web"), "{body}");
-    });
-    f.look_at_numbers(vec![map]).await.expect("a number is given");
 }

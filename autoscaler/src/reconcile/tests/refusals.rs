@@ -1,27 +1,21 @@
 //! Tests of wakes that the API server refuses while requests wait, in paused time.
 
-use super::fixture::{Asked, Fixture, condition};
+use super::fixture::{ApiRequest, Fixture, condition};
 use super::kpa_knative as knative;
 use super::kpa_knative::{SCALE, serverless, status};
-use super::kpa_standalone::settled;
+use super::kpa_standalone::sleeping;
 use common::backend::Backend;
 use common_controller::Priority;
 use serde_json::json;
 use std::time::Duration;
 
 const QUOTA: &str = "admission webhook \"quota\" denied the request:\n  only 3 replicas\tare left";
-const SAID: &str = "admission webhook \"quota\" denied the request: only 3 replicas are left";
+const REPORTED: &str = "admission webhook \"quota\" denied the request: only 3 replicas are left";
 const PATCH: &str = "PATCH /apis/apps/v1/namespaces/ns/deployments/hello/scale";
 const MINUTES: Duration = Duration::from_secs(600);
 
-fn patches(asked: &[Asked]) -> Vec<Duration> {
-    asked.iter().filter(|(_, line, _)| line == PATCH).map(|(at, ..)| *at).collect()
-}
-
-/// Returns the condition `AbleToScale` of the written statuses.
-fn able_to_scale(asked: &[Asked]) -> Vec<(String, String, String)> {
-    let statuses = asked.iter().filter(|(_, line, _)| line.ends_with("podautoscalers/hello/status"));
-    statuses.map(|(_, _, body)| condition(body, "AbleToScale")).collect()
+fn patches(requests: &[ApiRequest]) -> Vec<Duration> {
+    requests.iter().filter(|(_, line, _)| line == PATCH).map(|(at, ..)| *at).collect()
 }
 
 fn refused() -> Option<(&'static str, u16, &'static str)> {
@@ -43,36 +37,34 @@ fn assert_pace(times: &[Duration], until: Duration) {
 #[tokio::test(start_paused = true)]
 async fn a_refused_wake_is_tried_again_while_somebody_waits() {
     assert_eq!(PATCH, format!("PATCH {SCALE}"));
-    let mut f = Fixture::standalone();
-    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    let mut f = sleeping();
     f.decides(Some(1), -1);
     f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
-    let asked = f.work_for(MINUTES, refused()).await;
-    assert_pace(&patches(&asked), MINUTES);
-    assert_eq!(condition(&f.status(), "Ready"), ("False".into(), "FailedUpdateScale".into(), SAID.into()));
+    let requests = f.work_for(MINUTES, refused()).await;
+    assert_pace(&patches(&requests), MINUTES);
+    assert_eq!(condition(&f.status(), "Ready"), ("False".into(), "FailedUpdateScale".into(), REPORTED.into()));
 
-    let backend = told_backend(&mut f).await;
-    assert_eq!(backend.wake_refused.as_deref(), Some(SAID));
+    let backend = reported_backend(&mut f).await;
+    assert_eq!(backend.wake_refused.as_deref(), Some(REPORTED));
 
     let accepted = f.work_for(Duration::from_secs(6), None).await;
     assert_eq!(patches(&accepted).len(), 1, "{accepted:?}");
     assert_ne!(condition(&f.status(), "Ready").1, "FailedUpdateScale", "{accepted:?}");
-    assert_eq!(told_backend(&mut f).await.wake_refused, None);
+    assert_eq!(reported_backend(&mut f).await.wake_refused, None);
 }
 
 /// Goal: when no request waits any more, nothing is retried or reported.
 #[tokio::test(start_paused = true)]
 async fn a_refused_wake_that_nobody_waits_for_is_over() {
-    let mut f = Fixture::standalone();
-    settled(&f, json!({}), status("False", "NoTraffic", 3600, 0, 0), 0);
+    let mut f = sleeping();
     f.decides(Some(1), -1);
     f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
-    let asked = f.work_for(Duration::from_secs(60), refused()).await;
-    assert!(patches(&asked).len() > 10);
+    let requests = f.work_for(Duration::from_secs(60), refused()).await;
+    assert!(patches(&requests).len() > 10);
     f.decides(Some(0), -1);
-    let asked = f.work_for(Duration::from_secs(60), refused()).await;
-    assert!(patches(&asked).is_empty(), "{asked:?}");
-    assert_eq!(told_backend(&mut f).await.wake_refused, None);
+    let requests = f.work_for(Duration::from_secs(60), refused()).await;
+    assert!(patches(&requests).is_empty(), "{requests:?}");
+    assert_eq!(reported_backend(&mut f).await.wake_refused, None);
 }
 
 /// Goal: in a Knative install the pace is the same, and objects contain nothing that Knative's do not.
@@ -81,13 +73,14 @@ async fn beside_knative_only_the_pace_is_ours() {
     let asleep = status("False", "NoTraffic", 3600, 0, 0);
     let mut f = knative::settled(json!({}), asleep, serverless("Proxy", 2, "pa"), 0, 0, Some(1), -1);
     f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
-    let asked = f.work_for(MINUTES, refused()).await;
-    assert_pace(&patches(&asked), MINUTES);
-    assert!(able_to_scale(&asked).iter().all(|(status, ..)| status.is_empty()), "{asked:?}");
+    let requests = f.work_for(MINUTES, refused()).await;
+    assert_pace(&patches(&requests), MINUTES);
+    let mut statuses = requests.iter().filter(|(_, line, _)| line.ends_with("podautoscalers/hello/status"));
+    assert!(statuses.all(|(_, _, body)| condition(body, "AbleToScale").0.is_empty()), "{requests:?}");
 }
 
 /// Returns the backend for activators after a reconcile of the path.
-async fn told_backend(f: &mut Fixture) -> Backend {
+async fn reported_backend(f: &mut Fixture) -> Backend {
     f.look_at_path().await;
     f.backend()
 }

@@ -2,9 +2,8 @@
 
 use super::fixture::{Exchange, Fixture, ago, expect, leads, reports};
 use super::kpa_knative::{SCALE, status};
-use super::kpa_standalone::{found_with, public_service, scaler, taken_service};
+use super::kpa_standalone::{found_with, pass, public_service, scaler, taken_service};
 use super::scalers::ZS;
-use crate::cluster::error::Error;
 use autoscaler_core::path_mode::PathMode;
 use serde_json::{Value, json};
 
@@ -33,8 +32,11 @@ fn borrowed(by: &str, version: &str) -> Value {
     })
 }
 
-async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
+/// Expects the removal of the finalizer.
+fn freed() -> Exchange {
+    expect(&format!("PATCH {ZS}"))
+        .with(|body| assert_eq!(body["metadata"]["finalizers"], json!([])))
+        .answered(200, deleted())
 }
 
 /// Goal: each step waits for the one before it. Method: the test advances the cluster's state between reconciles.
@@ -53,12 +55,7 @@ async fn replicas_then_traffic_then_objects_then_the_mark() {
     pass(&mut f, vec![]).await.expect("waits until the path has moved");
 
     f.put_path(PathMode::Serve, "hello", None);
-    let script = vec![
-        expect(&format!("PATCH {ZS}"))
-            .with(|body| assert_eq!(body["metadata"]["finalizers"], json!([])))
-            .answered(200, deleted()),
-    ];
-    pass(&mut f, script).await.expect("everything goes");
+    pass(&mut f, vec![freed()]).await.expect("everything goes");
     assert_eq!(f.cx.path(&f.key), None);
 }
 
@@ -90,16 +87,8 @@ async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
     object["metadata"].as_object_mut().expect("metadata").remove("deletionTimestamp");
     f.put_autoscaler(object);
     f.put_service(taken_service());
-    let script = vec![
-        expect(&format!("PATCH {ZS}"))
-            .with(|body| {
-                assert_eq!(body["metadata"]["finalizers"], json!([]));
-                assert!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"].is_null());
-            })
-            .answered(200, deleted()),
-        reports(),
-    ];
-    pass(&mut f, script).await.expect("a pass");
+    let forgotten = |body: &Value| assert!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"].is_null());
+    pass(&mut f, vec![freed().with(forgotten), reports()]).await.expect("a pass");
     assert!(f.fakes.scaled.lock().is_empty());
 }
 
@@ -131,26 +120,8 @@ async fn an_adopted_service_gets_its_selector_back() {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
 
-/// Goal: the former spec of a broken object is not known, but its borrowed objects are restored all the same.
-#[tokio::test]
-async fn a_broken_object_gives_its_service_back_too() {
-    let mut f = settled();
-    let mut object = deleted();
-    object["spec"]["scale"] = json!({"window": "1s"});
-    f.put_autoscaler(object);
-    f.put_target(2);
-    f.put_path(PathMode::Serve, "hello", Some(3600));
-    f.put_service(borrowed("zs", "40"));
-    let script = vec![
-        expect("PUT /api/v1/namespaces/ns/services/hello")
-            .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
-        leads().with(|path| assert_eq!(path["inPath"], false)),
-    ];
-    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
-}
-
-/// Goal: borrowed objects are restored even if the target is unknown, or if another owner has a Service that is needed
-/// to lead to it.
+/// Goal: borrowed objects are restored even if the object is broken and its former spec is not known, if the target is
+/// unknown, or if another owner has a Service that is needed to lead to it.
 #[tokio::test]
 async fn what_cannot_be_led_is_given_back_too() {
     let rows = [
@@ -158,6 +129,12 @@ async fn what_cannot_be_led_is_given_back_too() {
         ("the private Service is another's", |f| {
             f.put_target(2);
             f.put_service(json!({"metadata": {"name": "hello-private", "namespace": "ns"}}));
+        }),
+        ("the object is broken", |f| {
+            let mut object = deleted();
+            object["spec"]["scale"] = json!({"window": "1s"});
+            f.put_autoscaler(object);
+            f.put_target(2);
         }),
     ];
     for (why, spoil) in rows {
@@ -197,7 +174,6 @@ async fn the_object_stays_until_its_service_is_given_back() {
             true => f.remove_service(),
             false => f.put_service(end),
         }
-        let script = vec![expect(&format!("PATCH {ZS}")).answered(200, deleted())];
-        pass(&mut f, script).await.expect("everything goes");
+        pass(&mut f, vec![freed()]).await.expect("everything goes");
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of ZeroScalers: their writes, and that they write nothing else.
 
-use super::fixture::{Exchange, Fixture, ago, condition, expect};
+use super::fixture::{ApiRequest, Exchange, Fixture, ago, assert_condition, condition, expect};
+use super::kpa_standalone::scale_only;
 use crate::engine::front_end::FrontEnd;
 use crate::scale::Failing;
 use crate::standalone::scalers::fault::HEALS_WITHIN;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 pub(super) const ZS: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/hello";
 pub(super) const SERVICES: &str = "/api/v1/namespaces/ns/services";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
+pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
 const MAPS: &str = "POST /api/v1/namespaces/system/configmaps";
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
@@ -28,7 +29,7 @@ fn patched() -> Exchange {
 /// Decides this many pods, and wakes the target by an urgent reconcile.
 async fn woken(f: &mut Fixture, pods: i32) {
     f.decides(Some(pods), -1);
-    f.play(vec![patched()], async |cx, key| cx.kpa.scale_only(key).await).await.expect("woken");
+    scale_only(f, vec![patched()]).await.expect("woken");
 }
 
 fn scaler(spec: Value) -> Value {
@@ -63,7 +64,7 @@ pub(super) fn asleep(spec: Value) -> Value {
 }
 
 /// Returns the same object with the status of a workload that is awake, with this many desired pods and none counted.
-fn awake(spec: Value, desired: i32) -> Value {
+pub(super) fn awake(spec: Value, desired: i32) -> Value {
     let mut value = asleep(spec);
     (value["status"]["state"], value["status"]["desired"]) = (json!("Awake"), json!(desired));
     let active = &mut value["status"]["conditions"][0];
@@ -88,7 +89,7 @@ pub(super) fn adopted() -> Value {
     value
 }
 
-fn addresses(slice: &Value) -> Vec<&str> {
+pub(super) fn addresses(slice: &Value) -> Vec<&str> {
     let endpoints = slice["endpoints"].as_array().expect("endpoints");
     endpoints.iter().filter_map(|endpoint| endpoint["addresses"][0].as_str()).collect()
 }
@@ -100,16 +101,56 @@ fn at(slice: &Value, version: &str) -> Value {
     slice
 }
 
-pub(super) fn lines(asked: &[super::fixture::Asked]) -> Vec<&str> {
-    asked.iter().map(|(_, line, _)| line.as_str()).collect()
+pub(super) fn lines(requests: &[ApiRequest]) -> Vec<&str> {
+    requests.iter().map(|(_, line, _)| line.as_str()).collect()
+}
+
+pub(super) fn is_sent(requests: &[ApiRequest], line: &str) -> bool {
+    lines(requests).contains(&line)
+}
+
+/// Returns the body of the first request with this line.
+fn body<'a>(requests: &'a [ApiRequest], line: &str) -> &'a Value {
+    let found = requests.iter().find(|(_, sent, _)| sent == line);
+    &found.unwrap_or_else(|| panic!("{line}: {:?}", lines(requests))).2
+}
+
+/// Reports whether the finalizer was removed.
+pub(super) fn is_freed(requests: &[ApiRequest]) -> bool {
+    let patch = format!("PATCH {ZS}");
+    requests.iter().any(|(_, line, body)| *line == patch && body["metadata"]["finalizers"] == json!([]))
+}
+
+/// Returns a ZeroScaler with its borrowed Service, and a target with these replicas, all of them ready.
+pub(super) fn adopted_workload(object: Value, replicas: i32) -> Fixture {
+    let f = Fixture::standalone();
+    f.put_scaler(object);
+    f.put_service(adopted());
+    f.put_target(replicas);
+    f.ready(replicas);
+    f
+}
+
+/// Returns a new ZeroScaler without any writes, likewise.
+fn new_workload(spec: Value, replicas: i32) -> Fixture {
+    let f = Fixture::standalone();
+    f.put_scaler(scaler(spec));
+    f.put_service(service());
+    f.put_target(replicas);
+    f.ready(replicas);
+    f
+}
+
+/// Returns the version after [`asleep`], with this spec.
+pub(super) fn edited(spec: Value) -> Value {
+    let mut value = at(&asleep(spec), "300");
+    value["metadata"]["generation"] = json!(2);
+    value
 }
 
 /// Returns a new ZeroScaler without any writes, with a target without replicas and a ready activator.
 fn born_asleep() -> Fixture {
-    let f = Fixture::standalone();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(0);
+    let f = new_workload(json!({}), 0);
     f.activators(&[(A, true)]);
     f
 }
@@ -119,39 +160,31 @@ async fn led_asleep() -> Fixture {
     let mut f = born_asleep();
     f.settle().await;
     f.hear(A, &[(20_000, "zs")]);
-    let asked = f.settle().await;
-    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
-    f.put_slice(at(slice, "101"));
+    let requests = f.settle().await;
+    f.put_slice(at(body(&requests, &format!("POST {SLICES}")), "101"));
     f
 }
 
 /// Goal: a new ZeroScaler writes a finalizer, its Services and one status, and no object of Knative's groups.
 #[tokio::test]
 async fn a_birth_writes_no_object_of_knatives() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
-    let asked = f.settle().await;
-    let patch = format!("PATCH {ZS}");
-    assert_eq!(lines(&asked)[0], patch, "the finalizer comes first");
-    assert_eq!(asked[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "2");
-    assert!(asked.iter().all(|(_, line, _)| !line.contains("knative")), "{:?}", lines(&asked));
-    let private = asked.iter().find(|(_, line, _)| *line == format!("POST {SERVICES}")).expect("a private Service");
-    let owner = &private.2["metadata"]["ownerReferences"][0];
+    let mut f = new_workload(json!({}), 2);
+    let requests = f.settle().await;
+    assert_eq!(lines(&requests)[0], format!("PATCH {ZS}"), "the finalizer comes first");
+    assert_eq!(requests[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "2");
+    assert!(requests.iter().all(|(_, line, _)| !line.contains("knative")), "{:?}", lines(&requests));
+    let owner = &body(&requests, &format!("POST {SERVICES}"))["metadata"]["ownerReferences"][0];
     assert_eq!(
         (&owner["kind"], &owner["apiVersion"], &owner["uid"]),
         (&json!("ZeroScaler"), &json!("zeroscale.dev/v1alpha1"), &json!("zs"))
     );
-    let taken = asked.iter().find(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
-    assert!(taken.2["spec"]["selector"].is_null());
-    let (_, line, status) = asked.last().expect("a status");
+    assert!(body(&requests, &format!("PUT {SERVICES}/hello"))["spec"]["selector"].is_null());
+    let (_, line, status) = requests.last().expect("a status");
     assert_eq!(*line, format!("PUT {ZS}/status"));
     assert_eq!(status["status"]["service"], "hello");
     let in_force = &status["status"]["inForce"];
     assert_eq!((&in_force["generation"], &in_force["spec"]["target"]["name"]), (&json!(1), &json!("hello")));
-    assert_eq!(asked[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-target"], "apps/v1/Deployment/hello");
+    assert_eq!(requests[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-target"], "apps/v1/Deployment/hello");
     assert_eq!(
         (&status["status"]["ports"][0]["name"], &status["status"]["ports"][0]["number"]),
         (&json!("web"), &json!(20_000))
@@ -160,9 +193,9 @@ async fn a_birth_writes_no_object_of_knatives() {
     assert_eq!(condition(status, "Ready").0, "Unknown", "nobody is there to serve it: {status}");
     assert_eq!(status["status"]["backend"]["maxHeld"], 10_000);
     assert_eq!(status["status"]["adopted"]["services"][0]["selector"]["app"], "hello");
-    let map = asked.iter().find(|(_, line, _)| line == MAPS).expect("a map of the ledger");
-    assert_eq!(map.2["metadata"]["name"], "ports.20000");
-    assert_eq!(map.2["data"], json!({"20000": "held ns/hello zs 80 web"}));
+    let map = body(&requests, MAPS);
+    assert_eq!(map["metadata"]["name"], "ports.20000");
+    assert_eq!(map["data"], json!({"20000": "held ns/hello zs 80 web"}));
 }
 
 /// Goal: an activator is added to the Service's slices once it has reported the number, and with that number. A second
@@ -170,31 +203,30 @@ async fn a_birth_writes_no_object_of_knatives() {
 #[tokio::test(start_paused = true)]
 async fn slices_lead_to_activators_that_have_answered() {
     let mut f = born_asleep();
-    let asked = f.settle().await;
-    assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "nobody has answered: {:?}", lines(&asked));
+    let requests = f.settle().await;
+    assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "nobody has answered: {:?}", lines(&requests));
     f.hear(A, &[(20_000, "another")]);
-    let asked = f.settle().await;
-    assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "for somebody else: {:?}", lines(&asked));
+    let requests = f.settle().await;
+    assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "for somebody else: {:?}", lines(&requests));
     f.hear(A, &[(20_000, "zs")]);
-    let asked = f.settle().await;
-    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == format!("POST {SLICES}")).expect("a slice");
+    let requests = f.settle().await;
+    let slice = body(&requests, &format!("POST {SLICES}"));
     assert_eq!(slice["ports"], json!([{"name": "web", "port": 20_000, "protocol": "TCP"}]));
     assert_eq!(addresses(slice), [A]);
     f.put_slice(slice.clone());
-    let (_, _, status) = asked.last().expect("a status");
+    let (_, _, status) = requests.last().expect("a status");
     assert_eq!(condition(status, "Ready").0, "True", "{status}");
 
     f.activators(&[(A, true), (B, true)]);
     f.hear(B, &[(20_000, "zs")]);
     let put = format!("PUT {SLICES}/hello-zeroscale-ipv4-0");
-    let asked = f.settle().await;
-    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == put).expect("both, without a wait");
-    assert_eq!(addresses(slice), [A, B]);
+    let requests = f.settle().await;
+    let slice = body(&requests, &put);
+    assert_eq!(addresses(slice), [A, B], "both, without a wait");
     f.put_slice(at(slice, "101"));
     f.activators(&[(A, false), (B, true)]);
-    let asked = f.settle().await;
-    let (_, _, slice) = asked.iter().find(|(_, line, _)| *line == put).expect("one");
-    assert_eq!(addresses(slice), [B], "at once");
+    let requests = f.settle().await;
+    assert_eq!(addresses(body(&requests, &put)), [B], "at once");
 }
 
 /// Goal: if a Service's port gets another number or name, clients are led to the activators without a gap, by the
@@ -218,49 +250,42 @@ async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
 #[tokio::test(start_paused = true)]
 async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
     let mut former = born_asleep();
-    let mut asked = former.settle().await;
+    let mut requests = former.settle().await;
     former.hear(A, &[(20_000, "zs")]);
-    asked.extend(former.settle().await);
+    requests.extend(former.settle().await);
     let written = |line: &str| {
-        let found = asked.iter().rev().find(|(_, asked, _)| asked.contains(line));
-        found.unwrap_or_else(|| panic!("{line}: {:?}", lines(&asked))).2.clone()
+        let found = requests.iter().rev().find(|(_, sent, _)| sent.contains(line));
+        found.unwrap_or_else(|| panic!("{line}: {:?}", lines(&requests))).2.clone()
     };
-    let mut f = Fixture::standalone();
     let mut object = asleep(json!({}));
     object["status"] = written("/status")["status"].clone();
-    f.put_scaler(object);
-    f.put_service(adopted());
-    f.put_target(0);
+    let mut f = adopted_workload(object, 0);
     f.activators(&[(A, true)]);
     f.put_slice(at(&written(SLICES), "101"));
     let map = serde_json::from_value(written(MAPS)).expect("a ConfigMap");
     f.cx.cluster().numbers.ledger.apply(&Key::new("system", "ports.20000"), "70", Some(map));
     for plans in [false, true] {
-        let asked = if plans { settled(&mut f).await } else { f.settle_unplanned().await };
-        assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "{plans}: {:?}", lines(&asked));
-        for (_, _, body) in asked.iter().filter(|(_, line, _)| line.ends_with("/status")) {
+        let requests = if plans { settled(&mut f).await } else { f.settle_unplanned().await };
+        assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "{plans}: {:?}", lines(&requests));
+        for (_, _, body) in requests.iter().filter(|(_, line, _)| line.ends_with("/status")) {
             assert_eq!(body["status"]["ports"][0]["number"], 20_000, "{plans}");
             assert_eq!(condition(body, "PortsAllocated").0, "True", "{plans}");
         }
     }
 }
 
-/// Goal: a workload that fell asleep while its status still said awake is asleep for a new owner. One with a request
+/// Goal: a workload that fell asleep while its status still was awake is asleep for a new owner. One with a request
 /// to wake, or with pods that must stay, is waking.
 #[tokio::test(start_paused = true)]
 async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     let wake = json!({"request": {"state": "Awake", "at": ago(5)}});
     let rows = [(json!({}), "Asleep", 0), (wake, "Waking", 1), (json!({"scale": {"min": 1}}), "Waking", 1)];
     for (spec, state, desired) in rows {
-        let mut f = Fixture::standalone();
-        f.put_scaler(awake(spec.clone(), 1));
-        f.put_service(adopted());
-        f.put_target(0);
-        let asked = settled(&mut f).await;
-        let status = &last_status(&asked)["status"];
+        let mut f = adopted_workload(awake(spec.clone(), 1), 0);
+        let requests = settled(&mut f).await;
+        let status = &last_status(&requests)["status"];
         assert_eq!((&status["state"], &status["desired"]), (&json!(state), &json!(desired)), "{spec}: {status:#}");
-        let is_woken = lines(&asked).contains(&format!("PATCH {SCALE}").as_str());
-        assert_eq!(is_woken, state == "Waking", "{spec}: {:?}", lines(&asked));
+        assert_eq!(is_sent(&requests, &format!("PATCH {SCALE}")), state == "Waking", "{spec}: {:?}", lines(&requests));
     }
 }
 
@@ -269,22 +294,18 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
 async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
     let mut object = awake(json!({}), 1);
     object["status"]["pods"] = json!({"ready": 2, "actual": 2});
-    let mut f = Fixture::standalone();
-    f.put_scaler(object);
-    f.put_service(adopted());
-    f.put_target(1);
-    f.fakes.counts.lock().ready = 1;
-    let pods = |asked: &[super::fixture::Asked]| -> Vec<Value> {
-        let written = asked.iter().filter(|(_, line, _)| line.ends_with("/status"));
+    let mut f = adopted_workload(object, 1);
+    let pods = |requests: &[ApiRequest]| -> Vec<Value> {
+        let written = requests.iter().filter(|(_, line, _)| line.ends_with("/status"));
         written.map(|(_, _, body)| body["status"]["pods"].clone()).collect()
     };
     for _ in 0..2 {
-        let asked = f.publish().await;
-        assert!(pods(&asked).iter().all(|pods| *pods == json!({"ready": 2, "actual": 2})), "{:?}", pods(&asked));
+        let requests = f.publish().await;
+        assert!(pods(&requests).iter().all(|pods| *pods == json!({"ready": 2, "actual": 2})), "{:?}", pods(&requests));
         tokio::time::advance(Duration::from_secs(30)).await; // No status is delayed for longer.
     }
-    let asked = settled(&mut f).await;
-    assert_eq!(pods(&asked).last(), Some(&json!({"ready": 1, "actual": 1})));
+    let requests = settled(&mut f).await;
+    assert_eq!(pods(&requests).last(), Some(&json!({"ready": 1, "actual": 1})));
 }
 
 /// Goal: if the target is gone before its pods could be counted, the number of pods is zero, and the written number
@@ -293,24 +314,22 @@ async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
 async fn pods_of_a_target_that_has_gone_meanwhile_are_none() {
     let mut object = awake(json!({}), 2);
     object["status"]["pods"] = json!({"ready": 2, "actual": 2});
-    let mut f = Fixture::standalone();
-    f.put_scaler(object);
-    f.put_service(adopted());
+    let mut f = adopted_workload(object, 0);
     f.remove_target();
-    let asked = settled(&mut f).await;
-    let status = &last_status(&asked)["status"];
+    let requests = settled(&mut f).await;
+    let status = &last_status(&requests)["status"];
     assert_eq!(status["pods"], json!({"ready": 0, "actual": 0}), "{status:#}");
     assert_ne!(status["state"], "Awake");
 }
 
 /// Returns the body of the last written status.
-fn last_status(asked: &[super::fixture::Asked]) -> &Value {
-    &asked.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2
+pub(super) fn last_status(requests: &[ApiRequest]) -> &Value {
+    &requests.iter().rev().find(|(_, line, _)| line.ends_with("/status")).expect("a status").2
 }
 
 /// Returns the conditions Active and Ready of the last written status.
-fn active_and_ready(asked: &[super::fixture::Asked]) -> [String; 2] {
-    let written = last_status(asked);
+fn active_and_ready(requests: &[ApiRequest]) -> [String; 2] {
+    let written = last_status(requests);
     ["Active", "Ready"].map(|kind| {
         let (is, why, _) = condition(written, kind);
         format!("{is} {why}")
@@ -324,10 +343,7 @@ async fn given_up() -> Fixture {
     waking["status"]["lastWake"] = json!(ago(7200));
     let active = &mut waking["status"]["conditions"][0];
     (active["status"], active["reason"]) = (json!("Unknown"), json!("Waking"));
-    let mut f = Fixture::standalone();
-    f.put_scaler(waking);
-    f.put_service(adopted());
-    f.put_target(1);
+    let mut f = adopted_workload(waking, 1);
     f.ready(0);
     f.decides(Some(0), -1);
     assert_eq!(active_and_ready(&settled(&mut f).await), ["False TimedOut", "False TimedOut"]);
@@ -380,13 +396,9 @@ fn crashing() -> Failing {
 /// Goal: a process that owns a workload again writes nothing of its former knowledge.
 #[tokio::test(start_paused = true)]
 async fn who_leads_again_has_forgotten_how_its_pods_were() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(asleep(json!({})));
-    f.put_service(adopted());
-    f.put_target(0);
+    let mut f = adopted_workload(asleep(json!({})), 0);
     *f.fakes.failing.lock() = Some(crashing());
-    let (_, _, failing) =
-        settled(&mut f).await.into_iter().rev().find(|(_, l, _)| l.ends_with("/status")).expect("one");
+    let failing = last_status(&settled(&mut f).await).clone();
     assert_eq!(failing["status"]["backend"]["failing"], "CrashLoop: it ends; mend it");
     *f.fakes.led_by_another.lock() = true;
     f.settle().await;
@@ -410,8 +422,12 @@ async fn an_only_activator_that_is_not_ready_keeps_its_place() {
     let put = format!("PUT {SLICES}/hello-zeroscale-ipv4-0");
     for is_ready in [false, true, false] {
         f.activators(&[(A, is_ready)]);
-        let asked = f.settle().await;
-        assert!(!lines(&asked).iter().any(|line| line.contains(SLICES)), "ready: {is_ready}: {:?}", lines(&asked));
+        let requests = f.settle().await;
+        assert!(
+            !lines(&requests).iter().any(|line| line.contains(SLICES)),
+            "ready: {is_ready}: {:?}",
+            lines(&requests)
+        );
     }
     let pod = |endpoints: Value| {
         json!({"metadata": {"name": "private", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
@@ -419,61 +435,34 @@ async fn an_only_activator_that_is_not_ready_keeps_its_place() {
     };
     f.put_target(1);
     f.put_slice(pod(json!([{"addresses": ["10.1.0.1"], "conditions": {"ready": true}}])));
-    let asked = f.settle().await;
-    let (_, _, to_pods) = asked.iter().find(|(_, line, _)| *line == put).expect("a switch to the pods");
+    let requests = f.settle().await;
+    let to_pods = body(&requests, &put);
     assert_eq!(to_pods["metadata"]["labels"]["zeroscale.dev/leads-to"], "pods", "{to_pods}");
 
     f.put_target(0);
     f.put_slice(at(&pod(json!([])), "51"));
     f.activators(&[]);
-    let asked = f.settle().await;
-    let gone = format!("DELETE {SLICES}/hello-zeroscale-ipv4-0");
-    assert!(lines(&asked).contains(&gone.as_str()), "{:?}", lines(&asked));
-}
-
-/// Goal: a sleeping workload wakes by a patch that precedes all other writes, based on the status alone, which another
-/// process has written.
-#[tokio::test]
-async fn who_was_asleep_before_this_process_began_wakes() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(asleep(json!({})));
-    f.put_service(adopted());
-    f.put_target(0);
-    f.settle().await;
-    f.decides(Some(1), -1);
-    let patched = expect(&format!("PATCH {SCALE}"))
-        .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "100"}}));
-    f.play(vec![patched], async |cx, key| cx.kpa.scale_only(key).await).await.expect("woken");
-    assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
-    // While it wakes, no status is written: there is one write at the end.
-    f.put_target_at(1, 101);
-    let asked = f.settle().await;
-    assert!(!lines(&asked).contains(&format!("PUT {ZS}/status").as_str()), "{:?}", lines(&asked));
+    let requests = f.settle().await;
+    assert!(is_sent(&requests, &format!("DELETE {SLICES}/hello-zeroscale-ipv4-0")), "{:?}", lines(&requests));
 }
 
 /// Goal: an invalid edit is reported with field, value and rule, and the former valid version stays in force.
 #[tokio::test]
 async fn a_mistake_is_named_and_what_worked_goes_on() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(asleep(json!({"scale": {"max": 5}})));
-    f.put_service(adopted());
-    f.put_target(0);
+    let mut f = adopted_workload(asleep(json!({"scale": {"max": 5}})), 0);
     f.settle().await;
-    let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}}));
-    (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
-    f.put_scaler(wrong);
-    let asked = f.settle().await;
-    let (_, _, status) =
-        asked.iter().find(|(_, line, _)| *line == format!("PUT {ZS}/status")).expect("a status at once");
-    let (ready, reason, message) = condition(status, "Ready");
-    assert_eq!((ready.as_str(), reason.as_str()), ("False", "Invalid"));
+    f.put_scaler(edited(json!({"scale": {"min": 7, "max": 5}})));
+    let requests = f.settle().await;
+    let status = body(&requests, &format!("PUT {ZS}/status"));
+    assert_condition(status, "Ready", "False", "Invalid");
+    let message = condition(status, "Ready").2;
     assert!(message.contains("spec.scale.min") && message.contains('7'), "{message}");
     assert_eq!(status["status"]["observedGeneration"], 2);
     woken(&mut f, 9).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the former limit");
 }
 
-/// Goal: the same holds if no running process has seen the valid version: the status contains the version in force,
+/// Goal: the same holds if no running process has observed the valid version: the status contains the version in force,
 /// unless it breaks a rule or cannot be parsed.
 #[tokio::test(start_paused = true)]
 async fn a_new_process_serves_the_version_that_is_in_force() {
@@ -487,20 +476,16 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
         (&broken, json!({"target": 7}), None),
     ];
     for (spec, in_force, expected) in rows {
-        let mut f = Fixture::standalone();
-        let mut wrong = asleep(spec.clone());
-        wrong["metadata"]["generation"] = json!(2);
+        let mut wrong = edited(spec.clone());
         wrong["status"]["inForce"] = json!({"generation": 1, "spec": in_force});
-        f.put_scaler(wrong);
-        f.put_service(adopted());
-        f.put_target(0);
-        let asked = settled(&mut f).await;
-        assert_eq!(ready(&asked).0, "False", "{in_force}");
-        let status = &last_status(&asked)["status"];
+        let mut f = adopted_workload(wrong, 0);
+        let requests = settled(&mut f).await;
+        assert_eq!(ready(&requests).0, "False", "{in_force}");
+        let status = &last_status(&requests)["status"];
         assert_eq!(status["inForce"]["generation"], 1, "{in_force}");
         f.decides(Some(9), -1);
         let script = if expected.is_some() { vec![patched()] } else { vec![] };
-        f.play(script, async |cx, key| cx.kpa.scale_only(key).await).await.expect("looked at");
+        scale_only(&mut f, script).await.expect("looked at");
         let scaled: Vec<_> = f.fakes.scaled.lock().iter().map(|(_, to)| *to).collect();
         assert_eq!(scaled, expected.into_iter().collect::<Vec<_>>(), "{in_force}");
     }
@@ -510,16 +495,12 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
 /// and the workload wakes.
 #[tokio::test(start_paused = true)]
 async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
-    let mut f = Fixture::standalone();
-    f.configure(AutoscalerConfig { max_scale_limit: 3, ..AutoscalerConfig::default() });
     let mut served = asleep(json!({"scale": {"max": 5}}));
-    served["metadata"]["generation"] = json!(1);
     served["status"]["inForce"] = json!({"generation": 1, "spec": served["spec"]});
-    f.put_scaler(served);
-    f.put_service(adopted());
-    f.put_target(0);
-    let asked = settled(&mut f).await;
-    assert_eq!(ready(&asked).0, "False");
+    let mut f = adopted_workload(served, 0);
+    f.configure(AutoscalerConfig { max_scale_limit: 3, ..AutoscalerConfig::default() });
+    let requests = settled(&mut f).await;
+    assert_eq!(ready(&requests).0, "False");
     woken(&mut f, 9).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)]);
 }
@@ -528,27 +509,23 @@ async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
 #[tokio::test(start_paused = true)]
 async fn a_pause_holds_beside_an_error() {
     for (newest, former) in [(true, false), (false, true)] {
-        let mut f = Fixture::standalone();
-        let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}, "paused": newest}));
-        wrong["metadata"]["generation"] = json!(2);
+        let mut wrong = edited(json!({"scale": {"min": 7, "max": 5}, "paused": newest}));
         let spec = json!({"target": {"name": "hello"}, "scale": {"max": 5}, "paused": former});
         wrong["status"]["inForce"] = json!({"generation": 1, "spec": spec});
-        f.put_scaler(wrong);
-        f.put_service(adopted());
-        f.put_target(0);
+        let mut f = adopted_workload(wrong, 0);
         settled(&mut f).await;
         f.decides(Some(9), -1);
         let script = if newest { vec![] } else { vec![patched()] };
-        f.play(script, async |cx, key| cx.kpa.scale_only(key).await).await.expect("looked at");
+        scale_only(&mut f, script).await.expect("looked at");
         assert_eq!(f.fakes.scaled.lock().len(), usize::from(!newest), "paused: {newest}, before: {former}");
     }
 }
 
 /// Goal: if the spec names another target, the former one is restored with replicas, Service and slices, and then the
-/// new one is adopted as found. A process that has not seen the edit does the same.
+/// new one is adopted as found. A process that has not observed the edit does the same.
 #[tokio::test(start_paused = true)]
 async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
-    for has_seen in [true, false] {
+    for has_observed in [true, false] {
         let mut f = Fixture::standalone();
         let mut moved = asleep(json!({}));
         moved["metadata"]["annotations"] =
@@ -561,7 +538,7 @@ async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
         f.put_service(service());
         f.put_target_of("old", json!(0), 60);
         f.put_target(4);
-        if has_seen {
+        if has_observed {
             let mut before = moved.clone();
             before["spec"]["target"]["name"] = json!("old");
             f.put_scaler(before);
@@ -572,17 +549,15 @@ async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
         let first = settled(&mut f).await;
         let writes = lines(&first);
         let scale = "PATCH /apis/apps/v1/namespaces/ns/deployments/old/scale";
-        assert!(writes.contains(&scale), "{has_seen}: {writes:?}");
-        assert_eq!(first.iter().find(|(_, line, _)| line == scale).expect("the scale").2[0]["value"], 3);
+        assert_eq!(body(&first, scale)[0]["value"], 3, "{has_observed}");
         assert!(!writes.iter().any(|line| line.contains("/services/hello") || line.contains(SCALE)), "{writes:?}");
-        let (is, why, said) = ready(&first);
-        assert_eq!((is.as_str(), why.as_str()), ("False", "TargetChanges"), "{said}");
+        assert_condition(last_status(&first), "Ready", "False", "TargetChanges");
         f.put_target_of("old", json!(3), 101);
         f.ready(3);
         let then = settled(&mut f).await;
         let position = |what: &dyn Fn(&str, &Value) -> bool| {
             let found = then.iter().position(|(_, line, body)| what(line, body));
-            found.unwrap_or_else(|| panic!("{has_seen}: {:?}", lines(&then)))
+            found.unwrap_or_else(|| panic!("{has_observed}: {:?}", lines(&then)))
         };
         let given =
             position(&|line, body| line == format!("PUT {SERVICES}/old") && body["spec"]["selector"]["app"] == "old");
@@ -606,15 +581,12 @@ async fn a_return_that_was_called_off_is_not_over() {
         value["metadata"]["generation"] = json!(generation);
         at(&value, version)
     };
-    let mut f = Fixture::standalone();
-    f.put_service(adopted());
-    f.put_target(0);
+    let mut f = adopted_workload(version("hello", 1, "10"), 0);
     f.put_target_of("other", json!(0), 61);
-    f.put_scaler(version("hello", 1, "10"));
     settled(&mut f).await;
     f.put_scaler(version("other", 2, "300"));
     let begun = settled(&mut f).await;
-    assert!(lines(&begun).contains(&format!("PATCH {SCALE}").as_str()), "{:?}", lines(&begun));
+    assert!(is_sent(&begun, &format!("PATCH {SCALE}")), "{:?}", lines(&begun));
     f.put_scaler(version("hello", 3, "400"));
     settled(&mut f).await;
     tokio::time::advance(Duration::from_secs(91)).await;
@@ -630,78 +602,32 @@ async fn a_return_that_was_called_off_is_not_over() {
     let given = lines(&then).iter().position(|line| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
     let freed = lines(&then).iter().position(freed).expect("the finalizer");
     assert!(given < freed, "{:?}", lines(&then));
-}
-
-/// Goal: a deleted object's target is restored by a process without former knowledge: replicas first, then the
-/// Service, then the finalizer.
-#[tokio::test]
-async fn a_new_process_gives_back_what_a_former_one_took() {
-    let mut f = Fixture::standalone();
-    let mut leaving = asleep(json!({}));
-    leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
-    f.put_scaler(leaving);
-    f.put_service(adopted());
-    f.put_target(0);
-    let first = f.settle().await;
-    assert_eq!(lines(&first)[0], format!("PATCH {SCALE}"));
-    assert_eq!(first[0].2[0]["value"], 2, "as it was found");
-    let finalizer = format!("PATCH {ZS}");
-    assert!(!lines(&first).contains(&finalizer.as_str()), "no pod is ready yet: {:?}", lines(&first));
-    f.put_target_at(2, 101);
-    f.ready(2);
-    let then = f.settle().await;
-    let given = then.iter().position(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
-    assert_eq!(then[given].2["spec"]["selector"]["app"], "hello");
-    let freed = then.iter().position(|(_, line, _)| *line == finalizer).expect("the finalizer");
-    assert!(given < freed && then[freed].2["metadata"]["finalizers"] == json!([]), "{:?}", lines(&then));
     f.remove_scaler();
     f.play(vec![], async |cx, key| cx.kpa.reconcile(key).await).await.expect("nothing is left");
     assert_eq!(*f.fakes.collecting.lock(), None);
 }
 
 /// Returns the writes until nothing is left to do or to wait for.
-pub(super) async fn settled(f: &mut Fixture) -> Vec<super::fixture::Asked> {
-    let mut asked = f.settle().await;
+pub(super) async fn settled(f: &mut Fixture) -> Vec<ApiRequest> {
+    let mut requests = f.settle().await;
     tokio::time::advance(Duration::from_secs(2)).await;
-    asked.extend(f.settle().await);
-    asked
+    requests.extend(f.settle().await);
+    requests
 }
 
-/// Goal: adoption, errors and conflicts are each reported by one event, however often it is reconciled, and only after
-/// the status is written.
+/// Goal: an adoption is reported by one event, however often it is reconciled, and only after the status is written.
 #[tokio::test(start_paused = true)]
-async fn what_is_new_is_said_once() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
+async fn an_adoption_is_reported_once() {
+    let mut f = new_workload(json!({}), 2);
     let born = f.settle_refused((&format!("PUT {ZS}/status"), 500, "no storage")).await;
-    assert!(lines(&born).contains(&format!("PUT {ZS}/status").as_str()), "{:?}", lines(&born));
+    assert!(is_sent(&born, &format!("PUT {ZS}/status")), "{:?}", lines(&born));
     assert_eq!(f.take_events().await, [], "it is not written");
     let born = f.settle().await;
     let adopted = "Adopted Deployment hello with 2 replicas, and Service hello with selector app=hello";
     assert_eq!(f.take_events().await, [("Adopted".to_owned(), adopted.to_owned())]);
-    let mut written = born.last().expect("a status").2.clone();
-    written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
-    f.put_scaler(written);
+    f.put_scaler(at(last_status(&born), "200")); // As reported by the watch.
     f.settle().await;
     assert_eq!(f.take_events().await, []);
-
-    let mut wrong = asleep(json!({"scale": {"min": 7, "max": 5}}));
-    (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
-    f.put_scaler(wrong);
-    let refused = f.settle().await;
-    let told = f.take_events().await;
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].0 == "Invalid" && told[0].1.contains("min 7 is above max 5"), "{told:?}");
-    let mut written = refused.last().expect("a status").2.clone();
-    written["metadata"]["resourceVersion"] = json!("301");
-    f.put_scaler(written);
-    for _ in 0..3 {
-        f.settle().await;
-        assert_eq!(f.take_events().await, []);
-    }
 }
 
 /// Goal: the deciders can tell which ZeroScalers exist, so that stats of those that are not adopted yet request a
@@ -718,27 +644,17 @@ async fn who_decides_can_tell_which_there_are() {
 }
 
 /// Goal: a Service that cannot carry traffic to activators is refused with field, value and rule, and neither it nor
-/// the target is changed. The same holds for a port that it lacks, and for a target without a selector.
+/// the target is changed. The same holds for a port that it lacks.
 #[tokio::test(start_paused = true)]
 async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
-    let edited = |pointer: &str, to: Value| {
-        let mut value = service();
-        value["spec"][pointer] = to;
-        value
-    };
+    let mut headless = service();
+    headless["spec"]["clusterIP"] = json!("None");
     let mut borrowed = adopted();
     borrowed["metadata"]["annotations"]["zeroscale.dev/adopted-by"] = json!("somebody");
     let port = json!({"ports": [{"name": "db", "protocol": "tcp"}]});
     let none = json!({});
     let rows = [
-        (edited("clusterIP", json!("None")), &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "headless"]),
-        (
-            edited("type", json!("ExternalName")),
-            &none,
-            "ServiceNotOwned",
-            vec!["spec.services", "\"hello\"", "ExternalName"],
-        ),
-        (edited("selector", Value::Null), &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "no selector"]),
+        (headless, &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "headless"]),
         (borrowed, &none, "ServiceNotOwned", vec!["spec.services", "\"hello\"", "another ZeroScaler"]),
         (service(), &port, "Invalid", vec!["spec.ports[0].name", "\"db\"", "Service \"hello\" has web 80/TCP"]),
     ];
@@ -747,24 +663,15 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
         f.put_scaler(scaler(spec.clone()));
         f.put_service(service);
         f.put_target(2);
-        let asked = settled(&mut f).await;
-        let (_, _, status) = asked.iter().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
-        let (ready, why, message) = condition(status, "Ready");
-        assert_eq!((ready.as_str(), why.as_str()), ("False", reason), "{message}");
+        let requests = settled(&mut f).await;
+        let status = last_status(&requests);
+        assert_condition(status, "Ready", "False", reason);
+        let message = condition(status, "Ready").2;
         assert!(words.iter().all(|word| message.contains(word)), "{words:?}: {message}");
         let touched = |line: &&str| line.contains("/services") || line.contains("/scale") || line.starts_with("PATCH");
-        assert!(!lines(&asked).iter().any(touched), "{words:?}: {:?}", lines(&asked));
+        assert!(!lines(&requests).iter().any(touched), "{words:?}: {:?}", lines(&requests));
         assert_eq!(f.take_events().await.len(), 1, "{words:?}");
     }
-    let mut f = Fixture::standalone();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(1);
-    f.remove_target();
-    let asked = settled(&mut f).await;
-    let (_, _, status) = asked.iter().find(|(_, line, _)| line.ends_with("/status")).expect("a status");
-    let message = condition(status, "Ready").2;
-    assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
 }
 
 /// Goal: a target without a scale at `spec.replicas`, from which we know whether it sleeps, is refused and not
@@ -779,13 +686,13 @@ async fn a_target_without_replicas_in_its_spec_is_refused() {
         f.put_service(service());
         f.put_widget(spec);
         f.decides(Some(0), -1);
-        let asked = settled(&mut f).await;
-        let (is, why, message) = ready(&asked);
+        let requests = settled(&mut f).await;
+        let (is, why, message) = ready(&requests);
         assert_eq!(is == "False" && why == "Invalid", is_refused, "{message}");
         let rule = "spec.target: widgets.example.com \"hello\": spec.replicas must be set";
         assert_eq!(message.starts_with(rule), is_refused, "{message}");
         let touched = |line: &&str| line.contains("/services") || line.contains("/scale") || line.starts_with("PATCH");
-        assert_eq!(!lines(&asked).iter().any(touched), is_refused, "{:?}", lines(&asked));
+        assert_eq!(!lines(&requests).iter().any(touched), is_refused, "{:?}", lines(&requests));
     }
 }
 
@@ -794,41 +701,32 @@ async fn a_target_without_replicas_in_its_spec_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_can_no_longer_lead_to_activators_is_given_back() {
     for (field, value, word) in [("type", "ExternalName", "ExternalName"), ("clusterIP", "None", "headless")] {
-        let mut f = Fixture::standalone();
-        f.put_scaler(asleep(json!({})));
-        f.put_service(adopted());
-        f.put_target(0);
+        let mut f = adopted_workload(asleep(json!({})), 0);
         settled(&mut f).await;
         let mut unfit = adopted();
         (unfit["spec"][field], unfit["metadata"]["resourceVersion"]) = (json!(value), json!("41"));
         f.put_service(unfit);
         let first = settled(&mut f).await;
-        let scaled = first.iter().find(|(_, line, _)| *line == format!("PATCH {SCALE}")).expect("the scale");
-        assert_eq!(scaled.2[0]["value"], 2, "as it was found");
+        assert_eq!(body(&first, &format!("PATCH {SCALE}"))[0]["value"], 2, "as it was found");
         f.put_target_at(2, 301);
         f.ready(2);
         let then = settled(&mut f).await;
-        let given = then.iter().find(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("the Service");
-        assert_eq!((&given.2["spec"]["selector"]["app"], &given.2["spec"][field]), (&json!("hello"), &json!(value)));
-        let freed = |asked: &[super::fixture::Asked]| {
-            asked.iter().any(|(_, l, body)| *l == format!("PATCH {ZS}") && body["metadata"]["finalizers"] == json!([]))
-        };
-        assert!(freed(&then), "{:?}", lines(&then));
-        let (is, why, said) = ready(&[first, then].concat());
-        assert_eq!((is.as_str(), why.as_str()), ("False", "ServiceNotOwned"), "{said}");
-        assert!(said.starts_with("spec.services: Service \"hello\"") && said.contains(word), "{said}");
-        let mut again = service();
-        again["metadata"]["resourceVersion"] = json!("400");
-        f.put_service(again);
-        let asked = settled(&mut f).await;
-        let taken = asked.iter().find(|(_, line, _)| *line == format!("PUT {SERVICES}/hello")).expect("taken over");
-        assert!(taken.2["spec"]["selector"].is_null(), "{:?}", lines(&asked));
+        let spec = &body(&then, &format!("PUT {SERVICES}/hello"))["spec"];
+        assert_eq!((&spec["selector"]["app"], &spec[field]), (&json!("hello"), &json!(value)));
+        assert!(is_freed(&then), "{:?}", lines(&then));
+        let (is, why, message) = ready(&[first, then].concat());
+        assert_eq!((is.as_str(), why.as_str()), ("False", "ServiceNotOwned"), "{message}");
+        assert!(message.starts_with("spec.services: Service \"hello\"") && message.contains(word), "{message}");
+        f.put_service(at(&service(), "400"));
+        let requests = settled(&mut f).await;
+        let taken = body(&requests, &format!("PUT {SERVICES}/hello"));
+        assert!(taken["spec"]["selector"].is_null(), "taken over again: {taken}");
     }
 }
 
 /// Returns the condition Ready of the last written status.
-fn ready(asked: &[super::fixture::Asked]) -> (String, String, String) {
-    condition(last_status(asked), "Ready")
+fn ready(requests: &[ApiRequest]) -> (String, String, String) {
+    condition(last_status(requests), "Ready")
 }
 
 /// Goal: an edit that is valid but unusable in this cluster changes nothing either. The former version stays in force,
@@ -852,34 +750,29 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         (json!({"services": [{"name": "taken"}]}), "ServiceNotOwned", "spec.services: Service \"taken\""),
         (json!({"ports": [{"name": "db"}]}), "Invalid", "spec.ports[0].name: \"db\""),
     ];
-    for (spec, reason, message) in rows {
-        let mut f = Fixture::standalone();
-        f.put_scaler(asleep(json!({})));
-        f.put_service(adopted());
+    for (spec, reason, begin) in rows {
+        let mut f = adopted_workload(asleep(json!({})), 0);
         f.put_service(foreign.clone());
-        f.put_target(0);
         settled(&mut f).await;
-        let mut wrong = asleep(spec);
-        (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
+        let wrong = edited(spec);
         f.put_scaler(wrong.clone());
-        let asked = settled(&mut f).await;
-        let (is, why, said) = ready(&asked);
-        assert_eq!((is.as_str(), why.as_str()), ("False", reason), "{said}");
-        assert!(said.starts_with(message), "{said}");
-        let status = &last_status(&asked)["status"];
+        let requests = settled(&mut f).await;
+        let (is, why, message) = ready(&requests);
+        assert_eq!((is.as_str(), why.as_str()), ("False", reason), "{message}");
+        assert!(message.starts_with(begin), "{message}");
+        let status = &last_status(&requests)["status"];
         assert_eq!((&status["service"], &status["ports"][0]["name"]), (&json!("hello"), &json!("web")), "{reason}");
         assert!(status["backend"]["wakeRefused"].is_null(), "{reason}: it wakes");
-        let mut touched = lines(&asked);
+        let mut touched = lines(&requests);
         touched.dedup(); // The response to the first is not newer than the edit.
         assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
         woken(&mut f, 1).await;
         f.put_target_at(0, 401);
-        let mut leaving = wrong;
+        let mut leaving = at(&wrong, "402");
         leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
-        leaving["metadata"]["resourceVersion"] = json!("402");
         f.put_scaler(leaving);
-        let asked = settled(&mut f).await;
-        assert!(lines(&asked).contains(&format!("PATCH {SCALE}").as_str()), "{reason}: {:?}", lines(&asked));
+        let requests = settled(&mut f).await;
+        assert!(is_sent(&requests, &format!("PATCH {SCALE}")), "{reason}: {:?}", lines(&requests));
     }
 }
 
@@ -892,39 +785,36 @@ fn adopted_with(ports: &[(&str, u16)], version: &str) -> Value {
 }
 
 /// Goal: if a Service loses or renames a port that the spec names, requests to the other ports still wake the
-/// workload, even if this process has never seen the port. Ready reports the error until it is fixed.
+/// workload, even if this process has never observed the port. Ready reports the error until it is fixed.
 #[tokio::test(start_paused = true)]
 async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
     let (web, metrics, other) = (("web", 80), ("metrics", 9100), ("numbers", 9100));
-    for (has_seen, left) in [(true, vec![web]), (false, vec![web]), (true, vec![web, other])] {
+    for (has_observed, left) in [(true, vec![web]), (false, vec![web]), (true, vec![web, other])] {
         let mut f = Fixture::standalone();
         f.put_scaler(asleep(json!({"ports": [{"name": "web"}, {"name": "metrics"}]})));
         f.put_target(0);
-        if has_seen {
+        if has_observed {
             f.put_service(adopted_with(&[web, metrics], "40"));
             assert_ne!(ready(&settled(&mut f).await).0, "False");
         }
         f.put_service(adopted_with(&left, "400"));
-        let asked = settled(&mut f).await;
-        let (is, why, said) = ready(&asked);
-        assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{has_seen}: {said}");
-        assert!(said.starts_with("spec.ports[1].name: \"metrics\""), "{has_seen}: {said}");
+        let requests = settled(&mut f).await;
+        let (is, why, message) = ready(&requests);
+        assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{has_observed}: {message}");
+        assert!(message.starts_with("spec.ports[1].name: \"metrics\""), "{has_observed}: {message}");
         woken(&mut f, 1).await;
-        assert_eq!(*f.fakes.scaled.lock(), [(0, 1)], "{has_seen}");
+        assert_eq!(*f.fakes.scaled.lock(), [(0, 1)], "{has_observed}");
         f.put_service(adopted_with(&[web, metrics], "401"));
-        assert_ne!(ready(&settled(&mut f).await).1, "Invalid", "{has_seen}");
+        assert_ne!(ready(&settled(&mut f).await).1, "Invalid", "{has_observed}");
     }
 }
 
 /// Goal: a stored object that the definition would reject now still wakes; here, a fallback's port.
 #[tokio::test(start_paused = true)]
 async fn a_fallback_whose_port_can_be_none_keeps_nobody_asleep() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(asleep(json!({"wake": {"fallback": {"service": "sorry", "port": 70_000}}})));
-    f.put_service(adopted_with(&[("web", 80)], "40"));
-    f.put_target(0);
-    let (_, why, said) = ready(&settled(&mut f).await);
-    assert_ne!(why, "Invalid", "{said}");
+    let mut f = adopted_workload(asleep(json!({"wake": {"fallback": {"service": "sorry", "port": 70_000}}})), 0);
+    let (_, why, message) = ready(&settled(&mut f).await);
+    assert_ne!(why, "Invalid", "{message}");
     woken(&mut f, 1).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 1)]);
 }
@@ -939,12 +829,10 @@ async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
     f.put_target(0);
     settled(&mut f).await;
     f.put_service(adopted_with(&[("web", 80)], "400"));
-    let mut wrong = asleep(json!({"scale": {"max": 3}, "ports": [{"name": "db"}]}));
-    (wrong["metadata"]["generation"], wrong["metadata"]["resourceVersion"]) = (json!(2), json!("300"));
-    f.put_scaler(wrong);
-    let (is, why, said) = ready(&settled(&mut f).await);
-    assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{said}");
-    assert!(said.starts_with("spec.ports[0].name: \"db\""), "{said}");
+    f.put_scaler(edited(json!({"scale": {"max": 3}, "ports": [{"name": "db"}]})));
+    let (is, why, message) = ready(&settled(&mut f).await);
+    assert_eq!((is.as_str(), why.as_str()), ("False", "Invalid"), "{message}");
+    assert!(message.starts_with("spec.ports[0].name: \"db\""), "{message}");
     woken(&mut f, 9).await;
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the limit of the version before");
 }
@@ -953,22 +841,18 @@ async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
 /// it is back, that ends.
 #[tokio::test(start_paused = true)]
 async fn activators_are_told_that_the_target_is_away() {
-    let told = |asked: &[super::fixture::Asked]| {
-        let body = last_status(asked);
-        let backend = &body["status"]["backend"];
+    let reported = |requests: &[ApiRequest]| {
+        let backend = &last_status(requests)["status"]["backend"];
         (backend["maxHeld"].is_u64(), backend["failing"].clone(), backend["wakeRefused"].clone())
     };
-    let mut f = Fixture::standalone();
-    f.put_scaler(asleep(json!({})));
-    f.put_service(adopted());
-    f.put_target(0);
+    let mut f = adopted_workload(asleep(json!({})), 0);
     *f.fakes.failing.lock() = Some(crashing());
-    assert_eq!(told(&settled(&mut f).await), (true, json!("CrashLoop: it ends; mend it"), Value::Null));
+    assert_eq!(reported(&settled(&mut f).await), (true, json!("CrashLoop: it ends; mend it"), Value::Null));
     *f.fakes.failing.lock() = None;
     f.remove_target();
-    assert_eq!(told(&settled(&mut f).await), (true, Value::Null, json!("its target does not exist")));
+    assert_eq!(reported(&settled(&mut f).await), (true, Value::Null, json!("its target does not exist")));
     f.put_target_at(0, 401);
-    assert_eq!(told(&settled(&mut f).await), (true, Value::Null, Value::Null));
+    assert_eq!(reported(&settled(&mut f).await), (true, Value::Null, Value::Null));
 }
 
 /// Goal: of two ZeroScalers with the same target the one that has adopted it keeps it, else the older one gets it. The
@@ -981,28 +865,19 @@ async fn two_that_name_one_target_do_not_share_it() {
         value["metadata"]["creationTimestamp"] = json!(created);
         value
     };
-    let mut f = Fixture::standalone();
-    let own = |created: &str| {
-        let mut value = scaler(json!({}));
-        value["metadata"]["creationTimestamp"] = json!(created);
-        value
-    };
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
+    let mut f = new_workload(json!({}), 2); // Created in 2023.
     f.put_scaler(named("older", "2022-01-01T00:00:00Z"));
-    f.put_scaler(own("2023-01-01T00:00:00Z"));
-    let asked = f.settle().await;
-    let (is, why, said) = ready(&asked);
-    assert_eq!((is.as_str(), why.as_str()), ("False", "TargetTaken"), "{said}");
+    let requests = f.settle().await;
+    let (is, why, message) = ready(&requests);
+    assert_eq!((is.as_str(), why.as_str()), ("False", "TargetTaken"), "{message}");
     assert_eq!(
-        said,
+        message,
         "spec.target: deployments.apps \"hello\" is already scaled by ZeroScaler \"older\". Delete one of the two ZeroScalers, or name another target"
     );
     assert!(
-        !lines(&asked).iter().any(|line| line.starts_with("PATCH") || line.contains("/services")),
+        !lines(&requests).iter().any(|line| line.starts_with("PATCH") || line.contains("/services")),
         "{:?}",
-        lines(&asked)
+        lines(&requests)
     );
     assert_eq!(f.take_events().await.len(), 1);
 
@@ -1011,21 +886,18 @@ async fn two_that_name_one_target_do_not_share_it() {
     let mut moved = named("older", "2022-01-01T00:00:00Z");
     (moved["spec"]["target"]["name"], moved["metadata"]["resourceVersion"]) = (json!("another"), json!("11"));
     f.put_scaler(moved);
-    let mut told = Vec::new();
-    while let Some(item) = queue.try_next() {
-        told.push(item.key().clone());
-    }
-    assert!(told.contains(&f.key), "{told:?}");
-    let asked = f.settle().await;
-    assert!(lines(&asked).contains(&format!("PATCH {ZS}").as_str()), "it is free: {:?}", lines(&asked));
+    let queued: Vec<_> = std::iter::from_fn(|| Some(queue.try_next()?.key().clone())).collect();
+    assert!(queued.contains(&f.key), "{queued:?}");
+    let requests = f.settle().await;
+    assert!(is_sent(&requests, &format!("PATCH {ZS}")), "it is free: {:?}", lines(&requests));
 
     // The holder keeps it, although an older object asks for it now.
     f.put_scaler(named("oldest", "2021-01-01T00:00:00Z"));
-    let asked = f.settle().await;
+    let requests = f.settle().await;
     assert!(
-        !lines(&asked).iter().any(|line| line.ends_with("/status")) || ready(&asked).0 != "False",
+        !lines(&requests).iter().any(|line| line.ends_with("/status")) || ready(&requests).0 != "False",
         "{:?}",
-        ready(&asked)
+        ready(&requests)
     );
 }
 
@@ -1033,22 +905,16 @@ async fn two_that_name_one_target_do_not_share_it() {
 /// workload stays Ready, because it is not known whether the cluster enforces policies.
 #[tokio::test(start_paused = true)]
 async fn a_policy_that_lets_no_activator_in_is_named() {
-    let mut f = Fixture::standalone();
+    let mut f = new_workload(json!({}), 2);
     f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
     f.activators(&[(A, true)]);
-    let reasons = |said: Vec<(String, String)>| said.into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
+    let reasons = |events: Vec<(String, String)>| events.into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
     let born = f.settle().await;
     assert_eq!(reasons(f.take_events().await), ["Adopted"]);
-    let mut written = born.last().expect("a status").2.clone();
-    written["metadata"]["resourceVersion"] = json!("200"); // As reported by the watch.
-    f.put_scaler(written);
+    f.put_scaler(at(last_status(&born), "200")); // As reported by the watch.
     f.hear(A, &[(10_000, "zs")]);
-    let asked = f.settle().await;
-    let (is, _, message) = ready(&asked);
+    let requests = f.settle().await;
+    let (is, _, message) = ready(&requests);
     assert_eq!(is, "True");
     let rule = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: system}}, podSelector: {matchLabels: {app: activator}}}";
     assert!(message.starts_with("NetworkPolicy \"deny\"") && message.contains(rule), "{message}");
@@ -1059,11 +925,7 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
 /// has its policy.
 #[tokio::test]
 async fn a_refused_service_keeps_no_policy_from_being_followed() {
-    let mut f = Fixture::standalone();
-    f.put_scaler(scaler(json!({})));
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
+    let mut f = new_workload(json!({}), 2);
     f.activators(&[(A, true)]);
     f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
     let requested = f.settle_refused(("POST /api/v1/namespaces/ns/services", 403, "forbidden")).await;
@@ -1078,24 +940,20 @@ async fn a_refused_service_keeps_no_policy_from_being_followed() {
 /// Goal: a host of another namespace is refused and reported with the host and the rule; everything else is served.
 #[tokio::test]
 async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
-    let mut f = Fixture::standalone();
+    let mut f = new_workload(json!({"hosts": ["hello.other", "hello.other.svc.cluster.local"]}), 2);
     f.put_namespace("ns", None);
     f.put_namespace("other", None);
     f.hosts_listed();
-    f.put_scaler(scaler(json!({"hosts": ["hello.other", "hello.other.svc.cluster.local"]})));
-    f.put_service(service());
-    f.put_target(2);
-    f.ready(2);
     let ledger = common::RevisionKey::new("system", "hosts");
     f.play(vec![], async |cx, _| cx.ledger().reconcile(&ledger).await).await.expect("nobody gets anything");
-    let asked = f.settle().await;
-    let (is, why, message) = ready(&asked);
-    assert_eq!((is.as_str(), why.as_str()), ("False", "HostRefused"), "{message}");
+    let requests = f.settle().await;
+    let status = last_status(&requests);
+    assert_condition(status, "Ready", "False", "HostRefused");
+    let message = condition(status, "Ready").2;
     assert!(
         message.contains("host hello.other is refused") && message.contains("hello.other.svc.cluster.local"),
         "{message}"
     );
-    let status = &asked.last().expect("a status").2;
     assert_eq!(condition(status, "HostsOwned").0, "False");
     assert_eq!((&status["status"]["service"], condition(status, "Adopted").0.as_str()), (&json!("hello"), "True"));
 }
@@ -1107,8 +965,8 @@ async fn one_that_is_made_anew_unseen_inherits_nothing() {
     let mut f = born_asleep();
     f.settle().await;
     f.cx.cluster().scalers.set_ready_services(&f.key, vec!["hello".to_owned()]);
-    let mut anew = scaler(json!({}));
-    (anew["metadata"]["uid"], anew["metadata"]["resourceVersion"]) = (json!("anew"), json!("300"));
+    let mut anew = at(&scaler(json!({})), "300");
+    anew["metadata"]["uid"] = json!("anew");
     f.put_scaler(anew);
     f.put_service(at(&service(), "400")); // Without an owner.
     let private = common::RevisionKey::new("ns", "hello-private");

@@ -3,16 +3,16 @@
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
 use super::kpa_standalone::{public_service, scaler, taken_service};
+use super::scalers::{SERVICES, SLICES, addresses};
 use crate::cluster::error::Error;
 use crate::scale::{ForeignPods, PodAddress};
 use crate::standalone::traffic::SUCCEEDED_WITHIN;
 use autoscaler_core::path_mode::PathMode;
+use common::RevisionKey as Key;
 use common::backend::ProbeKind;
 use serde_json::{Value, json};
 
-const SERVICES: &str = "/api/v1/namespaces/ns/services";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
-const SLICE: &str = "hello-zeroscale-ipv4-0";
+pub(super) const SLICE: &str = "hello-zeroscale-ipv4-0";
 
 /// Ports of a Service of ours.
 const OURS: [(&str, u16); 2] = [("http", 80), ("http-backend", 8080)];
@@ -40,8 +40,22 @@ fn pods(f: &Fixture, ready: bool) {
     }));
 }
 
-async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
+pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
+}
+
+/// Creates both Services and the slice of the public one, which the watch then reports.
+async fn create(f: &mut Fixture) {
+    let created = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
+    pass(f, created.into_iter().collect()).await.expect("birth");
+    let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
+    let slice = slices.get(&key).expect("offered");
+    slices.apply(&key, "100", Some((*slice).clone()));
+}
+
+/// Response to a deletion.
+fn deleted() -> Value {
+    json!({"kind": "Status", "status": "Success"})
 }
 
 fn endpoints(body: &Value) -> (Value, Value) {
@@ -83,47 +97,18 @@ async fn born_asleep_it_leads_to_the_activators() {
     assert_eq!((&*backend.service, backend.probe), ("hello", ProbeKind::Tcp.into()));
 }
 
-/// Goal: one update moves the path, and a reconcile of a consistent state writes nothing.
-#[tokio::test]
-async fn a_switch_of_the_path_is_one_update() {
-    let mut f = fixture(json!({}), PathMode::Proxy).await;
-    pods(&f, true);
-    let everything = || {
-        vec![
-            expect(&format!("POST {SERVICES}")),
-            expect(&format!("POST {SERVICES}")),
-            expect(&format!("POST {SLICES}")),
-        ]
-    };
-    pass(&mut f, everything()).await.expect("birth");
-    // As reported by the watch.
-    let slices = &f.cx.cluster().slices;
-    let key = common::RevisionKey::new("ns", SLICE);
-    let slice = slices.get(&key).expect("offered");
-    slices.apply(&key, "100", Some((*slice).clone()));
-    pass(&mut f, vec![]).await.expect("nothing to do");
-
-    f.request_path(PathMode::Serve, "hello");
-    let moved = expect(&format!("PUT {SLICES}/{SLICE}"))
-        .with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
-    let told = leads().with(|path| assert_eq!(path["inPath"], false));
-    pass(&mut f, vec![moved, told]).await.expect("to the pods");
-}
-
 /// Goal: once the labels match a foreign pod, the private Service loses its selector and our slices lead to the
 /// target's own pods only; slices that Kubernetes wrote are deleted. The selector returns when no foreign pod is left
 /// and the target sleeps.
 #[tokio::test]
 async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
-    let birth = || vec![expect(&format!("POST {SERVICES}")), expect(&format!("POST {SERVICES}"))];
-    pass(&mut f, birth().into_iter().chain([expect(&format!("POST {SLICES}"))]).collect()).await.expect("birth");
+    create(&mut f).await;
     pods(&f, true);
     let stranger = ForeignPods { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
     let pod = "hello-6c4d4cdbcf-vd82f".to_owned();
     let own = PodAddress { pod, address: "10.0.0.5".parse().expect("one"), ready: true, deleting: false };
     (*f.fakes.strangers.lock(), *f.fakes.addresses.lock()) = (stranger, vec![own]);
-    let gone = || json!({"kind": "Status", "status": "Success"});
     let private = format!("PUT {SERVICES}/hello-private");
     let script = vec![
         expect(&private).with(|body| assert!(body["spec"]["selector"].is_null())),
@@ -132,18 +117,17 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
             assert_eq!(body["metadata"]["labels"]["zeroscale.dev/side"], "Private", "activators find it");
             assert_eq!(endpoints(body), (json!("10.0.0.5"), json!(8080)));
         }),
-        expect("DELETE /api/v1/namespaces/ns/endpoints/hello-private").answered(200, gone()),
-        expect(&format!("DELETE {SLICES}/p")).answered(200, gone()),
+        expect("DELETE /api/v1/namespaces/ns/endpoints/hello-private").answered(200, deleted()),
+        expect(&format!("DELETE {SLICES}/p")).answered(200, deleted()),
     ];
     pass(&mut f, script).await.expect("a stranger has come");
-    let slice = |name: &str| common::RevisionKey::new("ns", name);
-    f.cx.cluster().slices.apply(&slice("p"), "", None); // As reported by the watch.
+    f.cx.cluster().slices.apply(&Key::new("ns", "p"), "", None); // As reported by the watch.
     *f.fakes.strangers.lock() = ForeignPods::default();
     pass(&mut f, vec![]).await.expect("awake, it stays as it is");
     f.fakes.addresses.lock().clear();
     let script = vec![
         expect(&private).with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
-        expect(&format!("DELETE {SLICES}/hello-private-zeroscale-ipv4-0")).answered(200, gone()),
+        expect(&format!("DELETE {SLICES}/hello-private-zeroscale-ipv4-0")).answered(200, deleted()),
     ];
     pass(&mut f, script).await.expect("asleep");
 }
@@ -162,7 +146,6 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
         }},
         "addressType": "IPv4", "ports": [{"name": "", "port": 8080}], "endpoints": [],
     }));
-    let gone = || json!({"kind": "Status", "status": "Success"});
     let script = vec![
         expect(&format!("POST {SERVICES}")),
         expect(&format!("PUT {SERVICES}/hello")).with(|body| {
@@ -177,31 +160,24 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
             assert_eq!(body["ports"][0]["name"], "", "the ports keep the names that the Service gave them");
             assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(20_000)));
         }),
-        expect("DELETE /api/v1/namespaces/ns/endpoints/hello").answered(200, gone()),
-        expect(&format!("DELETE {SLICES}/hello-x7k2p")).answered(200, gone()),
+        expect("DELETE /api/v1/namespaces/ns/endpoints/hello").answered(200, deleted()),
+        expect(&format!("DELETE {SLICES}/hello-x7k2p")).answered(200, deleted()),
         leads().with(|path| assert_eq!(path["service"], "hello")),
     ];
     pass(&mut f, script).await.expect("a pass");
 }
 
+/// Goal: a foreign Service is not changed, and no replicas are changed because of it. After a ZeroScaler was deleted
+/// and re-created, the former one's Service is left to the garbage collector.
 #[tokio::test]
 async fn a_foreign_service_is_never_touched() {
-    let mut f = fixture(json!({}), PathMode::Proxy).await;
-    f.put_service(taken_service());
-    let script = vec![
-        expect(&format!("POST {SERVICES}")),
-        leads().with(|path| assert_eq!(path["service"], "", "so that nobody changes replicas by it")),
-    ];
-    pass(&mut f, script).await.expect("a pass");
-}
-
-/// Goal: after a ZeroScaler was deleted and re-created, the former one's Service is left to the garbage collector.
-#[tokio::test]
-async fn the_service_of_a_former_self_is_left_to_the_garbage_collector() {
-    let mut f = fixture(json!({}), PathMode::Proxy).await;
-    f.put_service(public_service("former"));
-    let pending = leads().with(|path| assert_eq!(path["service"], ""));
-    pass(&mut f, vec![expect(&format!("POST {SERVICES}")), pending]).await.expect("a pass");
+    for service in [taken_service(), public_service("former")] {
+        let mut f = fixture(json!({}), PathMode::Proxy).await;
+        f.put_service(service.clone());
+        let pending = leads().with(|path| assert_eq!(path["service"], ""));
+        let outcome = pass(&mut f, vec![expect(&format!("POST {SERVICES}")), pending]).await;
+        assert!(outcome.is_ok(), "{service}: {outcome:?}");
+    }
 }
 
 /// Goal: without activators the traffic goes to the pods, unless they are about to end: while the write that removes
@@ -211,17 +187,13 @@ async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
     f.put_target_at(1, 61);
     pods(&f, true);
-    let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
-    pass(&mut f, born.into_iter().collect()).await.expect("birth");
-    let slice = common::RevisionKey::new("ns", SLICE);
-    let written = f.cx.cluster().slices.get(&slice).expect("offered");
-    f.cx.cluster().slices.apply(&slice, "100", Some((*written).clone()));
-    f.cx.cluster().slices.apply(&common::RevisionKey::new("system", "activators"), "101", None);
+    create(&mut f).await;
+    f.cx.cluster().slices.apply(&Key::new("system", "activators"), "101", None);
 
     f.cx.scaler.leaving.begin(&f.key, std::time::Duration::from_secs(60));
-    let to_nobody = expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, json!({"kind": "Status"}));
+    let to_nobody = expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, deleted());
     pass(&mut f, vec![to_nobody]).await.expect("a write is under way");
-    f.cx.cluster().slices.apply(&slice, "102", None);
+    f.cx.cluster().slices.apply(&Key::new("ns", SLICE), "102", None);
     f.put_target_at(0, 62);
     f.cx.scaler.leaving.end(&f.key, true);
     pass(&mut f, vec![]).await.expect("it was carried out");
@@ -241,11 +213,7 @@ async fn an_activator_that_goes_waits_for_its_successor() {
     for (end, answers, led) in rows {
         let mut f = fixture(json!({}), PathMode::Proxy).await;
         f.served_by(OURS.len(), &[goes, stays]);
-        let born = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
-        pass(&mut f, born.into_iter().collect()).await.expect("birth");
-        let (slices, key) = (&f.cx.cluster().slices, common::RevisionKey::new("ns", SLICE));
-        let written = slices.get(&key).expect("offered");
-        slices.apply(&key, "100", Some((*written).clone()));
+        create(&mut f).await;
         let ready = json!({"ready": true});
         f.activators_with(&[(goes, end), (stays, &ready), (comes, &ready)]);
         if end == &in_order {
@@ -257,9 +225,7 @@ async fn an_activator_that_goes_waits_for_its_successor() {
             tokio::time::advance(SUCCEEDED_WITHIN).await;
         }
         let put = expect(&format!("PUT {SLICES}/{SLICE}")).with(move |body| {
-            let of = |endpoint: &Value| endpoint["addresses"][0].as_str().map(str::to_owned);
-            let found: Vec<_> = body["endpoints"].as_array().expect("endpoints").iter().filter_map(of).collect();
-            assert_eq!(found, led);
+            assert_eq!(addresses(body), led);
         });
         pass(&mut f, vec![put]).await.expect("one write");
     }
@@ -284,16 +250,15 @@ async fn a_renamed_public_service_leaves_nothing_behind() {
                 "addressType": "IPv4",
             }));
         }
-        let gone = || json!({"kind": "Status", "status": "Success"});
         let mut script = vec![
             expect(&format!("POST {SERVICES}")),
             expect(&format!("POST {SERVICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web")),
         ];
         if is_there {
-            script.push(expect(&format!("DELETE {SERVICES}/hello")).answered(200, gone()));
+            script.push(expect(&format!("DELETE {SERVICES}/hello")).answered(200, deleted()));
         }
         script.extend([
-            expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, gone()),
+            expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, deleted()),
             expect(&format!("POST {SLICES}")).with(|body| assert_eq!(body["metadata"]["name"], "web-zeroscale-ipv4-0")),
             leads().with(|path| assert_eq!(path["service"], "web")),
         ]);

@@ -6,49 +6,42 @@
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
 use super::kpa_standalone::scaler;
-use crate::cluster::error::Error;
+use super::scalers::{SERVICES, SLICES, addresses};
+use super::sks::{SLICE, pass};
 use autoscaler_core::path_mode::PathMode::{self, Proxy, Serve};
 use common::RevisionKey as Key;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-const SERVICES: &str = "/api/v1/namespaces/ns/services";
-const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
-const SLICE: &str = "hello-zeroscale-ipv4-0";
 const POD: &str = "10.0.0.1";
 const ACTIVATOR: &str = "10.9.0.1";
 
-/// Returns a slice of pods behind the private Service, with these ports.
-fn slice_of_pods(ports: [&str; 2], addresses: &[&str]) -> Value {
-    let endpoints: Vec<_> =
-        addresses.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
-    json!({
-        "metadata": {"name": "p", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
-        "addressType": "IPv4", "ports": ports.map(|name| json!({"name": name, "port": 8080})), "endpoints": endpoints,
-    })
-}
-
 /// Returns a workload whose path was never reconciled, without any slices.
-async fn alone(mode: PathMode, protocol: &str) -> Fixture {
+async fn alone(mode: PathMode) -> Fixture {
     let mut f = Fixture::standalone();
-    let ports = json!({"ports": [{"name": "http", "protocol": protocol}]});
+    let ports = json!({"ports": [{"name": "http", "protocol": "http1"}]});
     f.put_autoscaler(scaler(ports, status("True", "", 3600, 1, 1)));
     f.request_path(mode, "hello");
     f.put_target(1);
-    let name = if protocol == "h2c" { "http2" } else { "http" };
-    f.numbered(&[(name, 80), (&format!("{name}-backend"), 8080)], &[]).await;
+    f.numbered(&[("http", 80), ("http-backend", 8080)], &[]).await;
     f
 }
 
 /// Returns the same with these ready pods and activators.
 async fn born(mode: PathMode, pods: &[&str], activators: &[&str]) -> Fixture {
-    let f = alone(mode, "http1").await;
+    let f = alone(mode).await;
     are(&f, pods, activators);
     f
 }
 
 fn pods_are(f: &Fixture, pods: &[&str]) {
-    f.put_slice(slice_of_pods(["http", "http-backend"], pods));
+    let endpoints: Vec<_> =
+        pods.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
+    f.put_slice(json!({
+        "metadata": {"name": "p", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
+        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}, {"name": "http-backend", "port": 8080}],
+        "endpoints": endpoints,
+    }));
 }
 
 fn activators_are(f: &Fixture, activators: &[&str]) {
@@ -60,32 +53,23 @@ fn are(f: &Fixture, pods: &[&str], activators: &[&str]) {
     activators_are(f, activators);
 }
 
-async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await
-}
-
 /// Expects a report of the path in effect: the activators, or the pods.
-fn tells(in_path: bool) -> Exchange {
+fn reports(in_path: bool) -> Exchange {
     leads().with(move |path| assert_eq!(path["inPath"], in_path, "{path}"))
 }
 
-fn addresses(body: &Value) -> Vec<&str> {
-    let endpoints = body["endpoints"].as_array().map(Vec::as_slice).unwrap_or_default();
-    endpoints.iter().filter_map(|endpoint| endpoint["addresses"][0].as_str()).collect()
-}
-
 /// Expects the first reconcile: both Services, the slice with these addresses, and the report.
-fn birth(leads_to: &'static [&'static str], told: Exchange) -> Vec<Exchange> {
+fn birth(leads_to: &'static [&'static str], report: Exchange) -> Vec<Exchange> {
     vec![
         expect(&format!("POST {SERVICES}")),
         expect(&format!("POST {SERVICES}")),
         expect(&format!("POST {SLICES}")).with(move |body| assert_eq!(addresses(body), leads_to)),
-        told,
+        report,
     ]
 }
 
 /// Reports the written slice by the watch.
-fn slice_is_seen(f: &Fixture, version: &str) {
+fn report_slice(f: &Fixture, version: &str) {
     let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
     let written = slices.get(&key).expect("offered");
     slices.apply(&key, version, Some((*written).clone()));
@@ -94,8 +78,8 @@ fn slice_is_seen(f: &Fixture, version: &str) {
 /// Returns a consistent state in which the pod has the traffic.
 async fn settled() -> Fixture {
     let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[POD], tells(false))).await.expect("birth");
-    slice_is_seen(&f, "101");
+    pass(&mut f, birth(&[POD], reports(false))).await.expect("birth");
+    report_slice(&f, "101");
     f
 }
 
@@ -115,21 +99,6 @@ fn select_others(service: &mut Service) {
 #[tokio::test]
 async fn what_is_consistent_is_left_alone() {
     pass(&mut settled().await, vec![]).await.expect("nothing to do");
-}
-
-#[tokio::test]
-async fn the_first_pass_leads_to_who_is_ready() {
-    for (mode, pods, activators, leads_to, in_path) in [
-        (Serve, &[][..], &[ACTIVATOR][..], &[ACTIVATOR][..], true),
-        // Upstream reports the activators, as requested.
-        (Proxy, &[POD], &[], &[POD], false),
-        (Proxy, &[POD], &[ACTIVATOR], &[ACTIVATOR], true),
-        (Serve, &[POD], &[], &[POD], false),
-    ] {
-        let mut f = born(mode, pods, activators).await;
-        let outcome = pass(&mut f, birth(leads_to, tells(in_path))).await;
-        assert!(outcome.is_ok(), "{mode:?} {pods:?} {activators:?}: {outcome:?}");
-    }
 }
 
 #[tokio::test]
@@ -157,7 +126,7 @@ async fn without_a_deployment_nothing_is_made() {
 async fn everything_is_made_or_the_report_names_no_service() {
     let named = |service: &'static str| move |path: &Value| assert_eq!(path["service"], service);
     let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[POD], tells(false).with(named("hello")))).await.expect("everything is made");
+    pass(&mut f, birth(&[POD], reports(false).with(named("hello")))).await.expect("everything is made");
     for (made, service) in [(0, ""), (1, ""), (2, "hello")] {
         let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
         let mut script: Vec<_> = birth(&[POD], leads()).into_iter().take(made + 1).collect();
@@ -176,34 +145,30 @@ async fn an_update_that_fails_ends_the_pass() {
     let refused = expect(&format!("PUT {SLICES}/{SLICE}")).refused(500, "inducing failure");
     pass(&mut f, vec![refused]).await.expect_err("the slice was refused, the status stays");
 
-    let mut f = settled().await;
-    edit(&f, "hello-private", select_others);
-    let refused = expect(&format!("PUT {SERVICES}/hello-private")).refused(500, "inducing failure");
-    pass(&mut f, vec![refused]).await.expect_err("the private Service was refused");
-
-    let mut f = settled().await;
-    edit(&f, "hello", select_others);
-    let refused = expect(&format!("PUT {SERVICES}/hello")).refused(500, "inducing failure");
-    pass(&mut f, vec![refused]).await.expect_err("the public Service was refused, the status stays");
+    for name in ["hello-private", "hello"] {
+        let mut f = settled().await;
+        edit(&f, name, select_others);
+        let refused = expect(&format!("PUT {SERVICES}/{name}")).refused(500, "inducing failure");
+        pass(&mut f, vec![refused]).await.expect_err(name);
+    }
 }
 
 /// Upstream ends the first two reconciles with an error, and writes an empty list in the third. Here objects that are
 /// not listed yet count as empty, and an empty list is no slice.
 #[tokio::test]
 async fn what_is_missing_counts_as_empty() {
-    let mut f = alone(Proxy, "http1").await;
+    let mut f = alone(Proxy).await;
     pods_are(&f, &[POD]);
-    pass(&mut f, birth(&[POD], tells(false))).await.expect("no slice of activators");
+    pass(&mut f, birth(&[POD], reports(false))).await.expect("no slice of activators");
 
-    let mut f = alone(Serve, "http1").await;
+    let mut f = alone(Serve).await;
     activators_are(&f, &[ACTIVATOR]);
-    let told = tells(true);
-    pass(&mut f, birth(&[ACTIVATOR], told)).await.expect("no slice of pods");
+    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("no slice of pods");
 
     let mut f = born(Proxy, &[], &[]).await;
-    let told = tells(false).with(|path| assert_eq!(path["service"], "hello"));
+    let report = reports(false).with(|path| assert_eq!(path["service"], "hello"));
     let services = [SERVICES, SERVICES].map(|collection| expect(&format!("POST {collection}")));
-    pass(&mut f, services.into_iter().chain([told]).collect()).await.expect("nobody is ready");
+    pass(&mut f, services.into_iter().chain([report]).collect()).await.expect("nobody is ready");
 }
 
 /// The private Service. A public one is tested in [`super::sks`]; foreign slices of our public Service are deleted.
@@ -224,31 +189,22 @@ async fn the_slice_follows_pods_and_activators() {
     are(&f, &["10.0.0.2"], &[ACTIVATOR]);
     pass(&mut f, vec![leads_to(&["10.0.0.2"])]).await.expect("another pod, the same status");
 
+    let mut f = born(Proxy, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("through the activators");
+    report_slice(&f, "101");
+    f.request_path(Serve, "hello");
+    let pod_port = |body: &Value| assert_eq!(body["ports"][0]["port"], 8080);
+    pass(&mut f, vec![leads_to(&[POD]).with(pod_port), reports(false)]).await.expect("another path, one update");
+
     let mut f = born(Serve, &[], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[ACTIVATOR], tells(true))).await.expect("no pod");
-    slice_is_seen(&f, "101");
+    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("no pod");
+    report_slice(&f, "101");
     are(&f, &[POD], &[ACTIVATOR]);
-    pass(&mut f, vec![leads_to(&[POD]), tells(false)]).await.expect("to the first pod");
+    pass(&mut f, vec![leads_to(&[POD]), reports(false)]).await.expect("to the first pod");
 
     let mut f = born(Proxy, &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[ACTIVATOR], tells(true))).await.expect("through the activators");
-    slice_is_seen(&f, "101");
+    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("through the activators");
+    report_slice(&f, "101");
     are(&f, &[POD], &[ACTIVATOR, "10.9.0.2"]);
     pass(&mut f, vec![leads_to(&[ACTIVATOR, "10.9.0.2"])]).await.expect("a second activator joins without a wait");
-}
-
-#[tokio::test]
-async fn pods_that_speak_http2_give_way_to_the_activators() {
-    let pods = |addresses: &[&str]| slice_of_pods(["http2", "http2-backend"], addresses);
-    let mut f = alone(Serve, "h2c").await;
-    f.put_slice(pods(&[POD]));
-    activators_are(&f, &[ACTIVATOR]);
-    pass(&mut f, birth(&[POD], tells(false))).await.expect("to the pod");
-    slice_is_seen(&f, "101");
-    f.put_slice(pods(&[]));
-    let moved = expect(&format!("PUT {SLICES}/{SLICE}")).with(|body| {
-        assert_eq!(addresses(body), [ACTIVATOR]);
-        assert_eq!((&body["ports"][0]["port"], &body["ports"][0]["name"]), (&json!(20_000), &json!("http2")));
-    });
-    pass(&mut f, vec![moved, tells(true)]).await.expect("to the activator");
 }

@@ -2,13 +2,11 @@
 
 use super::*;
 use crate::ingest::attest::ReadyActivator;
-use crate::pods::PodState;
 use crate::scale::fixture;
 use crate::scale::{CollectSpec, Collection, PodSet, Pods, SubjectLabels};
 use autoscaler_core::bounds::Bounds;
-use autoscaler_core::pod_counts::{CountedPod, Phase};
 use autoscaler_core::scale_to_zero::Reason;
-use common::scaling::{Aggregation, DeciderSpec, ScalingMetric};
+use common::scaling::{DeciderSpec, ScalingMetric};
 use common::stat::Stat;
 use common::time::Timestamp;
 use common_runtime::telemetry::{Metrics, catalog};
@@ -31,23 +29,13 @@ impl Fixture {
     /// Creates the same fixture with our rules or upstream's.
     fn by_rules(has_own_rules: bool) -> Self {
         let telemetry = Metrics::default();
-        let clock = Clock::starting_at(Timestamp::from_secs(1_000_000));
-        let requests = Requests::new();
-        let sources = Sources {
-            collector: Arc::new(Collector::new(clock.clone(), requests.clone())),
-            pods: Arc::new(PodIndex::new(Requests::new())),
-            attestations: Arc::new(Attestations::new(false)),
-            clock,
-            requests,
-            metrics: DeciderMetrics::new(&telemetry),
-        };
+        let sources = fixture::sources(Clock::starting_at(Timestamp::from_secs(1_000_000)), &telemetry);
         let multiscaler = Arc::new(Multiscaler::new(sources.clone(), has_own_rules));
         let (shutdown, key) = (CancellationToken::new(), RevisionKey::new("ns", "hello"));
         let how = CollectSpec {
             stable_window: Duration::from_secs(6),
             panic_window: Duration::from_secs(1),
-            aggregation: Aggregation::Linear,
-            scrape_target: None,
+            ..fixture::collect_spec()
         };
         sources.collector.ensure(&key, how);
         sources.pods.track(&key, PodSet::Revision("hello".into()), None);
@@ -55,6 +43,14 @@ impl Fixture {
         let (turning, token) = (multiscaler.clone(), shutdown.clone());
         tokio::spawn(async move { turning.run(token).await });
         Self { sources, multiscaler, telemetry, key, shutdown }
+    }
+
+    /// Creates a fixture with one ready pod, whose decider knows nothing yet.
+    fn with_pod() -> Self {
+        let fixture = Self::new();
+        fixture.pods(1);
+        fixture.ensure(Initial::Unknown);
+        fixture
     }
 
     /// Creates a fixture with three ready pods, and load for them.
@@ -74,8 +70,17 @@ impl Fixture {
         self.multiscaler.ensure(&self.key, subject(), initial);
     }
 
+    fn status(&self) -> ScaleStatus {
+        self.multiscaler.status(&self.key).expect("a loop")
+    }
+
     fn desired(&self) -> Option<i32> {
-        self.multiscaler.status(&self.key).expect("a loop").desired
+        self.status().desired
+    }
+
+    /// Reports that activators are in the path, and the number of replicas.
+    fn in_path(&self, replicas: Option<i32>) {
+        self.multiscaler.observe(&self.key, Surroundings { activators_in_path: true, replicas });
     }
 
     /// Records a stat of one activator, as after its decoding.
@@ -93,14 +98,7 @@ impl Fixture {
     fn pods(&self, ready: usize) {
         self.sources.pods.begin_list();
         for pod in 0..ready {
-            let state = PodState {
-                labels: [(common::names::REVISION.to_owned(), "hello".to_owned())].into(),
-                state: CountedPod { phase: Phase::Running, deleting: false, ready: true },
-                address: None,
-                started: None,
-                cause: None,
-                controller: None,
-            };
+            let state = fixture::ready_pod(&[(common::names::REVISION, "hello")]);
             self.sources.pods.apply("ns", &pod.to_string(), state);
         }
         self.sources.pods.end_list();
@@ -165,13 +163,14 @@ async fn a_stat_wakes_a_sleeping_revision_at_once() {
     assert_eq!(fixture.desired(), Some(1), "awake already: the next tick decides");
 }
 
-/// Goal: a poke also acts on an unknown desired scale, but only if the target has no replicas.
+/// Goal: a poke also acts on an unknown desired scale, but only if the target has no replicas. It waits for no
+/// attestation, because the stat itself proves the load.
 #[tokio::test(start_paused = true)]
 async fn an_unknown_scale_is_poked_only_without_replicas() {
     for (replicas, woken) in [(Some(0), true), (Some(1), false), (None, false)] {
         let fixture = Fixture::new();
         fixture.ensure(Initial::Unknown);
-        fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas });
+        fixture.in_path(replicas);
         assert_eq!(fixture.desired(), None);
         fixture.stat(1.0);
         assert_eq!(fixture.desired().is_some(), woken, "{replicas:?}");
@@ -181,9 +180,7 @@ async fn an_unknown_scale_is_poked_only_without_replicas() {
 /// Goal: ticks come every two seconds; a decision that changes nothing is not reported again.
 #[tokio::test(start_paused = true)]
 async fn ticks_decide_and_tell_only_changes() {
-    let fixture = Fixture::new();
-    fixture.pods(1);
-    fixture.ensure(Initial::Unknown);
+    let fixture = Fixture::with_pod();
     secs(3).await;
     assert_eq!(fixture.desired(), Some(0), "nothing reported, nothing in the path that could have");
     assert!(fixture.has_request());
@@ -202,12 +199,10 @@ async fn ticks_decide_and_tell_only_changes() {
 /// attestations they never count as zero, however long they last.
 #[tokio::test(start_paused = true)]
 async fn silence_scales_down_only_while_it_is_attested() {
-    let fixture = Fixture::new();
-    fixture.pods(1);
+    let fixture = Fixture::with_pod();
     let activator = ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() };
     fixture.sources.attestations.set_ready(vec![activator], Instant::now());
-    fixture.ensure(Initial::Unknown);
-    fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(1) });
+    fixture.in_path(Some(1));
     for _ in 0..6 {
         fixture.sources.attestations.record("act-0", Instant::now());
         fixture.stat(7.0);
@@ -222,7 +217,7 @@ async fn silence_scales_down_only_while_it_is_attested() {
     }
     assert_eq!(fixture.desired(), Some(0), "heard again, and silent: idle");
     while fixture.has_request() {}
-    let unheard = || fixture.multiscaler.status(&fixture.key).expect("a loop").unheard;
+    let unheard = || fixture.status().unheard;
     secs(8).await; // Cut again, on the way to zero.
     assert!(unheard() && !fixture.has_request(), "idle was true then, and is not known to be true now");
     for _ in 0..3 {
@@ -236,51 +231,35 @@ async fn silence_scales_down_only_while_it_is_attested() {
 /// a full window has been observed again.
 #[tokio::test(start_paused = true)]
 async fn an_activator_that_is_cut_off_stops_no_growth() {
-    let fixture = Fixture::new();
-    fixture.pods(1);
+    let fixture = Fixture::with_pod();
     let activator = |n: u8| ReadyActivator { pod: Some(format!("act-{n}")), address: format!("10.0.0.{n}") };
     fixture.sources.attestations.set_ready(vec![activator(1), activator(2)], Instant::now());
-    fixture.ensure(Initial::Unknown);
-    fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(1) });
-    let carry = async |load: f64, heard: &[&str], for_secs: u64| {
+    fixture.in_path(Some(1));
+    let carry = async |load: f64, attesting: &[&str], for_secs: u64| {
         for _ in 0..for_secs {
-            heard.iter().for_each(|name| fixture.sources.attestations.record(name, Instant::now()));
+            attesting.iter().for_each(|name| fixture.sources.attestations.record(name, Instant::now()));
             fixture.stat(load);
             secs(1).await;
         }
     };
-    let status = || fixture.multiscaler.status(&fixture.key).expect("a loop");
     carry(7.0, &["act-1", "act-2"], 6).await;
     assert_eq!(fixture.desired(), Some(1));
     carry(21.0, &["act-2"], 16).await;
     assert_eq!(fixture.desired(), Some(3), "the other one's load alone asks for three");
-    assert!(status().unheard);
+    assert!(fixture.status().unheard);
     carry(7.0, &["act-2"], 30).await;
     assert_eq!(fixture.desired(), Some(3), "it may not be all");
     carry(7.0, &["act-1", "act-2"], 3).await;
-    assert!(!status().unheard && status().warm_in.is_some(), "heard, and the window has a hole: {:?}", status());
+    let status = fixture.status();
+    assert!(!status.unheard && status.warm_in.is_some(), "heard, and the window has a hole: {status:?}");
     carry(7.0, &["act-1", "act-2"], 10).await;
-    assert_eq!((fixture.desired(), status().warm_in), (Some(1), None));
-}
-
-/// Goal: a cold start waits for no attestation, because the stat itself proves the load.
-#[tokio::test(start_paused = true)]
-async fn a_poke_needs_no_attestation() {
-    let fixture = Fixture::new();
-    let gone = ReadyActivator { pod: Some("crashed".into()), address: "10.0.0.9".into() };
-    fixture.sources.attestations.set_ready(vec![gone], Instant::now());
-    fixture.ensure(Initial::Adopted(0));
-    fixture.multiscaler.observe(&fixture.key, Surroundings { activators_in_path: true, replicas: Some(0) });
-    fixture.stat(1.0);
-    assert_eq!(fixture.desired(), Some(1));
+    assert_eq!((fixture.desired(), fixture.status().warm_in), (Some(1), None));
 }
 
 /// Goal: an edited spec is decided on at once, not at the next tick.
 #[tokio::test(start_paused = true)]
 async fn an_edit_is_decided_on_at_once() {
-    let fixture = Fixture::new();
-    fixture.pods(1);
-    fixture.ensure(Initial::Unknown);
+    let fixture = Fixture::with_pod();
     for _ in 0..7 {
         fixture.stat(14.0);
         secs(1).await;
@@ -301,12 +280,12 @@ async fn a_takeover_is_careful_for_a_stable_window() {
     let fixture = Fixture::new();
     fixture.pods(1);
     fixture.ensure(Initial::TakenOver);
-    assert_eq!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in, Some(Duration::from_secs(6)));
+    assert_eq!(fixture.status().warm_in, Some(Duration::from_secs(6)));
     secs(3).await;
     assert!(fixture.has_request());
-    assert!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in.is_some());
+    assert!(fixture.status().warm_in.is_some());
     secs(10).await;
-    assert_eq!(fixture.multiscaler.status(&fixture.key).expect("a loop").warm_in, None);
+    assert_eq!(fixture.status().warm_in, None);
     assert!(fixture.has_request(), "now it may go down");
 }
 
@@ -321,27 +300,14 @@ async fn series_live_as_long_as_the_loop() {
     let text = fixture.telemetry.encode().expect("text");
     let labels = "{k8s_namespace_name=\"ns\",kn_service_name=\"\",kn_configuration_name=\"hello\",\
                   kn_revision_name=\"hello\"}";
-    for line in
-        ["kn_revision_pods_desired{L} 1", "kn_revision_concurrency_target{L} 7.0", "kn_revision_panic_mode{L} 0"]
-    {
+    for line in [
+        "kn_revision_pods_desired{L} 1",
+        "kn_revision_pods_requested{L} 3",
+        "kn_revision_concurrency_target{L} 7.0",
+        "kn_revision_panic_mode{L} 0",
+    ] {
         let line = line.replace("{L}", labels);
         assert!(text.contains(&line), "{line} in\n{text}");
-    }
-    for name in [
-        "pods_desired",
-        "capacity_excess",
-        "panic_mode",
-        "concurrency_stable",
-        "concurrency_panic",
-        "concurrency_target",
-        "pods_requested",
-        "pods_count",
-        "pods_not_ready_count",
-        "pods_pending_count",
-        "pods_terminating_count",
-    ] {
-        assert!(text.contains(&format!("# TYPE kn_revision_{name} gauge\n")), "{name} in\n{text}");
-        assert!(text.contains(&format!("kn_revision_{name}{labels} ")), "{name} in\n{text}");
     }
     let phase = "zeroscale_scale_from_zero_seconds_count{k8s_namespace_name=\"ns\",kn_revision_name=\"hello\"}";
     assert!(text.contains(&format!("{phase} 0")), "{text}");
@@ -358,7 +324,7 @@ async fn series_live_as_long_as_the_loop() {
         ("zeroscale_wakes_total{k8s_namespace_name=\"ns\",kn_revision_name=\"hello\",outcome=\"ready\"}", 1),
         ("zeroscale_decisions_total{outcome=\"not-attested\"}", 0),
     ] {
-        assert!(text.lines().any(|shown| shown == format!("{line} {value}")), "{line} in\n{text}");
+        assert!(text.lines().any(|found| found == format!("{line} {value}")), "{line} in\n{text}");
     }
     assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
     assert!(!text.contains("kn_revision_rps_stable_per_second{"), "one trio only");
@@ -379,9 +345,7 @@ async fn series_live_as_long_as_the_loop() {
 /// Goal: after the load is discarded, no pods are wanted from that instant on; the next stat wakes as usual.
 #[tokio::test(start_paused = true)]
 async fn a_load_that_is_forgotten_asks_for_nothing() {
-    let fixture = Fixture::new();
-    fixture.pods(1);
-    fixture.ensure(Initial::Unknown);
+    let fixture = Fixture::with_pod();
     for _ in 0..4 {
         secs(1).await;
         fixture.stat(7.0);
@@ -470,9 +434,7 @@ async fn who_is_in_flight_is_load_where_that_is_requests_a_second() {
 /// this one.
 #[tokio::test(start_paused = true)]
 async fn who_was_served_a_moment_ago_is_being_served() {
-    let fixture = Fixture::new();
-    fixture.pods(1);
-    fixture.ensure(Initial::Unknown);
+    let fixture = Fixture::with_pod();
     let serving = || fixture.multiscaler.is_serving(&fixture.key);
     assert_eq!(serving(), Some(false));
     tokio::time::sleep(Duration::from_millis(900)).await;
@@ -491,7 +453,7 @@ async fn a_clock_that_was_set_takes_no_pods_away() {
     for second in 0..5 {
         secs(1).await;
         assert_eq!(fixture.desired(), Some(3), "{second} s later");
-        let status = fixture.multiscaler.status(&fixture.key).expect("a loop");
+        let status = fixture.status();
         assert!(status.warm_in.is_some(), "{second} s later");
     }
     secs(20).await;

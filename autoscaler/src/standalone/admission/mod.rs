@@ -283,12 +283,12 @@ impl Admission {
         let target = &taken.target;
         let claimant = Claimant { name: key.name(), uid: newest.metadata.uid.as_deref().unwrap_or_default() };
         let fronts = self.cluster.fronts(original, target, claimant);
-        let Some((asked, service)) = fronts.first() else {
+        let Some((choice, service)) = fronts.first() else {
             let message = self.no_service(key, original, &taken.key);
             return Err(refused(SERVICE_NOT_FOUND, Obstacle::ServicePending, message));
         };
         let services: Vec<_> = fronts.iter().map_while(|(_, service)| service.clone()).collect();
-        let name = &asked.name;
+        let name = &choice.name;
         let leads_to = traffic_port(original, &services, target);
         let port = backend::port(target, leads_to.as_ref(), translation::protocol(original))
             .map_err(|error| invalid(format!("Service {name:?}: {error}")))?;
@@ -370,10 +370,10 @@ impl Admission {
         let there = list_names(&names, NAMES_MAX);
         let there = if there.is_empty() { "no Services".to_owned() } else { format!("the Services {there}") };
         match original.spec.services.first() {
-            Some(asked) => format!(
+            Some(first) => format!(
                 "{SERVICES}: Service {:?} does not exist in namespace {namespace:?}. The namespace has {there}. Name one of \
                  them, or set {SERVICES}[].create: true to have the Service created",
-                asked.name
+                first.name
             ),
             None => format!(
                 "{SERVICES}: no Service in namespace {namespace:?} selects the pods of {} {:?}. The namespace has {there}. \
@@ -415,14 +415,14 @@ fn carried_services(key: &Key, original: &ZeroScaler, target: &Target, served: &
 
 /// Returns the requested wake or sleep, unless it is over.
 fn requested(request: Option<&Request>, findings: &Findings, now: Timestamp) -> Option<Requested> {
-    let written = request.filter(|request| !findings.request.as_ref().is_some_and(|told| told.ends(request)))?;
+    let written = request.filter(|request| !findings.request.as_ref().is_some_and(|status| status.ends(request)))?;
     let wanted = match written.state.as_str() {
         request::AWAKE => Wanted::Awake,
         request::ASLEEP => Wanted::Asleep,
         _ => return None,
     };
-    let is_told = |told: &RequestStatus| told.at == written.at && told.state == written.state;
-    let is_begun = findings.request.as_ref().is_some_and(is_told);
+    let is_reported = |status: &RequestStatus| status.at == written.at && status.state == written.state;
+    let is_begun = findings.request.as_ref().is_some_and(is_reported);
     let age = now.saturating_since(Timestamp::from_secs(written.at()?.as_second()));
     Some(Requested { wanted, age, is_begun })
 }
@@ -436,7 +436,7 @@ pub(crate) fn traffic_port(original: &ZeroScaler, services: &[Arc<Service>], tar
 fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Target) -> Option<String> {
     let tcp = tcp_ports(original, services, Some(target));
     let known = |name: &str| tcp.iter().any(|port| port.is_named(name));
-    let (index, said) = original.spec.ports.iter().enumerate().find(|(_, said)| !known(&said.name))?;
+    let (index, port) = original.spec.ports.iter().enumerate().find(|(_, port)| !known(&port.name))?;
     let there = |service: &Arc<Service>| {
         let ports = ports_of(service).map(|port| {
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
@@ -444,7 +444,7 @@ fn unknown_port(original: &ZeroScaler, services: &[Arc<Service>], target: &Targe
         });
         format!("Service {:?} has {}", service.name_any(), ports.collect::<Vec<_>>().join(", "))
     };
-    let (name, there) = (&said.name, services.iter().map(there).collect::<Vec<_>>().join(", "));
+    let (name, there) = (&port.name, services.iter().map(there).collect::<Vec<_>>().join(", "));
     Some(format!("spec.ports[{index}].name: {name:?}: must be the name or the number of a TCP port. {there}"))
 }
 

@@ -14,7 +14,7 @@ const LOOK_MAX: Duration = Duration::from_secs(600);
 /// Returns the scale bounds of a ZeroScaler now, and the time of the next change.
 pub(crate) fn bounds(spec: &ZeroScalerSpec, config: &AutoscalerConfig, now: Timestamp) -> InForce {
     // Invalid schedules have been rejected, but an older version in force may still contain one.
-    let schedules: Vec<_> = spec.schedules.iter().filter_map(|said| read(said).ok()).collect();
+    let schedules: Vec<_> = spec.schedules.iter().filter_map(|written| read(written).ok()).collect();
     in_force(&schedules, spec.scale.bounds(config), now)
 }
 
@@ -30,11 +30,11 @@ pub(crate) fn until_look(found: &InForce, now: Timestamp) -> Option<Duration> {
 /// Returns field, value and rule of every invalid schedule.
 pub(crate) fn check(spec: &ZeroScalerSpec) -> Result<(), FieldErrors> {
     let mut errors = FieldErrors::new();
-    for (index, said) in spec.schedules.iter().enumerate() {
-        if let Err(error) = read(said) {
+    for (index, written) in spec.schedules.iter().enumerate() {
+        if let Err(error) = read(written) {
             let (field, value) = match error {
-                ScheduleError::Cron(_) | ScheduleError::Never => ("cron", &said.cron),
-                ScheduleError::TimeZone => ("timeZone", &said.time_zone),
+                ScheduleError::Cron(_) | ScheduleError::Never => ("cron", &written.cron),
+                ScheduleError::TimeZone => ("timeZone", &written.time_zone),
             };
             errors.invalid_value(value, format!("spec.schedules[{index}].{field}"), error.to_string());
         }
@@ -42,10 +42,10 @@ pub(crate) fn check(spec: &ZeroScalerSpec) -> Result<(), FieldErrors> {
     errors.into_result()
 }
 
-fn read(said: &zeroscaler::Schedule) -> Result<Schedule, ScheduleError> {
-    let zeroscaler::Schedule { cron, time_zone, min, max, .. } = said;
-    let duration = said.duration.get().unwrap_or_default();
-    let prewarm = said.prewarm.get().unwrap_or_default();
+fn read(written: &zeroscaler::Schedule) -> Result<Schedule, ScheduleError> {
+    let zeroscaler::Schedule { cron, time_zone, min, max, .. } = written;
+    let duration = written.duration.get().unwrap_or_default();
+    let prewarm = written.prewarm.get().unwrap_or_default();
     Schedule::read(Written { cron, time_zone, duration, prewarm, min: *min, max: *max })
 }
 

@@ -47,8 +47,8 @@ impl Validation {
     /// # Errors
     /// Returns the violations of the newest version if no valid version is known.
     pub(crate) fn accepted(&self, key: &Key, original: &Arc<ZeroScaler>) -> Result<Accepted, FieldErrors> {
-        let kept = self.scalers.former_version(key).filter(|kept| kept.metadata.uid == original.metadata.uid);
-        if let Some((original, plan)) = kept.and_then(|kept| self.plan(&kept).ok().map(|plan| (kept, plan))) {
+        let former = self.scalers.former_version(key).filter(|former| former.metadata.uid == original.metadata.uid);
+        if let Some((original, plan)) = former.and_then(|former| self.plan(&former).ok().map(|plan| (former, plan))) {
             return Ok(Accepted { plan, original }); // The status reports the fault of the newest version.
         }
         self.newest(original).or_else(|errors| self.former(key, original).ok_or(errors))

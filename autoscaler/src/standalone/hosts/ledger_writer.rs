@@ -86,9 +86,9 @@ impl Controller {
 /// Keeps the held hosts of these namespaces: they gain nothing, and no other namespace gets any of them.
 fn keep(wanted: &mut Ledger, held: &Ledger, namespaces: &BTreeSet<String>) {
     for (namespace, grants) in held.iter().filter(|(namespace, _)| namespaces.contains(*namespace)) {
-        let kept: BTreeSet<&String> = grants.values().flat_map(|grant| &grant.hosts).collect();
+        let held_hosts: BTreeSet<&String> = grants.values().flat_map(|grant| &grant.hosts).collect();
         for others in wanted.values_mut() {
-            others.values_mut().for_each(|grant| grant.hosts.retain(|host| !kept.contains(host)));
+            others.values_mut().for_each(|grant| grant.hosts.retain(|host| !held_hosts.contains(host)));
             others.retain(|_, grant| !grant.hosts.is_empty());
         }
         wanted.insert(namespace.clone(), grants.clone());
@@ -106,10 +106,10 @@ fn before_others_gain<'a>(held: &'a Ledger, wanted: &Ledger) -> Vec<(&'a str, Gr
     for (namespace, grants) in held {
         if hosts(grants).any(|host| is_lost(namespace, host)) {
             let had: BTreeSet<&str> = hosts(grants).collect();
-            let mut kept = wanted.get(namespace).cloned().unwrap_or_default();
-            kept.values_mut().for_each(|grant| grant.hosts.retain(|host| had.contains(host.as_str())));
-            kept.retain(|_, grant| !grant.hosts.is_empty());
-            left.push((namespace.as_str(), kept));
+            let mut remaining = wanted.get(namespace).cloned().unwrap_or_default();
+            remaining.values_mut().for_each(|grant| grant.hosts.retain(|host| had.contains(host.as_str())));
+            remaining.retain(|_, grant| !grant.hosts.is_empty());
+            left.push((namespace.as_str(), remaining));
         }
     }
     left

@@ -449,22 +449,22 @@ fn selects(spec: &Spec, labels: &Labels, is_unknown: impl Fn(&str) -> bool) -> O
         depends |= is_unknown(label);
         !is_unknown(label)
     };
-    match_labels.iter_mut().for_each(|asked| asked.retain(|label, _| is_known(label)));
-    match_expressions.iter_mut().for_each(|asked| asked.retain(|asked| is_known(&asked.key)));
+    match_labels.iter_mut().for_each(|labels| labels.retain(|label, _| is_known(label)));
+    match_expressions.iter_mut().for_each(|all| all.retain(|expression| is_known(&expression.key)));
     let known = Selector::try_from(LabelSelector { match_labels, match_expressions }).ok()?;
     if known.matches(labels) { (!depends).then_some(true) } else { Some(false) }
 }
 
 /// Reports whether a policy of `namespace` may admit activators of namespace `system`.
 fn admits(spec: &Spec, namespace: &str, system: &str) -> bool {
-    let asked = |selector: &Option<LabelSelector>, label: &str| {
+    let required = |selector: &Option<LabelSelector>, label: &str| {
         selector.as_ref().and_then(|selector| selector.match_labels.as_ref()?.get(label).cloned())
     };
     let may_be_activators = |peer: &Peer| {
-        let is_activator = asked(&peer.pod_selector, APP).is_none_or(|app| app == ACTIVATOR);
+        let is_activator = required(&peer.pod_selector, APP).is_none_or(|app| app == ACTIVATOR);
         let is_system = match &peer.namespace_selector {
             None => namespace == system,
-            Some(_) => asked(&peer.namespace_selector, NAMESPACE_NAME).is_none_or(|name| name == system),
+            Some(_) => required(&peer.namespace_selector, NAMESPACE_NAME).is_none_or(|name| name == system),
         };
         peer.ip_block.is_some() || (is_activator && is_system)
     };

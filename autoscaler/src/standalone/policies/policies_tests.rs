@@ -292,8 +292,8 @@ fn only_what_certainly_keeps_activators_out_is_named() {
         vec![closed.clone(), json!({"podSelector": {"matchLabels": {"app": "other"}}, "ingress": [{}]})],
     ];
     for specs in shut {
-        let told = missing(&specs, Some(&[("app", "web")])).unwrap_or_else(|| panic!("{specs:?}"));
-        assert!(told.contains("NetworkPolicy \"p0\"") && told.contains("zeroscale-system"), "{told}");
+        let message = missing(&specs, Some(&[("app", "web")])).unwrap_or_else(|| panic!("{specs:?}"));
+        assert!(message.contains("NetworkPolicy \"p0\"") && message.contains("zeroscale-system"), "{message}");
     }
     let open = [
         vec![],

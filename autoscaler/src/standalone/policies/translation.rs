@@ -133,11 +133,11 @@ fn is_about(ports: &[Port], port: &PodPort, target: &Target) -> Result<bool, Str
         format!("the pod template declares no port {port:?}. Use the port number in the Service and in the policy")
     };
     let mut is_about = ports.is_empty();
-    for Port { protocol, port: asked, end_port } in ports {
+    for Port { protocol, port: admitted, end_port } in ports {
         if protocol.as_deref().is_some_and(|protocol| protocol != TCP) {
             continue;
         }
-        is_about |= match (asked, end_port) {
+        is_about |= match (admitted, end_port) {
             (None, None) => true,
             (Some(IntOrString::Int(first)), last) => {
                 let number = number(&port.target).ok_or_else(|| unknown(&port.target))?;

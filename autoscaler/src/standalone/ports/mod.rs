@@ -206,8 +206,8 @@ impl Numbers {
         let (activators, now) = (state.activators(), Instant::now().into_std());
         let found = endpoints_among(ports, &activators, need, key.name(), &state.proofs, now);
         if let Some(priority) = asks {
-            for asked in found.iter().flat_map(|endpoints| &endpoints.ask) {
-                state.asks.entry(*asked).or_default().path = Some((key.clone(), priority));
+            for query in found.iter().flat_map(|endpoints| &endpoints.ask) {
+                state.asks.entry(*query).or_default().path = Some((key.clone(), priority));
                 self.asks.notify_one();
             }
         }
@@ -265,7 +265,7 @@ impl Numbers {
             if is_foreign {
                 self.look(); // If another process occupies a number, each response counts.
             }
-            let is_waited_for = |asked: &PendingQuery| asked.path.is_some() || asked.decision.is_some();
+            let is_waited_for = |query: &PendingQuery| query.path.is_some() || query.decision.is_some();
             let waits = asks.get(&(address, number)).is_some_and(is_waited_for);
             let waiting = match is_ours && (verdict == Verdict::Proven || !waits) {
                 true => asks.remove(&(address, number)),

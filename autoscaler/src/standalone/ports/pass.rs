@@ -87,8 +87,8 @@ impl Controller {
         // Records from an earlier leadership, or of a deleted object, may be stale.
         wants.retain(|key, workload| is_mine(key, &workload.uid));
         given.retain(|key, given| is_mine(key, &given.uid));
-        let unsaid = without_recorded_needs(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
-        let mut workloads: Vec<&Workload> = wants.values().chain(unsaid.values()).collect();
+        let unrecorded = without_recorded_needs(&maps.lines, |key, uid| is_mine(key, uid) && !wants.contains_key(key));
+        let mut workloads: Vec<&Workload> = wants.values().chain(unrecorded.values()).collect();
         workloads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
         let ports = |key: &Key| wants.get(key).map_or(&[][..], |workload| &workload.ports);

@@ -48,12 +48,12 @@ const BODY_LENGTH_MAX: usize = 1 << 20;
 /// Cancel safe: queries in flight are dropped.
 pub(super) async fn ask_for_ever(numbers: &Numbers) {
     let mut under_way = FuturesUnordered::new();
-    let mut asked: BTreeSet<IpAddr> = BTreeSet::new();
+    let mut queried: BTreeSet<IpAddr> = BTreeSet::new();
     loop {
         let now = Instant::now();
-        let (due, next) = due(&mut numbers.state.lock(), &asked, now);
+        let (due, next) = due(&mut numbers.state.lock(), &queried, now);
         for (at, about) in due {
-            asked.insert(at.ip());
+            queried.insert(at.ip());
             under_way.push(async move { (at.ip(), now, ask(at, &about).await) });
         }
         let round = async {
@@ -68,7 +68,7 @@ pub(super) async fn ask_for_ever(numbers: &Numbers) {
             tokio::select! {
                 () = &mut round => break,
                 Some((address, sent, answers)) = under_way.next() => {
-                    asked.remove(&address);
+                    queried.remove(&address);
                     numbers.answered(address, answers, sent);
                     numbers.asks.notify_one(); // The activator may have further pending queries.
                 }
@@ -77,11 +77,11 @@ pub(super) async fn ask_for_ever(numbers: &Numbers) {
     }
 }
 
-/// Begins all queries that are due, except at activators in `asked`, which have not responded yet. Returns the numbers
-/// by the shared ports of the activators, and the time when the next query may be due.
+/// Begins all queries that are due, except at activators in `queried`, which have not responded yet. Returns the
+/// numbers by the shared ports of the activators, and the time when the next query may be due.
 fn due(
     state: &mut PortState,
-    asked: &BTreeSet<IpAddr>,
+    queried: &BTreeSet<IpAddr>,
     now: Instant,
 ) -> (BTreeMap<SocketAddr, BTreeSet<u16>>, Instant) {
     for unidentified in state.proofs.unidentified(now.into_std()) {
@@ -91,7 +91,7 @@ fn due(
     let mut pending: Vec<_> = state.asks.iter_mut().collect();
     pending.sort_by_key(|(_, pending)| pending.next); // So that no number waits for others forever.
     for ((address, number), pending) in pending {
-        let Some(port) = ports.get(address).filter(|_| !asked.contains(address)) else { continue };
+        let Some(port) = ports.get(address).filter(|_| !queried.contains(address)) else { continue };
         if let Some(at) = pending.next.filter(|at| now < *at) {
             next = next.min(at);
             continue;
@@ -190,9 +190,9 @@ mod tests {
         state.slice("system", &key, Some(&slice), begin.into_std());
         let count = u16::try_from(NAMED_MAX).expect("few") + 1;
         state.asks.extend((1..=count).map(|number| ((address, number), PendingQuery::default())));
-        let mut ask = |after: u64, asked: &[IpAddr]| {
+        let mut ask = |after: u64, queried: &[IpAddr]| {
             let now = begin + Duration::from_millis(after);
-            let (found, next) = due(&mut state, &asked.iter().copied().collect(), now);
+            let (found, next) = due(&mut state, &queried.iter().copied().collect(), now);
             (found.into_values().next().unwrap_or_default(), (next - begin).as_millis())
         };
         let all_but_last: BTreeSet<u16> = (1..count).collect();

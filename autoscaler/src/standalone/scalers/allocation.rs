@@ -33,9 +33,9 @@ impl Allocation {
         let Some((_, first)) = problems.first() else {
             return if given.ports.iter().any(|(_, outcome)| lacks(outcome)) { Self::Pending } else { Self::Whole };
         };
-        let told: Vec<String> = problems.iter().map(|(port, problem)| format!("port {port}: {problem}")).collect();
+        let messages: Vec<String> = problems.iter().map(|(port, problem)| format!("port {port}: {problem}")).collect();
         let is_lacking = given.ports.iter().any(|(_, outcome)| lacks(outcome) && outcome.problem.is_some());
-        Self::Wrong { reason: reason(first), message: told.join("; "), is_lacking }
+        Self::Wrong { reason: reason(first), message: messages.join("; "), is_lacking }
     }
 }
 

@@ -193,16 +193,14 @@ fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api_server;
     use crate::standalone::ports::Numbers;
     use crate::standalone::unlisted::QUERY_TIMEOUT;
     use common::write_rate::Rate;
     use common_controller::{Alone, WriteLimiter};
     use common_runtime::clock::Clock;
-    use http::{Request, Response};
-    use kube::client::Body;
     use serde_json::{Value, json};
     use tokio::time::Instant;
-    use tower_test::mock;
 
     fn drained(queue: &WorkQueue<Key>) -> Vec<String> {
         let mut keys: Vec<_> = std::iter::from_fn(|| queue.try_next()).map(|item| item.key().to_string()).collect();
@@ -214,17 +212,33 @@ mod tests {
         Labelled { workload, value: value.to_owned() }
     }
 
+    /// Returns the reference to the Deployment that owns [`made`].
+    fn owner() -> OwnerReference {
+        OwnerReference {
+            api_version: "apps/v1".into(),
+            kind: "Deployment".into(),
+            name: "made".into(),
+            uid: "d".into(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }
+    }
+
+    /// Returns the ZeroScaler that was created for a label.
+    fn made() -> ZeroScaler {
+        let mut made = made_for(&Key::new("ns", "made"), owner());
+        (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
+        made
+    }
+
     /// Goal: a new leader looks at every label, also at removed ones, because a process that does not lead ignores
     /// events.
     #[tokio::test]
     async fn who_leads_anew_looks_at_every_label() {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
         let queue = scalers.enabled.queue.clone();
-        let owner = OwnerReference { uid: "d".into(), controller: Some(true), ..OwnerReference::default() };
-        let mut made = made_for(&Key::new("ns", "made"), owner.clone());
-        (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
-        scalers.apply(made, &|_, _, _| {});
-        scalers.enabled.deployments.apply(&Key::new("ns", "asks"), "1", Some(labelled(owner, "true")));
+        scalers.apply(made(), &|_, _, _| {});
+        scalers.enabled.deployments.apply(&Key::new("ns", "asks"), "1", Some(labelled(owner(), "true")));
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
         assert_eq!(drained(&queue), [""; 0]);
         scalers.look_at_labels();
@@ -250,9 +264,12 @@ mod tests {
 
     /// Returns the requests sent by a reconcile of `ns/made`, whose owner this process does not know, and the result.
     /// The API server has these Deployments; `None`: it does not respond.
-    async fn asked_for(deployments: Option<Value>) -> (Vec<String>, Result<(), Error>) {
-        let (service, mut server) = mock::pair::<Request<Body>, Response<Body>>();
-        let (client, limiter) = (Client::new(service, "default"), WriteLimiter::new(Rate::WITH_CONTROLLER));
+    async fn requests_of(deployments: Option<Value>) -> (Vec<String>, Result<(), Error>) {
+        let (client, requests) = api_server::client(move |_| {
+            let items = deployments.as_ref()?;
+            Some((200, json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {}, "items": items})))
+        });
+        let limiter = WriteLimiter::new(Rate::WITH_CONTROLLER);
         let writes = Writes {
             client: client.clone(),
             leadership: Arc::new(Alone),
@@ -262,39 +279,12 @@ mod tests {
             clock: Clock::system(),
         };
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
-        let key = Key::new("ns", "made");
-        let owner = OwnerReference {
-            api_version: "apps/v1".into(),
-            kind: "Deployment".into(),
-            name: "made".into(),
-            uid: "d".into(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        };
-        let mut made = made_for(&key, owner);
-        (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
-        scalers.apply(made, &|_, _, _| {});
+        scalers.apply(made(), &|_, _, _| {});
         scalers.enabled.deployments.listed();
         scalers.enabled.stateful_sets.listed();
-        let mut asked = Vec::new();
-        let answering = async {
-            let mut unanswered = Vec::new();
-            loop {
-                let (request, respond) = server.next_request().await.expect("the client lives");
-                asked.push(format!("{} {}", request.method(), request.uri().path()));
-                let Some(items) = &deployments else {
-                    unanswered.push(respond);
-                    continue;
-                };
-                let list = json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": {}, "items": items});
-                respond.send_response(Response::new(Body::from(list.to_string().into_bytes())));
-            }
-        };
-        let outcome = tokio::select! {
-            outcome = scalers.enabled.reconcile(&key, &scalers, &writes) => outcome,
-            () = answering => Ok(()),
-        };
-        (asked, outcome)
+        let outcome = scalers.enabled.reconcile(&Key::new("ns", "made"), &scalers, &writes).await;
+        let requests = requests.lock().clone();
+        (requests, outcome)
     }
 
     const LOOK: &str = "GET /apis/apps/v1/namespaces/ns/deployments";
@@ -307,14 +297,14 @@ mod tests {
             let metadata = json!({"name": "made", "uid": uid, "labels": {ENABLED: label}});
             json!([{"metadata": metadata}])
         };
-        let (asked, outcome) = asked_for(Some(owner("d", "true"))).await;
+        let (requests, outcome) = requests_of(Some(owner("d", "true"))).await;
         outcome.expect("a look");
-        assert_eq!(asked, [LOOK]);
+        assert_eq!(requests, [LOOK]);
         let delete = "DELETE /apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/made";
-        for shown in [json!([]), owner("d", "false"), owner("another", "true")] {
-            let (asked, outcome) = asked_for(Some(shown.clone())).await;
+        for deployments in [json!([]), owner("d", "false"), owner("another", "true")] {
+            let (requests, outcome) = requests_of(Some(deployments.clone())).await;
             outcome.expect("a look");
-            assert_eq!(asked, [LOOK, delete], "{shown}");
+            assert_eq!(requests, [LOOK, delete], "{deployments}");
         }
     }
 
@@ -323,8 +313,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_is_not_answered_for_is_not_deleted() {
         let begun = Instant::now();
-        let (asked, outcome) = asked_for(None).await;
+        let (requests, outcome) = requests_of(None).await;
         outcome.expect_err("nobody knows");
-        assert_eq!((asked, begun.elapsed().as_secs()), (vec![LOOK.to_owned()], QUERY_TIMEOUT.as_secs()));
+        assert_eq!((requests, begun.elapsed().as_secs()), (vec![LOOK.to_owned()], QUERY_TIMEOUT.as_secs()));
     }
 }

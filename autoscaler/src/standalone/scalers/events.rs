@@ -42,9 +42,9 @@ pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Optio
         let (was, is) = (find(&before.conditions, type_), find(&status.conditions, type_));
         if let Some(is) = is.filter(|is| is_wrong(is) && was.is_none_or(|was| is_other(was, is))) {
             // Ready repeats the content of another condition.
-            let said = warning(&is.reason, is.message.clone());
-            if !news.contains(&said) {
-                news.push(said);
+            let warning = warning(&is.reason, is.message.clone());
+            if !news.contains(&warning) {
+                news.push(warning);
             }
         }
     }
@@ -119,8 +119,8 @@ mod tests {
         object.metadata.generation = Some(generation);
         let mut status = ZeroScalerStatus { observed_generation: Some(generation), ..ZeroScalerStatus::default() };
         for (type_, is, reason, message) in conditions {
-            let said = Said { status: *is, reason, message };
-            set(&mut status.conditions, type_, said, Some(generation), Timestamp::from_secs(1));
+            let condition = Said { status: *is, reason, message };
+            set(&mut status.conditions, type_, condition, Some(generation), Timestamp::from_secs(1));
         }
         object.status = Some(status);
         object

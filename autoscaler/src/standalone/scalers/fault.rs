@@ -34,11 +34,11 @@ pub(crate) struct FaultEvidence {
 impl FaultEvidence {
     /// Returns the resulting fault after `before`.
     pub(crate) fn fault(&self, before: Option<&Fault>, now: Timestamp) -> Option<Fault> {
-        let kept = before.filter(|before| self.of.as_ref().is_none_or(|of| *of == before.of));
+        let former = before.filter(|before| self.of.as_ref().is_none_or(|of| *of == before.of));
         let Some(Failing { cause: Cause { reason, message, remedy }, .. }) = &self.failing else {
-            return kept.filter(|_| self.awake_for.is_none() || self.clears_in(before).is_some()).cloned();
+            return former.filter(|_| self.awake_for.is_none() || self.clears_in(before).is_some()).cloned();
         };
-        let since = kept.filter(|kept| kept.reason == *reason).map(|kept| kept.since.clone());
+        let since = former.filter(|former| former.reason == *reason).map(|former| former.since.clone());
         Some(Fault {
             reason: reason.clone(),
             message: message.clone(),
@@ -116,14 +116,14 @@ mod tests {
     async fn requests_fail_with_what_lasts() {
         for (reason, fails) in [("SecretMissing", true), ("PortClosed", false), ("Unschedulable", false)] {
             let found = FaultEvidence { failing: Some(failing(reason)), ..FaultEvidence::default() };
-            let told = |found: &FaultEvidence| {
-                let told = found.apply_to_backend(Backend::default(), Instant::now());
-                (told.failing.is_some(), told.wake_refused.is_some())
+            let reported = |found: &FaultEvidence| {
+                let backend = found.apply_to_backend(Backend::default(), Instant::now());
+                (backend.failing.is_some(), backend.wake_refused.is_some())
             };
             let again = fails.then_some(HEALS_WITHIN);
-            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((false, true), again));
+            assert_eq!((reported(&found), found.again_in(None, Instant::now())), ((false, true), again));
             tokio::time::advance(HEALS_WITHIN).await;
-            assert_eq!((told(&found), found.again_in(None, Instant::now())), ((fails, !fails), None));
+            assert_eq!((reported(&found), found.again_in(None, Instant::now())), ((fails, !fails), None));
         }
     }
 }

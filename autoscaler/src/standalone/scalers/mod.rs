@@ -69,7 +69,7 @@ pub(crate) struct Scalers {
     /// Changes of replicas since the last written status.
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
-    kept: DashMap<Key, FormerVersion>,
+    former: DashMap<Key, FormerVersion>,
     /// Services of each workload that lead clients to a ready endpoint, as far as this process knows.
     led: DashMap<Key, Vec<String>>,
     /// Workloads that request a ZeroScaler by a label.
@@ -88,7 +88,7 @@ impl Scalers {
             backends: DashMap::new(),
             findings: DashMap::new(),
             scaled: DashMap::new(),
-            kept: DashMap::new(),
+            former: DashMap::new(),
             led: DashMap::new(),
             enabled: Arc::default(),
         })
@@ -172,7 +172,7 @@ impl Scalers {
 
     fn forget_notes(&self, key: &Key) {
         self.forget_findings(key);
-        self.kept.remove(key);
+        self.former.remove(key);
     }
 
     /// Forgets the findings about a workload that is no longer led here. They may be stale when it is led here again.
@@ -213,23 +213,23 @@ impl Scalers {
     pub(super) fn keep_former_version(&self, key: &Key, version: Arc<ZeroScaler>, is_releasing: bool) {
         let _turn = self.turn.lock();
         if self.has(key) {
-            self.kept.insert(key.clone(), FormerVersion { version, is_releasing });
+            self.former.insert(key.clone(), FormerVersion { version, is_releasing });
         }
     }
 
     /// Records that the newest version is in force.
     pub(super) fn drop_former_version(&self, key: &Key) {
-        self.kept.remove(key);
+        self.former.remove(key);
     }
 
     /// Reports whether the target of a former version is being given back.
     pub(super) fn is_releasing(&self, key: &Key) -> bool {
-        self.kept.get(key).is_some_and(|kept| kept.is_releasing)
+        self.former.get(key).is_some_and(|former| former.is_releasing)
     }
 
     /// Returns the former version that is in force, or `None` if the newest version is.
     pub(super) fn former_version(&self, key: &Key) -> Option<Arc<ZeroScaler>> {
-        self.kept.get(key).map(|kept| kept.version.clone())
+        self.former.get(key).map(|former| former.version.clone())
     }
 
     /// Returns the ZeroScalers with a former version in force that names this Service.
@@ -237,8 +237,8 @@ impl Scalers {
         let names = |key: &Key, version: &ZeroScaler| {
             key.namespace() == service.namespace() && version.spec.names_service(service.name())
         };
-        let kept = self.kept.iter().filter(|kept| names(kept.key(), &kept.version));
-        kept.map(|kept| kept.key().clone()).collect()
+        let naming = self.former.iter().filter(|former| names(former.key(), &former.version));
+        naming.map(|former| former.key().clone()).collect()
     }
 
     /// Records how activators reach the pods of a workload.
@@ -311,9 +311,10 @@ mod tests {
         let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
         let key = Key::new("ns", "a");
         let version = |version: &str| zeroscaler("ns", version);
-        let (together, is_told) = (Barrier::new(2), AtomicBool::new(false));
-        let listener =
-            |_: &Key, _: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>| is_told.store(new.is_some(), Relaxed);
+        let (together, is_reported) = (Barrier::new(2), AtomicBool::new(false));
+        let listener = |_: &Key, _: Option<&Arc<ZeroScaler>>, new: Option<&Arc<ZeroScaler>>| {
+            is_reported.store(new.is_some(), Relaxed)
+        };
         for _ in 0..2000 {
             scalers.apply(version("1"), &listener);
             std::thread::scope(|scope| {
@@ -326,7 +327,7 @@ mod tests {
                 scalers.apply_response(version("2"), &listener);
                 scalers.keep_former_version(&key, Arc::new(version("1")), false);
             });
-            assert!(!scalers.has(&key) && !is_told.load(Relaxed));
+            assert!(!scalers.has(&key) && !is_reported.load(Relaxed));
             assert!(!scalers.has_ready_services(&key, ["a"].into_iter()) && scalers.former_version(&key).is_none());
         }
     }

@@ -56,10 +56,10 @@ impl CreationFailures {
         }
         let events = Api::<Event>::namespaced(self.client.clone(), key.namespace());
         let last = warnings::last(&events, &format!("involvedObject.uid={uid},reason=FailedCreate")).await;
-        let told = last.filter(|(at, ..)| counts(*at, since, now));
+        let current = last.filter(|(at, ..)| counts(*at, since, now));
         if let Some(mut lacking) = self.lacking.get_mut(key) {
             lacking.next = now + AGAIN;
-            lacking.cause = told.and_then(|(_, reason, message)| cause::warned(&reason, &message, None));
+            lacking.cause = current.and_then(|(_, reason, message)| cause::warned(&reason, &message, None));
         }
         AGAIN
     }

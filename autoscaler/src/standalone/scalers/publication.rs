@@ -218,8 +218,8 @@ impl Publisher {
     fn fault_evidence(&self, key: &Key, object: &ZeroScaler, findings: &Findings) -> FaultEvidence {
         let target = self.target(key, object).ok();
         let counts = self.parts.ports.pods.counts(key);
-        let told = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
-        let refused = told.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, findings));
+        let reported = target.as_ref().and_then(|target| target.refused.as_deref()).map(cause::refused);
+        let refused = reported.or_else(|| self.creations.cause(key)).filter(|_| self.lacks_pods(key, findings));
         if refused.is_none() {
             self.refused.remove(key);
         }
@@ -280,7 +280,7 @@ impl Publisher {
         let chosen = target.map(|target| self.cluster.choose(served, target, claimant));
         let choice = chosen.unwrap_or_else(|| Choice::from_status(served));
         let found = |name: &str| self.cluster.services.get(&Key::new(key.namespace(), name));
-        let services = choice.names.iter().map_while(|asked| found(&asked.name)).collect();
+        let services = choice.names.iter().map_while(|choice| found(&choice.name)).collect();
         (choice, services)
     }
 
@@ -315,13 +315,13 @@ fn service_statuses(
         let mut tcp = ports_of(service).filter(|port| is_tcp(port)).map(target_of);
         first.is_some_and(|first| tcp.any(|port| leads_alike(&port, &first.target, target)))
     };
-    let is_told = |service: &Arc<Service>| ServiceStatus {
+    let status = |service: &Arc<Service>| ServiceStatus {
         name: service.name_any(),
         path: ServicePath::Served,
         on_shared_ports: leads_to_first(service),
         message: None,
     };
-    let all = served.iter().map(is_told).chain(choice.direct.iter().cloned());
+    let all = served.iter().map(status).chain(choice.direct.iter().cloned());
     all.take(SERVICES_MAX).collect()
 }
 
@@ -346,12 +346,12 @@ fn ports(
     };
     let status = |port: &TcpPort| {
         let (name, number) = (port.label(), port.id.port);
-        let said = object.spec.ports.iter().find(|said| port.is_named(&said.name));
-        let mut said = said.cloned().unwrap_or_else(|| Port::auto(name.as_str()));
+        let written_port = object.spec.ports.iter().find(|written| port.is_named(&written.name));
+        let mut settings = written_port.cloned().unwrap_or_else(|| Port::auto(name.as_str()));
         let (mut spoken, mut learned) = (None, false);
-        if said.protocol == PortProtocol::Auto {
+        if settings.protocol == PortProtocol::Auto {
             let written = written.iter().find(|written| written.port == number);
-            (said.protocol, spoken) = match (target, written) {
+            (settings.protocol, spoken) = match (target, written) {
                 (None, Some(written)) => (written.protocol, written.spoken),
                 _ => match hint(port, target) {
                     Hint::Tcp => (PortProtocol::Tcp, None),
@@ -360,18 +360,18 @@ fn ports(
                 },
             };
             let was_learned = written.is_some_and(|written| written.learned);
-            let is_hinted = said.protocol == PortProtocol::Tcp && !was_learned || spoken.is_some();
+            let is_hinted = settings.protocol == PortProtocol::Tcp && !was_learned || spoken.is_some();
             learned = !is_hinted && (was_learned || observed.pod_speaks_first.contains(&number));
             if learned {
-                said.protocol = PortProtocol::Tcp;
+                settings.protocol = PortProtocol::Tcp;
             }
         }
-        let wake_after = said.wake_after().and_then(|after| u64::try_from(after.as_millis()).ok());
+        let wake_after = settings.wake_after().and_then(|after| u64::try_from(after.as_millis()).ok());
         PortStatus {
             name,
             port: number,
             number: number_of(&port.id),
-            protocol: said.protocol,
+            protocol: settings.protocol,
             wake_after_ms: wake_after,
             pod_port: match port.target {
                 IntOrString::Int(number) => u16::try_from(number).ok(),
@@ -497,8 +497,8 @@ mod tests {
     #[test]
     fn a_birth_is_written_when_activators_can_serve_it() {
         let condition = |status: &mut ZeroScalerStatus, type_: &str, value: ConditionStatus, reason: &str| {
-            let said = Said { status: value, reason, message: "" };
-            set(&mut status.conditions, type_, said, Some(1), Timestamp::from_secs(1));
+            let condition = Said { status: value, reason, message: "" };
+            set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(1));
         };
         let mut made = ZeroScalerStatus::default();
         condition(&mut made, READY, ConditionStatus::Unknown, "Pending");

@@ -149,8 +149,8 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let fault = inputs.found.fault(before.fault.as_ref(), now);
     let before_conditions = before.conditions.clone();
     let mut conditions = before.conditions;
-    let mut set = |type_: &str, said: Option<Said<'_>>| match said {
-        Some(said) => written::set(&mut conditions, type_, said, generation, now),
+    let mut set = |type_: &str, condition: Option<Said<'_>>| match condition {
+        Some(condition) => written::set(&mut conditions, type_, condition, generation, now),
         None => written::clear(&mut conditions, type_),
     };
     // Once the workload was ready, it stays so if no endpoint is ready for a moment: a rollout of activators is not

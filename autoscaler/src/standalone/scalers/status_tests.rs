@@ -23,8 +23,8 @@ fn kstatus(object: &Value) -> &'static str {
         return "InProgress";
     }
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
-    let said = |kind: &str| conditions.iter().find(|c| c["type"] == kind).map(|c| c["status"] == "True");
-    match (said("Reconciling"), said("Stalled"), said("Ready")) {
+    let is_true = |kind: &str| conditions.iter().find(|c| c["type"] == kind).map(|c| c["status"] == "True");
+    match (is_true("Reconciling"), is_true("Stalled"), is_true("Ready")) {
         (Some(true), _, _) => "InProgress",
         (_, Some(true), _) => "Failed",
         (_, _, Some(false)) => "InProgress",
@@ -139,9 +139,9 @@ fn a_number_in_use_is_why_nobody_serves() {
         (Allocation::Whole, false, ConditionStatus::Unknown, PENDING),
     ];
     for (allocation, is_led, status, reason) in rows {
-        let told = ready(&findings, true, Some(&allocation), is_led, None, None);
-        assert_eq!((told.status, told.reason), (status, reason), "{allocation:?}, {is_led}");
-        assert_eq!(reason == "NumberInUse", told.message.contains("21100"), "{}", told.message);
+        let condition = ready(&findings, true, Some(&allocation), is_led, None, None);
+        assert_eq!((condition.status, condition.reason), (status, reason), "{allocation:?}, {is_led}");
+        assert_eq!(reason == "NumberInUse", condition.message.contains("21100"), "{}", condition.message);
     }
 }
 
@@ -151,7 +151,7 @@ fn a_number_in_use_is_why_nobody_serves() {
 fn another_service_is_waited_for() {
     let served =
         |name: &str| ServiceStatus { name: name.to_owned(), path: ServicePath::Served, ..ServiceStatus::default() };
-    let ready = |before: &str, said: &str, is_led: bool, now: &[&str]| {
+    let ready = |before: &str, found: &str, is_led: bool, now: &[&str]| {
         let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
         object.spec.services = vec![ServiceChoice { name: "another".into(), create: false }];
         let services = if now.is_empty() { Vec::new() } else { vec![served(before)] };
@@ -159,7 +159,7 @@ fn another_service_is_waited_for() {
         let was = Said { status: ConditionStatus::True, reason: SERVED, message: "" };
         written::set(&mut status.conditions, written::READY, was, Some(1), NOW);
         object.status = Some(status);
-        let findings = Findings { service: said.into(), ..Findings::default() };
+        let findings = Findings { service: found.into(), ..Findings::default() };
         let services = now.iter().map(|name| served(name)).collect();
         let status =
             compute(Inputs { is_led, services, ..inputs(&object, &findings, PodCounts { ready: 1, actual: 1 }) });
@@ -171,8 +171,8 @@ fn another_service_is_waited_for() {
         ("hello", "another", true, "True"),
         ("another", "another", false, "True"),
     ];
-    for (before, said, is_led, expected) in rows {
-        assert_eq!(ready(before, said, is_led, &[]), expected, "{before}, then {said}, led: {is_led}");
+    for (before, found, is_led, expected) in rows {
+        assert_eq!(ready(before, found, is_led, &[]), expected, "{before}, then {found}, led: {is_led}");
     }
     let rows = [(&["another"][..], "True"), (&["another", "more"], "Unknown")];
     for (served, expected) in rows {

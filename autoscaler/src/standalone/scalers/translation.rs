@@ -52,8 +52,8 @@ mod tests {
         let cpu = json!([{"type": "Resource", "resource": {
             "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
         }}]);
-        let asked = metrics(&scaler(json!({"target": {"name": "a"}, "metrics": cpu}))).expect("valid");
-        assert_eq!(asked.map(|plan| plan.metrics.len()), Some(1));
+        let read = metrics(&scaler(json!({"target": {"name": "a"}, "metrics": cpu}))).expect("valid");
+        assert_eq!(read.map(|plan| plan.metrics.len()), Some(1));
         assert_eq!(metrics(&scaler(json!({"target": {"name": "a"}}))), Ok(None));
         let wrong = json!([{"type": "Resource"}]);
         let errors = metrics(&scaler(json!({"target": {"name": "a"}, "metrics": wrong}))).expect_err("no resource");

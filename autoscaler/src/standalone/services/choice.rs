@@ -40,12 +40,12 @@ pub(crate) struct Choice {
 impl Choice {
     /// Returns the choice in the status of an object, or else the Service that its spec names.
     pub(crate) fn from_status(object: &ZeroScaler) -> Self {
-        let told = object.status.iter().flat_map(|status| status.services.iter().cloned());
-        let (served, direct): (Vec<_>, Vec<_>) = told.partition(|told| told.path == ServicePath::Served);
-        let asked = |name: &str| ServiceChoice { name: name.to_owned(), create: false };
-        let mut names: Vec<_> = served.iter().map(|told| asked(&told.name)).collect();
+        let reported = object.status.iter().flat_map(|status| status.services.iter().cloned());
+        let (served, direct): (Vec<_>, Vec<_>) = reported.partition(|service| service.path == ServicePath::Served);
+        let choice = |name: &str| ServiceChoice { name: name.to_owned(), create: false };
+        let mut names: Vec<_> = served.iter().map(|service| choice(&service.name)).collect();
         if names.is_empty() {
-            names.push(asked(object.spec.service_name()));
+            names.push(choice(object.spec.service_name()));
         }
         Self { names, direct, conflict: None }
     }
@@ -66,23 +66,23 @@ pub(crate) struct Inputs<'a> {
 /// Applies the table above.
 pub(crate) fn choose(inputs: &Inputs<'_>) -> Choice {
     let Inputs { original, target, services, .. } = inputs;
-    let asked = &original.spec.services;
+    let named = &original.spec.services;
     let find = |name: &str| services.iter().find(|service| service.name_any() == name);
     let selects = |service: &&Arc<Service>| is_selected(service, &target.labels);
-    let first = match asked.first() {
+    let first = match named.first() {
         Some(first) => find(&first.name),
         None => main(inputs),
     };
     let found = |service: &Arc<Service>| ServiceChoice { name: service.name_any(), create: false };
-    let mut names: Vec<_> = asked.first().cloned().or_else(|| first.map(found)).into_iter().collect();
+    let mut names: Vec<_> = named.first().cloned().or_else(|| first.map(found)).into_iter().collect();
     let (mut direct, mut conflicts) = (Vec::new(), Vec::new());
-    let mut further: Vec<_> = asked.iter().skip(1).map(|asked| (asked.clone(), find(&asked.name))).collect();
+    let mut further: Vec<_> = named.iter().skip(1).map(|named| (named.clone(), find(&named.name))).collect();
     for service in services.iter().filter(selects) {
         let is_first = first.is_some_and(|first| Arc::ptr_eq(first, service));
-        if is_first || asked.iter().any(|asked| asked.name == service.name_any()) {
+        if is_first || named.iter().any(|named| named.name == service.name_any()) {
             continue;
         }
-        match why_direct(asked.is_empty(), service, first, target) {
+        match why_direct(named.is_empty(), service, first, target) {
             Some(why) => direct.push(direct_status(service, &why)),
             None => further.push((found(service), Some(service))),
         }
@@ -298,8 +298,8 @@ mod tests {
             services: &services(Value::Array(all)),
             other: &|name| (name == "blog").then(|| "blog".to_owned()),
         });
-        let names = choice.names.into_iter().map(|asked| asked.name).collect();
-        (names, choice.direct.into_iter().map(|told| told.name).collect(), choice.conflict.is_some())
+        let names = choice.names.into_iter().map(|choice| choice.name).collect();
+        (names, choice.direct.into_iter().map(|service| service.name).collect(), choice.conflict.is_some())
     }
 
     #[test]
@@ -333,12 +333,12 @@ mod tests {
             (vec![service("z", 2, &json!({"selector": {"app": "shop", "tier": "db"}}))], &[], &[]),
         ];
         for (all, served, direct) in rows {
-            let told = format!("{all:?}");
+            let case = format!("{all:?}");
             let (names, others, conflict) = chosen(json!({}), all);
             assert_eq!(
                 (names.as_slice(), others.as_slice(), conflict),
                 (&owned(served)[..], &owned(direct)[..], false),
-                "{told}"
+                "{case}"
             );
         }
     }

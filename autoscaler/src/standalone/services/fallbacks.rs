@@ -94,10 +94,10 @@ fn within<'a>(steps: &'a BTreeMap<Key, Step>, namespace: &'a str) -> impl Iterat
 
 /// Returns the objects whose chains reach one of these Services. Visits each Service at most once.
 fn leading_to(steps: &BTreeMap<Key, Step>, namespace: &str, services: HashSet<String>) -> Vec<Key> {
-    let (mut seen, mut last, mut found) = (services.clone(), services, vec![]);
+    let (mut reached, mut last, mut found) = (services.clone(), services, vec![]);
     for _ in 0..STEPS_MAX {
         let on: Vec<_> = within(steps, namespace).filter(|(_, step)| last.contains(&step.to)).collect();
-        last = on.iter().map(|(_, step)| step.from.clone()).filter(|from| seen.insert(from.clone())).collect();
+        last = on.iter().map(|(_, step)| step.from.clone()).filter(|from| reached.insert(from.clone())).collect();
         found.extend(on.into_iter().map(|(key, _)| key.clone()));
         if last.is_empty() {
             break;
@@ -114,8 +114,8 @@ pub(crate) type Resolved = Result<FallbackStatus, (&'static str, String)>;
 ///
 /// # Errors
 /// Returns a reason, and a sentence with field, value and rule, if the fallback cannot be used.
-pub(crate) fn resolve(said: &Fallback, service: Option<&Service>, circle: Option<&[String]>) -> Resolved {
-    let name = &said.service;
+pub(crate) fn resolve(fallback: &Fallback, service: Option<&Service>, circle: Option<&[String]>) -> Resolved {
+    let name = &fallback.service;
     let wrong = |reason, field: &str, what: String| Err((reason, format!("spec.wake.fallback.{field}: {what}")));
     if let Some(way) = circle {
         let is_back = way.first() == way.last();
@@ -140,28 +140,33 @@ pub(crate) fn resolve(said: &Fallback, service: Option<&Service>, circle: Option
         );
     }
     let mut ports = spec.ports.iter().flatten().filter(|port| is_tcp(port));
-    let is_meant =
-        |port: &&ServicePort| said.port.as_ref().is_none_or(|said| said.means(port.name.as_deref(), port.port));
+    let is_meant = |port: &&ServicePort| {
+        fallback.port.as_ref().is_none_or(|port_ref| port_ref.means(port.name.as_deref(), port.port))
+    };
     let found = ports.find(is_meant).and_then(|port| Some((port, u16::try_from(port.port).ok()?)));
     let Some((port, number)) = found else {
-        let meant = said.port.as_ref().map_or("TCP port".to_owned(), |port| format!("TCP port {port}"));
+        let meant = fallback.port.as_ref().map_or("TCP port".to_owned(), |port| format!("TCP port {port}"));
         return wrong(FALLBACK_NOT_FOUND, "port", format!("Service {name:?} has no {meant}"));
     };
-    let said_of_it = port.app_protocol.as_deref().or(port.name.as_deref()).unwrap_or_default();
-    let protocol = match protocols::of_name(said_of_it) {
+    let named_protocol = port.app_protocol.as_deref().or(port.name.as_deref()).unwrap_or_default();
+    let protocol = match protocols::of_name(named_protocol) {
         Some(Hint::Unknown) => {
             let rule = "the port of a fallback must be without TLS";
-            return wrong(FALLBACK_UNFIT, "port", format!("port {number} of Service {name:?} is {said_of_it}: {rule}"));
+            return wrong(
+                FALLBACK_UNFIT,
+                "port",
+                format!("port {number} of Service {name:?} is {named_protocol}: {rule}"),
+            );
         }
         Some(Hint::Http(protocol)) => protocol,
         Some(Hint::Tcp) | None => Protocol::Http1,
     };
     Ok(FallbackStatus {
-        matching: said.matching.clone(),
+        matching: fallback.matching.clone(),
         service: name.clone(),
         port: number,
         protocol,
-        after_ms: u64::try_from(said.after().as_millis()).unwrap_or(u64::MAX),
+        after_ms: u64::try_from(fallback.after().as_millis()).unwrap_or(u64::MAX),
     })
 }
 
@@ -202,9 +207,9 @@ mod tests {
             ),
         ];
         for (port, expected) in rows {
-            let said: Fallback =
+            let fallback: Fallback =
                 from_value(json!({"service": "sorry", "port": port, "after": "1s"})).expect("readable");
-            match (resolve(&said, Some(&all), None), expected) {
+            match (resolve(&fallback, Some(&all), None), expected) {
                 (Ok(found), Ok((number, protocol))) => {
                     assert_eq!((found.port, found.protocol, found.after_ms), (number, protocol, 1000), "{port}");
                 }
@@ -212,7 +217,7 @@ mod tests {
                 (found, _) => panic!("{port}: {found:?}"),
             }
         }
-        let said: Fallback = from_value(json!({"service": "sorry"})).expect("readable");
+        let fallback: Fallback = from_value(json!({"service": "sorry"})).expect("readable");
         let unfit = [
             (None, FALLBACK_NOT_FOUND),
             (Some(json!({"type": "ExternalName", "externalName": "example.com"})), FALLBACK_UNFIT),
@@ -220,7 +225,7 @@ mod tests {
             (Some(json!({"clusterIP": "10.0.0.9"})), FALLBACK_NOT_FOUND),
         ];
         for (spec, expected) in unfit {
-            let found = resolve(&said, spec.clone().map(service).as_ref(), None);
+            let found = resolve(&fallback, spec.clone().map(service).as_ref(), None);
             assert_eq!(found.map_err(|(reason, _)| reason), Err(expected), "{spec:?}");
         }
     }
@@ -252,9 +257,9 @@ mod tests {
         assert_eq!(fallbacks.apply(&key("b"), None), [key("a"), key("c"), key("d")]);
         assert_eq!(fallbacks.circle("ns", "a", "b"), None, "it is open now");
         assert!(fallbacks.on(&key("c")).is_empty());
-        let said: Fallback = from_value(json!({"service": "b"})).expect("readable");
+        let fallback: Fallback = from_value(json!({"service": "b"})).expect("readable");
         let way = ["a", "b", "a"].map(str::to_owned);
-        let (reason, message) = resolve(&said, None, Some(&way)).expect_err("a circle");
+        let (reason, message) = resolve(&fallback, None, Some(&way)).expect_err("a circle");
         assert_eq!(reason, FALLBACK_CIRCLE);
         assert!(
             message.starts_with("spec.wake.fallback.service: \"b\" leads back to this workload (a -> b -> a): "),
@@ -281,9 +286,9 @@ mod tests {
         }
         let middle = LENGTH / 2;
         assert_eq!(put(middle, middle + 2), STEPS_MAX, "an edit in the middle");
-        let said: Fallback = from_value(json!({"service": "z1"})).expect("readable");
+        let fallback: Fallback = from_value(json!({"service": "z1"})).expect("readable");
         let way = fallbacks.circle("ns", "z0", "z1").expect("long");
-        let (reason, message) = resolve(&said, None, Some(&way)).expect_err("too long");
+        let (reason, message) = resolve(&fallback, None, Some(&way)).expect_err("too long");
         assert_eq!(reason, FALLBACK_CIRCLE);
         assert!(message.contains("\"z1\" has too many further fallbacks (z0 -> z1 -> z2"), "{message}");
         assert!(message.ends_with("z8 -> z9): a chain must have at most 8 fallbacks"), "{message}");

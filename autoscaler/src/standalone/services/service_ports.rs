@@ -50,7 +50,7 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: 
     {
         first.id.name = FIRST.to_owned();
     }
-    let first = object.spec.ports.iter().find_map(|said| ports.iter().position(|port| port.is_named(&said.name)));
+    let first = object.spec.ports.iter().find_map(|named| ports.iter().position(|port| port.is_named(&named.name)));
     if let Some(first) = first {
         ports[..=first].rotate_right(1);
     }
@@ -194,13 +194,13 @@ mod tests {
             service(json!([{"name": "http", "port": 8888, "targetPort": 8080}, {"name": "db", "port": 5432}])),
             service(json!([{"port": 80, "targetPort": 9090}])),
         ];
-        let told = |count: usize| {
+        let first_ports = |count: usize| {
             let ports = tcp_ports(&object, &services[..count], Some(&target));
             ports.iter().map(|port| format!("{} {}", port.id.name, port.id.port)).collect::<Vec<_>>()
         };
-        assert_eq!(told(1), [" 80"]);
-        assert_eq!(told(2), ["main 80", "db 5432"]);
-        assert_eq!(told(3), ["main 80", "db 5432", "also-9090 9090"]);
+        assert_eq!(first_ports(1), [" 80"]);
+        assert_eq!(first_ports(2), ["main 80", "db 5432"]);
+        assert_eq!(first_ports(3), ["main 80", "db 5432", "also-9090 9090"]);
         assert!(tcp_ports(&object, &services, Some(&target))[0].is_named("8888"));
     }
 }

@@ -122,10 +122,10 @@ pub(crate) fn backend(original: &ZeroScaler, target: &Target, port: &BackendPort
 }
 
 /// Returns the port on which pods must listen to count as ready, if no container has a readiness probe for Kubernetes.
-pub(crate) fn unasked(target: &Target, backend: &Backend, port: &BackendPort) -> Option<u16> {
-    let is_asked = target.containers.iter().any(|container| container.readiness_probe.is_some());
+pub(crate) fn unprobed_port(target: &Target, backend: &Backend, port: &BackendPort) -> Option<u16> {
+    let is_probed = target.containers.iter().any(|container| container.readiness_probe.is_some());
     let is_connected = backend.probes().eq([&Probe::from(ProbeKind::Tcp)]);
-    u16::try_from(port.number).ok().filter(|_| is_connected && !is_asked)
+    u16::try_from(port.number).ok().filter(|_| is_connected && !is_probed)
 }
 
 fn millis(duration: std::time::Duration) -> u64 {

@@ -228,13 +228,13 @@ impl Pass<'_> {
             return Ok(false); // The status reports it.
         }
         let made = |name: &str| services::public(&common, name, &port);
-        let as_served = |(asked, existing): &RequestedService| match existing {
+        let as_served = |(choice, existing): &RequestedService| match existing {
             Some(existing) if self.is_borrowed(existing) => existing.clone(),
-            _ => Arc::new(made(&asked.name)),
+            _ => Arc::new(made(&choice.name)),
         };
         let as_served: Vec<_> = fronts.iter().map(as_served).collect();
         let served = services::served_ports(&self.version, &as_served, &port, &target, protocol);
-        let names: Vec<_> = fronts.iter().map(|(asked, _)| asked.name.as_str()).collect();
+        let names: Vec<_> = fronts.iter().map(|(choice, _)| choice.name.as_str()).collect();
         let policies = &self.controller.cluster.policies;
         let mut enforced = Ok(());
         let counted = tcp_ports(&self.version, &as_served, Some(&target));
@@ -256,10 +256,10 @@ impl Pass<'_> {
         let private = self.private(&private).await?;
         let led = self.pod_slices(&private, &common, &target).await?;
         let mut public = Vec::new();
-        for (asked, existing) in &fronts {
+        for (choice, existing) in &fronts {
             let ownership = self.ownership(existing.as_deref());
-            match self.public(ownership, existing.clone(), made(&asked.name)).await? {
-                None if asked.name == first => return Ok(false),
+            match self.public(ownership, existing.clone(), made(&choice.name)).await? {
+                None if choice.name == first => return Ok(false),
                 taken => public.push(taken),
             }
         }
@@ -294,7 +294,7 @@ impl Pass<'_> {
             wake_refused: controller.parts.scaler.refusals.reported(self.key).map(|words| words.to_string().into()),
             ..backend::backend(&self.version, target, port)
         };
-        controller.parts.ports.pods.prove(self.key, backend::unasked(target, &backend, port));
+        controller.parts.ports.pods.prove(self.key, backend::unprobed_port(target, &backend, port));
         controller.cluster.scalers.set_backend(self.key, backend);
     }
 
@@ -430,8 +430,8 @@ impl Pass<'_> {
         }
         let borrowed = self.controller.cluster.borrowed_by(self.key.namespace(), self.uid());
         all.extend(borrowed.iter().map(|service| key_of(&service.name_any())));
-        let told = self.version.status.iter().flat_map(|status| &status.services);
-        all.extend(told.filter(|told| told.path == ServicePath::Served).map(|told| key_of(&told.name)));
+        let reported = self.version.status.iter().flat_map(|status| &status.services);
+        all.extend(reported.filter(|service| service.path == ServicePath::Served).map(|service| key_of(&service.name)));
         all.retain(|former| !names.contains(&former.name()));
         for former in all {
             if let Some(stays) = self.give_up(&former).await? {

@@ -226,8 +226,9 @@ pub(crate) fn corrected(have: &Service, want: &Service) -> Option<Service> {
     let node_ports: Vec<_> = spec.ports.iter().flatten().map(|port| (port.name.clone(), port.node_port)).collect();
     spec.selector = want.selector;
     spec.ports = want.ports.map(|ports| {
-        let kept = |name: &Option<String>| node_ports.iter().find(|(other, _)| other == name).and_then(|(_, n)| *n);
-        ports.into_iter().map(|port| ServicePort { node_port: kept(&port.name), ..port }).collect()
+        let allocated =
+            |name: &Option<String>| node_ports.iter().find(|(other, _)| other == name).and_then(|(_, n)| *n);
+        ports.into_iter().map(|port| ServicePort { node_port: allocated(&port.name), ..port }).collect()
     });
     if spec.selector.as_ref().is_some_and(BTreeMap::is_empty) {
         spec.selector = None;
@@ -312,8 +313,8 @@ mod tests {
             {"name": "web", "port": 80, "targetPort": 8080}, {"name": "metrics", "port": 9100, "targetPort": "metrics"},
             {"name": "dns", "port": 53, "protocol": "UDP"},
         ]));
-        let told: Vec<_> = all.ports[0].iter().map(|port| (port.private.as_str(), port.is_carried)).collect();
-        assert_eq!(told, [("web", true), ("metrics", true), ("dns", false)]);
+        let carried: Vec<_> = all.ports[0].iter().map(|port| (port.private.as_str(), port.is_carried)).collect();
+        assert_eq!(carried, [("web", true), ("metrics", true), ("dns", false)]);
         assert_eq!(all.traffic, "web");
         let extra: Vec<_> = all.extra.iter().map(|extra| (extra.name.as_str(), extra.target.clone())).collect();
         assert_eq!(extra, [("metrics", IntOrString::String("metrics".into())), ("dns", IntOrString::Int(53))]);

@@ -231,16 +231,16 @@ fn slices_tell_where_ports_lead() {
 #[test]
 fn the_most_urgent_port_counts() {
     let (a, b, c) = (at("10.0.0.1", 20_000, true), at("10.0.0.2", 20_000, true), at("10.0.0.3", 20_000, true));
-    let told = |web: &[Listed], db: &[Listed]| {
+    let destinations = |web: &[Listed], db: &[Listed]| {
         BTreeMap::from([("web".to_owned(), web.to_vec()), ("db".to_owned(), db.to_vec())])
     };
     let of_ports = |carried: &[&str], before: &_, after: &_| {
         changes(carried, before, after).any(|(before, after)| is_urgent(before, after, |_| true))
     };
     let of_both = |before: &_, after: &_| of_ports(&["web", "db"], before, after);
-    let both = told(&[a, b], &[a, b]);
-    assert!(!of_both(&both, &told(&[a, b, c], &[a, b, c])));
-    assert!(!of_both(&told(&[a, b], &[a]), &both));
-    assert!(of_both(&told(&[a, b], &[]), &both));
-    assert!(!of_ports(&["web"], &told(&[a, b], &[]), &both));
+    let both = destinations(&[a, b], &[a, b]);
+    assert!(!of_both(&both, &destinations(&[a, b, c], &[a, b, c])));
+    assert!(!of_both(&destinations(&[a, b], &[a]), &both));
+    assert!(of_both(&destinations(&[a, b], &[]), &both));
+    assert!(!of_ports(&["web"], &destinations(&[a, b], &[]), &both));
 }

@@ -73,7 +73,7 @@ struct SliceSnapshot {
     before: BTreeMap<String, Vec<Listed>>,
     outcome: slice_plan::SlicePlan,
     /// Set if an activator that is not in the slices yet is being queried.
-    is_asked: bool,
+    is_queried: bool,
     /// Priority of the next evaluation, unless an event comes first: sleeping workloads with slices wait for others.
     priority: Priority,
     /// Set if this process has planned the numbers of the workload.
@@ -92,7 +92,7 @@ impl Pass<'_> {
             self.in_path = true;
             return Ok(None);
         }
-        let SliceSnapshot { existing, before, outcome, is_asked, .. } = &look;
+        let SliceSnapshot { existing, before, outcome, is_queried, .. } = &look;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         if adopt::needs_adoption(of.public) {
             // The slices of a Service that has its selector back belong to Kubernetes again.
@@ -118,7 +118,7 @@ impl Pass<'_> {
         };
         let patience = match () {
             () if !is_urgent && !changes.iter().any(adds_second) => MERGED_WITHIN,
-            () if *is_asked && may_be_succeeded() => SUCCEEDED_WITHIN,
+            () if *is_queried && may_be_succeeded() => SUCCEEDED_WITHIN,
             () => Duration::ZERO,
         };
         if writes.is_empty() {
@@ -141,7 +141,7 @@ impl Pass<'_> {
     /// Records the ports of all Services that need numbers, and who may connect. Each Service's slices may reveal the
     /// present number of a port, since another Service may have come first before.
     pub(super) fn want_numbers(&self, services: &[&str], ports: &[Vec<ServedPort>], access: Access) {
-        let shown = self.version.status.iter().flat_map(|status| &status.ports);
+        let reported = self.version.status.iter().flat_map(|status| &status.ports);
         let leads = |(service, ports): (&&str, &Vec<ServedPort>)| {
             let slices = self.controller.cluster.slices_of(&Key::new(self.key.namespace(), *service));
             let listed = slice_plan::listed(slices.iter().map(|slice| &**slice), self.uid());
@@ -155,7 +155,10 @@ impl Pass<'_> {
                 wanted.push(Wanted {
                     port: port.workload.clone(),
                     listed: leads.iter().find_map(|(of, number)| number.filter(|_| *of == port.workload)),
-                    shown: shown.clone().find(|shown| shown.port == port.workload.port).and_then(|shown| shown.number),
+                    shown: reported
+                        .clone()
+                        .find(|status| status.port == port.workload.port)
+                        .and_then(|status| status.number),
                 });
             }
         }
@@ -182,7 +185,7 @@ impl Pass<'_> {
             outcome.filter(|_| port.is_carried)
         };
         let none = (PortOutcome { number: None, former: Vec::new(), problem: None }, Vec::new());
-        let asked: Vec<Port<'_>> = of
+        let needed: Vec<Port<'_>> = of
             .ports
             .iter()
             .map(|port| {
@@ -197,13 +200,14 @@ impl Pass<'_> {
         let need = usize::try_from(self.path.request.path.activators).ok().and_then(NonZeroUsize::new);
         let is_asleep = of.target.current() == 0 || controller.parts.scaler.leaving.is_leaving(key);
         let priority = if is_asleep && !before.is_empty() { Priority::Slow } else { Priority::Normal };
-        let found = numbers.endpoints(key, &asked, need, asks.then_some(priority));
+        let found = numbers.endpoints(key, &needed, need, asks.then_some(priority));
         let private_key = Key::new(key.namespace(), names::private_service(key.name()));
         let private = of.led.map_or_else(|| cluster.slices_of(&private_key), <[_]>::to_vec);
         let mode = self.path.request.path.mode;
         let pods_serve = slice_plan::pods_serve(&private, mode, is_asleep);
         let is_led = |port: &Port<'_>, address: IpAddr| port.listed.iter().any(|at| at.address == address);
-        let is_asked = found.iter().zip(&asked).any(|(found, port)| found.ask.iter().any(|(at, _)| !is_led(port, *at)));
+        let is_queried =
+            found.iter().zip(&needed).any(|(found, port)| found.ask.iter().any(|(at, _)| !is_led(port, *at)));
         let led = found.into_iter().map(|found| if pods_serve { found.listed } else { found.with_unready() });
         let ports: Vec<_> = of.ports.iter().cloned().zip(led).collect();
         let families = of.public.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();
@@ -219,7 +223,7 @@ impl Pass<'_> {
             labels: of.common.labels_of(names::SERVICE_TYPE_PUBLIC),
             owner: of.common.owner.clone(),
         });
-        SliceSnapshot { existing, before, outcome, is_asked, priority, is_planned: given.is_some() }
+        SliceSnapshot { existing, before, outcome, is_queried, priority, is_planned: given.is_some() }
     }
 
     /// Writes slices of a Service. Each update and creation takes place only if `still` returns true once the write has

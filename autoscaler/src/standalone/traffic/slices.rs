@@ -70,7 +70,7 @@ pub(crate) enum Write {
 /// they would keep leading to the pods.
 pub(crate) fn writes(existing: &[Arc<EndpointSlice>], desired: Vec<EndpointSlice>) -> Vec<Write> {
     let (mut updates, mut creates) = (vec![], vec![]);
-    let mut kept = BTreeSet::new();
+    let mut desired_names = BTreeSet::new();
     for want in desired {
         let name = want.metadata.name.clone().unwrap_or_default();
         match existing.iter().find(|slice| slice.metadata.name == want.metadata.name) {
@@ -86,9 +86,10 @@ pub(crate) fn writes(existing: &[Arc<EndpointSlice>], desired: Vec<EndpointSlice
             }
             None => creates.push(Write::Create(Box::new(want))),
         }
-        kept.insert(name);
+        desired_names.insert(name);
     }
-    let gone = existing.iter().filter_map(|slice| slice.metadata.name.clone()).filter(|name| !kept.contains(name));
+    let gone =
+        existing.iter().filter_map(|slice| slice.metadata.name.clone()).filter(|name| !desired_names.contains(name));
     updates.into_iter().chain(creates).chain(gone.map(Write::Delete)).collect()
 }
 

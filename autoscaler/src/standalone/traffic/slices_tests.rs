@@ -18,7 +18,7 @@ fn writes_are_few_and_the_one_that_moves_the_path_comes_first() {
     let ours = |name: &str, number| slice(name, names::MANAGED_BY, number);
     let existing: Vec<_> =
         [ours("a", 8080), slice("left", "endpointslice-controller.k8s.io", 8080)].map(Arc::new).into();
-    let told = |desired: Vec<EndpointSlice>| -> Vec<String> {
+    let lines = |desired: Vec<EndpointSlice>| -> Vec<String> {
         let name = |slice: &EndpointSlice| slice.metadata.name.clone().unwrap_or_default();
         let line = |write: Write| match write {
             Write::Update(slice) => format!("update {}", name(&slice)),
@@ -27,8 +27,8 @@ fn writes_are_few_and_the_one_that_moves_the_path_comes_first() {
         };
         writes(&existing, desired).into_iter().map(line).collect()
     };
-    assert_eq!(told(vec![ours("b", 1), ours("a", 20_000)]), ["update a", "create b", "delete left"]);
-    assert_eq!(told(vec![ours("a", 8080)]), ["delete left"]);
+    assert_eq!(lines(vec![ours("b", 1), ours("a", 20_000)]), ["update a", "create b", "delete left"]);
+    assert_eq!(lines(vec![ours("a", 8080)]), ["delete left"]);
 }
 
 #[test]

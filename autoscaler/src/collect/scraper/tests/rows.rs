@@ -8,14 +8,14 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// Returns the samples of a scrape, and the number of requested old and young pods.
 async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
     let mut port = 0;
-    let (mut pods, mut heard) = (Vec::new(), Vec::new());
+    let (mut pods, mut requests) = (Vec::new(), Vec::new());
     for pod in 1..=old + young {
         let address = IpAddr::from([127, 2, 0, pod]);
         let listener = TcpListener::bind((address, port)).await.expect("bind");
         port = listener.local_addr().expect("address").port();
         let answer = if pod <= old { old_answers } else { Answer::Concurrency(2.0) };
-        heard.push(Heard::default());
-        tokio::spawn(serve(listener, answer, heard[usize::from(pod) - 1].clone()));
+        requests.push(SentHeaders::default());
+        tokio::spawn(serve(listener, answer, requests[usize::from(pod) - 1].clone()));
         let started = if pod <= old { NOW - WINDOW } else { NOW };
         pods.push((address, Some(started)));
     }
@@ -23,8 +23,8 @@ async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
     http.port = port;
     let candidates = sample::choose(pods, NOW, WINDOW, &mut rand::rng());
     let samples = samples::from_pods(&http, candidates, None).await;
-    let (first, second) = heard.split_at(usize::from(old));
-    (samples, [first, second].map(|heard| heard.iter().map(|heard| heard.lock().len()).sum()))
+    let (first, second) = requests.split_at(usize::from(old));
+    (samples, [first, second].map(|pods| pods.iter().map(|requests| requests.lock().len()).sum()))
 }
 
 /// Goal: the required number of pods is requested, old ones first; a failing pod is replaced by another.
@@ -32,13 +32,17 @@ async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
 async fn a_sample_asks_as_many_pods_as_it_needs() {
     use Answer::{Concurrency, Status};
     // (old, young, response of the old ones) -> (old requested, young requested, needed, total)
-    for (old, young, answer, asked, needed, total) in [
+    for (old, young, answer, expected, needed, total) in [
         (5, 20, Concurrency(2.0), [5, 5], 10, 50.0),
         (25, 5, Concurrency(2.0), [11, 0], 11, 60.0),
         (11, 19, Status(403), [11, 11], 11, 60.0),
     ] {
         let (samples, counts) = ask(old, young, answer).await;
-        assert_eq!((counts, samples.stats.len(), samples.needed), (asked, needed, needed), "{old} old, {young} young");
+        assert_eq!(
+            (counts, samples.stats.len(), samples.needed),
+            (expected, needed, needed),
+            "{old} old, {young} young"
+        );
         let population = usize::from(old + young);
         let combined = sample::combine(&samples.stats, population).expect("samples");
         assert_eq!(combined.average_concurrent_requests, total, "{old} old, {young} young");
