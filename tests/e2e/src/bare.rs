@@ -9,7 +9,6 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client, Config};
 use local::api::{ApiOptions, ApiServer};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -109,16 +108,6 @@ pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> 
 pub fn frame(namespace: &str, name: &str, stat: Option<Stat>) -> bytes::Bytes {
     let message = WireStatMessage { namespace: namespace.into(), name: name.into(), stat, ..Default::default() };
     common::wire::encode(&WireStatMessages { messages: vec![message] }).into()
-}
-
-/// Returns the endpoints of one activator, for the system namespace; `at`: its address for HTTP/1.1.
-pub fn activators(at: SocketAddr) -> Value {
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "activators", "labels": {"kubernetes.io/service-name": "activator-service"}},
-        "endpoints": [{"addresses": [at.ip()], "conditions": {"ready": true}}],
-        "ports": [{"name": "http", "port": at.port()}, {"name": "http2", "port": 8013}],
-    })
 }
 
 /// Returns the Deployment `hello`, whose pods no node runs.

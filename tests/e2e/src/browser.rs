@@ -28,7 +28,7 @@ use tokio_tungstenite::tungstenite::Message;
 /// Longest wait for a response of the browser, or for a state of a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a page is checked.
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Flags that disable network requests of the browser itself and the need for a window, a sandbox or a sound card.
 const FLAGS: [&str; 13] = [
@@ -64,11 +64,11 @@ pub struct Tab {
 struct Link {
     calls: mpsc::UnboundedSender<Message>,
     next: AtomicU64,
-    heard: Mutex<Heard>,
+    received: Mutex<Received>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct Received {
     waiting: HashMap<u64, oneshot::Sender<Value>>,
     /// Events by session, in order.
     events: HashMap<String, Vec<Value>>,
@@ -100,7 +100,7 @@ impl Browser {
         let (socket, _) = tokio_tungstenite::connect_async(&address).await.context("DevTools")?;
         let (mut to, mut from) = socket.split();
         let (calls, mut queued) = mpsc::unbounded_channel();
-        let link = Arc::new(Link { calls, next: AtomicU64::new(1), heard: Mutex::default() });
+        let link = Arc::new(Link { calls, next: AtomicU64::new(1), received: Mutex::default() });
         tokio::spawn(async move {
             while let Some(message) = queued.recv().await {
                 if to.send(message).await.is_err() {
@@ -108,12 +108,12 @@ impl Browser {
                 }
             }
         });
-        let hearing = Arc::downgrade(&link);
+        let weak = Arc::downgrade(&link);
         tokio::spawn(async move {
             while let Some(Ok(message)) = from.next().await {
-                let Some(link) = hearing.upgrade() else { return };
-                if let Ok(heard) = serde_json::from_slice(&message.into_data()) {
-                    link.hear(heard);
+                let Some(link) = weak.upgrade() else { return };
+                if let Ok(message) = serde_json::from_slice(&message.into_data()) {
+                    link.receive(message);
                 }
             }
         });
@@ -172,8 +172,8 @@ impl Tab {
     /// # Errors
     /// Fails if the expression throws.
     pub async fn look(&self, expression: &str) -> anyhow::Result<Value> {
-        let asked = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
-        let mut found = self.call("Runtime.evaluate", asked).await?;
+        let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut found = self.call("Runtime.evaluate", parameters).await?;
         ensure!(found["exceptionDetails"].is_null(), "{expression}: {}", found["exceptionDetails"]);
         Ok(found["result"]["value"].take())
     }
@@ -230,8 +230,8 @@ impl Tab {
 
     /// Returns the parameters of all events of a name so far.
     pub fn events(&self, method: &str) -> Vec<Value> {
-        let heard = self.link.lock_heard();
-        let events = heard.events.get(&self.session).into_iter().flatten();
+        let received = self.link.lock_received();
+        let events = received.events.get(&self.session).into_iter().flatten();
         events.filter(|event| event["method"] == method).map(|event| event["params"].clone()).collect()
     }
 
@@ -253,31 +253,31 @@ impl Tab {
     /// count.
     pub fn errors(&self) -> Vec<String> {
         let thrown = self.events("Runtime.exceptionThrown").into_iter();
-        let said = self.events("Runtime.consoleAPICalled").into_iter().filter(|call| call["type"] == "error");
+        let printed = self.events("Runtime.consoleAPICalled").into_iter().filter(|call| call["type"] == "error");
         let is_document = |entry: &Value| self.requested_urls().first().is_some_and(|url| entry["url"] == url.as_str());
         let logged = self.events("Log.entryAdded").into_iter().map(|mut event| event["entry"].take());
         let logged = logged.filter(|entry| entry["level"] == "error");
         let logged = logged.filter(|entry| entry["source"] != "network" || !is_document(entry));
-        thrown.chain(said).chain(logged).map(|event| event.to_string()).collect()
+        thrown.chain(printed).chain(logged).map(|event| event.to_string()).collect()
     }
 }
 
 impl Link {
-    fn lock_heard(&self) -> MutexGuard<'_, Heard> {
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_received(&self) -> MutexGuard<'_, Received> {
+        self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, message: Value) {
-        let mut heard = self.lock_heard();
+    fn receive(&self, message: Value) {
+        let mut received = self.lock_received();
         match message["id"].as_u64() {
             Some(id) => {
-                if let Some(waiting) = heard.waiting.remove(&id) {
+                if let Some(waiting) = received.waiting.remove(&id) {
                     let _ = waiting.send(message); // The caller may have given up.
                 }
             }
             None => {
                 let session = message["sessionId"].as_str().unwrap_or_default().to_owned();
-                heard.events.entry(session).or_default().push(message);
+                received.events.entry(session).or_default().push(message);
             }
         }
     }
@@ -285,7 +285,7 @@ impl Link {
     async fn call(&self, session: Option<&str>, method: &str, parameters: Value) -> anyhow::Result<Value> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        self.lock_heard().waiting.insert(id, answer);
+        self.lock_received().waiting.insert(id, answer);
         let mut call = json!({"id": id, "method": method, "params": parameters});
         if let Some(session) = session {
             call["sessionId"] = session.into();

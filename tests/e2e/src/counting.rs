@@ -32,7 +32,7 @@ pub struct CountingPods {
 struct Pod {
     address: SocketAddr,
     work: Duration,
-    seen: Arc<Mutex<PodActivity>>,
+    activity: Arc<Mutex<PodActivity>>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl CountingPods {
     pub async fn start(addresses: &[SocketAddr], work: Duration) -> anyhow::Result<Self> {
         let (mut pods, mut serving) = (Vec::new(), JoinSet::new());
         for address in addresses {
-            let pod = Pod { address: *address, work, seen: Arc::default() };
+            let pod = Pod { address: *address, work, activity: Arc::default() };
             serving.spawn(serve(TcpListener::bind(address).await?, pod.clone()));
             pods.push(pod);
         }
@@ -79,7 +79,7 @@ impl CountingPods {
 
 impl Pod {
     fn activity(&self) -> MutexGuard<'_, PodActivity> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -111,13 +111,13 @@ struct Counted<'a> {
 
 impl<'a> Counted<'a> {
     fn begin(pod: &'a Pod) -> Self {
-        let mut seen = pod.activity();
-        seen.came += 1;
-        let number = seen.came;
-        seen.running.insert(number);
-        if seen.running.len() > 1 {
-            let all = seen.running.clone();
-            seen.together.push((Instant::now(), all));
+        let mut activity = pod.activity();
+        activity.came += 1;
+        let number = activity.came;
+        activity.running.insert(number);
+        if activity.running.len() > 1 {
+            let all = activity.running.clone();
+            activity.together.push((Instant::now(), all));
         }
         Self { pod, number, is_done: false }
     }
@@ -125,12 +125,12 @@ impl<'a> Counted<'a> {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        let mut seen = self.pod.activity();
-        seen.running.remove(&self.number);
+        let mut activity = self.pod.activity();
+        activity.running.remove(&self.number);
         if self.is_done {
-            seen.done += 1;
+            activity.done += 1;
         } else {
-            seen.cut.insert(self.number, Instant::now());
+            activity.cut.insert(self.number, Instant::now());
         }
     }
 }
@@ -160,7 +160,7 @@ mod tests {
     /// Goal: concurrent requests are counted, except those that were cancelled when another one arrived.
     #[tokio::test]
     async fn what_was_cut_when_another_came_did_not_run_beside_it() {
-        let pod = Pod { address: ([127, 0, 0, 1], 1).into(), work: NOTICED, seen: Arc::default() };
+        let pod = Pod { address: ([127, 0, 0, 1], 1).into(), work: NOTICED, activity: Arc::default() };
         let begin = || Counted::begin(&pod);
         let (first, second) = (begin(), begin());
         assert_eq!(pod.activity().most(), 2);

@@ -4,7 +4,7 @@
 //! server and its own loopback address, and resolves Services by their endpoints, since there is no DNS.
 
 use crate::accounts;
-use crate::process::{Process, Said};
+use crate::process::{LogLines, Process};
 use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Secret, Volume};
 use kube::api::{Patch, PatchParams};
@@ -37,7 +37,7 @@ impl Kubelet {
     ///
     /// # Errors
     /// Fails if the Pod uses an unsupported feature, or if the API server refuses a token.
-    pub async fn run(&self, pod: &Pod, binary: &str, ip: IpAddr) -> anyhow::Result<(Process, Said)> {
+    pub async fn run(&self, pod: &Pod, binary: &str, ip: IpAddr) -> anyhow::Result<(Process, LogLines)> {
         let spec = pod.spec.as_ref().context("a spec")?;
         let [container] = spec.containers.as_slice() else { bail!("{}: not one container", pod.name_any()) };
         let root = self.folder.path().join(pod.name_any());

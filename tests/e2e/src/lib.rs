@@ -1,10 +1,9 @@
 //! The whole system over real sockets: shared parts of the tests in `tests/`.
 //!
 //! A [`TestEnv`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
-//! Requests enter through the workload's Service, or go straight to an activator with only a Host header ([`Entry`]);
-//! every scenario of the data path runs both ways. A [`Space`] is only the namespace, for tests that start the parts of
-//! a cluster as separate [`Process`]es. No test sleeps until something should have happened: tests wait for the state
-//! itself, with a time limit.
+//! Requests enter through the workload's Service, or go straight to an activator with only a Host header ([`Entry`]).
+//! A [`Space`] is only the namespace, for tests that start the parts of a cluster as separate [`Process`]es. No test
+//! sleeps until something should have happened: tests wait for the state itself, with a time limit.
 
 pub mod accounts;
 pub mod bare;
@@ -29,31 +28,9 @@ pub mod workload;
 
 pub use counting::CountingPods;
 pub use gate::Gate;
-pub use load::{Answer, Load, LoadOutcome};
+pub use load::{Answer, Clients, Load, LoadOutcome};
 pub use process::Process;
 pub use several::Several;
 pub use space::Space;
 pub use test_env::{Entry, TestEnv};
 pub use workload::Workload;
-
-/// Defines two tests of one scenario: through its Service, and straight at the activator.
-#[macro_export]
-macro_rules! both_ways {
-    ($(#[$doc:meta])* $scenario:ident) => {
-        mod $scenario {
-            use super::*;
-
-            $(#[$doc])*
-            #[tokio::test(flavor = "multi_thread")]
-            async fn through_its_service() -> anyhow::Result<()> {
-                $scenario($crate::Entry::Service).await
-            }
-
-            $(#[$doc])*
-            #[tokio::test(flavor = "multi_thread")]
-            async fn straight_at_the_activator() -> anyhow::Result<()> {
-                $scenario($crate::Entry::Activator).await
-            }
-        }
-    };
-}

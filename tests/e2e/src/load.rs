@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -122,6 +122,33 @@ impl LoadOutcome {
     }
 }
 
+/// Running clients.
+pub struct Clients {
+    running: JoinHandle<LoadOutcome>,
+    stop: CancellationToken,
+}
+
+impl Clients {
+    /// Stops the clients and returns their results.
+    ///
+    /// # Errors
+    /// Fails if one of them panicked.
+    pub async fn stop(self) -> anyhow::Result<LoadOutcome> {
+        self.stop.cancel();
+        Ok(self.running.await?)
+    }
+
+    /// Stops the clients and returns their results, which must all be successful.
+    ///
+    /// # Errors
+    /// Lists each failure and its frequency.
+    pub async fn end(self) -> anyhow::Result<LoadOutcome> {
+        let outcome = self.stop().await?;
+        outcome.none_lost()?;
+        Ok(outcome)
+    }
+}
+
 impl Load {
     /// Creates a client that sends to `address` with `host` as Host.
     pub fn new(address: SocketAddr, host: impl Into<String>) -> Self {
@@ -134,13 +161,13 @@ impl Load {
         Self::to(Destination::Service(names), host.into(), 0)
     }
 
-    fn to(to: Destination, host: String, kept: usize) -> Self {
+    fn to(to: Destination, host: String, idle_max: usize) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(10))
-            .pool_max_idle_per_host(kept)
+            .pool_max_idle_per_host(idle_max)
             .build(connector);
         Self { client, to, host, more: HeaderMap::new() }
     }
@@ -211,6 +238,20 @@ impl Load {
             outcome.merge(part);
         }
         outcome
+    }
+
+    /// Starts [`Self::steady`].
+    pub fn start(&self, workers: usize, path: &'static str) -> Clients {
+        let (load, stop) = (self.clone(), CancellationToken::new());
+        let until = stop.clone();
+        Clients { running: tokio::spawn(async move { load.steady(workers, path, until).await }), stop }
+    }
+
+    /// Starts [`Self::open`].
+    pub fn start_open(&self, rate: f64, most: usize, path: &'static str) -> Clients {
+        let (load, stop) = (self.clone(), CancellationToken::new());
+        let until = stop.clone();
+        Clients { running: tokio::spawn(async move { load.open(rate, most, path, until).await }), stop }
     }
 
     /// Sends GETs at `rate` per second until `stop`, evenly spaced and independent of responses. Sends none while

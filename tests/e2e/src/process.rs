@@ -14,16 +14,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Lines that a process has written to standard error.
 #[derive(Clone, Default)]
-pub struct Said(Arc<Mutex<Vec<String>>>);
+pub struct LogLines(Arc<Mutex<Vec<String>>>);
 
-impl Said {
+impl LogLines {
     /// Returns the lines that contain all of `parts`.
     pub fn with(&self, parts: &[&str]) -> Vec<String> {
-        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        said.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
+        let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
     }
 
-    async fn hear(self, stderr: ChildStderr) {
+    async fn read(self, stderr: ChildStderr) {
         let mut lines = BufReader::new(stderr).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).push(line);
@@ -53,13 +53,13 @@ impl Process {
     ///
     /// # Errors
     /// Fails as [`Process::start`] does.
-    pub fn start_logged(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<(Self, Said)> {
+    pub fn start_logged(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<(Self, LogLines)> {
         let mut command = command(binary, args, env)?;
         command.stderr(Stdio::piped());
         let mut process = Self::spawn(command)?;
-        let said = Said::default();
-        tokio::spawn(said.clone().hear(process.child.stderr.take().context("its error output")?));
-        Ok((process, said))
+        let log = LogLines::default();
+        tokio::spawn(log.clone().read(process.child.stderr.take().context("its error output")?));
+        Ok((process, log))
     }
 
     /// Starts a command and pipes its output.

@@ -67,7 +67,7 @@ impl Several {
         let kubeconfig = folder.path().join("kubeconfig");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let stat_url = format!("ws://{}", listener.local_addr()?);
-        let stats = tokio::spawn(hear(listener));
+        let stats = tokio::spawn(read_stats(listener));
         let several = Self { mode, client, kubeconfig, stat_url, ranges, stats, server, _folder: folder };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         create(&several.client, None, namespace).await?;
@@ -140,8 +140,8 @@ impl Several {
     ///
     /// # Errors
     /// Fails if it does not.
-    pub async fn until_standing(&self, n: usize, standing: &str) -> anyhow::Result<()> {
-        until_standing(self.activator(n).ip(), standing).await
+    pub async fn until_standing(&self, n: usize, sharing: &str) -> anyhow::Result<()> {
+        until_standing(self.activator(n).ip(), sharing).await
     }
 
     /// Publishes activators: their numbers, and the readiness of each.
@@ -318,14 +318,14 @@ fn knatives_rights() -> Vec<Value> {
 ///
 /// # Errors
 /// Fails if it does not.
-pub async fn until_standing(activator: IpAddr, standing: &str) -> anyhow::Result<()> {
+pub async fn until_standing(activator: IpAddr, sharing: &str) -> anyhow::Result<()> {
     let load = Load::new(SocketAddr::new(activator, METRICS_PORT), "metrics");
-    let line = format!("zeroscale_pod_sharing{{standing=\"{standing}\"}} 1");
+    let line = format!("zeroscale_pod_sharing{{standing=\"{sharing}\"}} 1");
     let holds = async || {
         let page = load.get("/metrics").await;
         page.is_ok_and(|page| String::from_utf8_lossy(&page.body).lines().any(|found| found == line))
     };
-    until(&format!("the activator at {activator} to be {standing}"), holds).await
+    until(&format!("the activator at {activator} to be {sharing}"), holds).await
 }
 
 /// Waits until a condition holds.
@@ -342,7 +342,7 @@ pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<
 }
 
 /// Serves stats: reads everything and sends nothing.
-async fn hear(listener: TcpListener) {
+async fn read_stats(listener: TcpListener) {
     while let Ok((stream, _)) = listener.accept().await {
         tokio::spawn(async move {
             let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };

@@ -5,11 +5,13 @@ use anyhow::Context;
 use common_api::ZeroScaler;
 use faults::stalls::Stalls;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
+use local::up::system;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -19,8 +21,8 @@ use tracing_subscriber::EnvFilter;
 pub const SOON: Duration = Duration::from_secs(60);
 /// Longest wait for scaling to zero: window, grace period and the delays of a slow machine.
 pub const ASLEEP: Duration = Duration::from_secs(120);
-/// Interval at which a state is checked.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval at which a state is checked. Many tests wait at the same time, and each check costs requests.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Label of the tests' namespaces.
 const MARK: &str = "zeroscale.dev/e2e";
@@ -110,6 +112,32 @@ impl Space {
         Ok(self.api::<K>().create(&PostParams::default(), &serde_json::from_value(object)?).await?)
     }
 
+    /// Merges a patch into an object.
+    ///
+    /// # Errors
+    /// Fails if the API server rejects it.
+    pub async fn patch<K>(&self, name: &str, patch: Value) -> anyhow::Result<K>
+    where
+        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
+            + serde::de::DeserializeOwned
+            + Clone
+            + std::fmt::Debug,
+        K::DynamicType: Default,
+    {
+        Ok(self.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// Creates a ConfigMap of the planes.
+    ///
+    /// # Errors
+    /// Fails if it exists.
+    pub async fn configure(&self, name: &str, data: Value) -> anyhow::Result<()> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), system::NAMESPACE);
+        let map = serde_json::from_value(json!({"metadata": {"name": name}, "data": data}))?;
+        maps.create(&PostParams::default(), &map).await?;
+        Ok(())
+    }
+
     /// Creates a workload, and waits until the autoscaler has taken it over.
     ///
     /// # Errors
@@ -170,6 +198,16 @@ impl Space {
     /// Fails if it cannot be read.
     pub async fn replicas(&self, name: &str) -> anyhow::Result<i32> {
         Ok(self.api::<Deployment>().get(name).await?.spec.and_then(|s| s.replicas).unwrap_or(1))
+    }
+
+    /// Returns the first port of a Service's own address.
+    ///
+    /// # Errors
+    /// Fails if it has none, or cannot be read.
+    pub async fn service_address(&self, name: &str) -> anyhow::Result<SocketAddr> {
+        let spec = self.api::<Service>().get(name).await?.spec.context("a spec")?;
+        let port = spec.ports.iter().flatten().next().context("a port")?.port;
+        Ok(SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, u16::try_from(port)?))
     }
 
     /// Returns the existing pods of the workload `name`.
@@ -248,6 +286,17 @@ pub fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|s| s.conditions.iter().flatten());
     pod.metadata.deletion_timestamp.is_none()
         && conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// Returns the parts of a Service that its owner could have written.
+///
+/// # Errors
+/// Fails if it cannot be serialized.
+pub fn essence(mut service: Service) -> anyhow::Result<String> {
+    service.metadata.resource_version = None;
+    service.metadata.managed_fields = None;
+    service.status = None;
+    Ok(serde_json::to_string(&service)?)
 }
 
 /// Returns the path of the sample program, which cargo builds beside the tests.

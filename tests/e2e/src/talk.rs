@@ -55,11 +55,11 @@ async fn talk(mut stream: impl AsyncRead + AsyncWrite + Unpin, speaks_first: boo
     if speaks_first {
         stream.write_all(GREETING).await?;
     }
-    let mut said = [0; 4096];
+    let mut received = [0; 4096];
     loop {
-        match stream.read(&mut said).await? {
+        match stream.read(&mut received).await? {
             0 => return Ok(()),
-            length => stream.write_all(&[ANSWER, &said[..length]].concat()).await?,
+            length => stream.write_all(&[ANSWER, &received[..length]].concat()).await?,
         }
     }
 }

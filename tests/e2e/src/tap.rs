@@ -85,10 +85,10 @@ impl Tap {
     /// Holds back the `n`-th write from now on whose path or body contains `of`, and all such writes after it.
     /// ConfigMaps contain many names, so they are selected only by their paths.
     pub fn stop(&self, of: &str, n: usize, held: Held) -> Stopped {
-        let (stopped, seen) = watch::channel(None);
+        let (stopped, receiver) = watch::channel(None);
         let goes_on = watch::Sender::new(false);
         self.state.stops.lock().push(Stop { of: of.to_owned(), left: n, held, stopped, goes_on });
-        seen
+        receiver
     }
 
     /// Forgets all stops; what was held back goes on.

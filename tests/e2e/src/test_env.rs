@@ -3,7 +3,7 @@
 use crate::load::Load;
 use crate::space::Space;
 use crate::space::client;
-pub use crate::space::{ASLEEP, SOON, is_ready, program};
+pub use crate::space::{ASLEEP, SOON, essence, is_ready, program};
 use anyhow::Context;
 use common_api::ZeroScaler;
 use faults::stalls::Stalls;

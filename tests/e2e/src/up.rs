@@ -54,11 +54,6 @@ impl Up {
         Load::new(SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)), self.host(name))
     }
 
-    /// Returns the id of the process.
-    pub fn id(&self) -> Option<u32> {
-        self.process.id()
-    }
-
     /// Returns the next line of output.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ impl Workload {
         let port = if self.protocol == "h2c" { "http2" } else { "http" };
         json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": self.name},
+            "metadata": {"name": self.name, "labels": {"team": "a"}, "annotations": {"note": "mine"}},
             "spec": {"selector": {"app": self.name}, "ports": [{"name": port, "port": 80, "targetPort": 8080}]},
         })
     }

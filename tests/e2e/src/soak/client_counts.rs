@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of different failures that are reported for one kind.
-const FAILURES_TOLD: usize = 12;
+const FAILURES_MAX: usize = 12;
 
 /// Exchanges of one kind.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl Tally {
 
 fn count_way(ways: &mut BTreeMap<String, u64>, error: &anyhow::Error) {
     let way = format!("{error:#}");
-    if ways.len() < FAILURES_TOLD || ways.contains_key(&way) {
+    if ways.len() < FAILURES_MAX || ways.contains_key(&way) {
         *ways.entry(way).or_default() += 1;
     }
 }

@@ -25,19 +25,20 @@ pub(super) async fn make(space: &Space, workloads: &[&str], n: u64) -> anyhow::R
     let (turn, name) = (n / 4, of(n / 4));
     if n % ROLL_EVERY == ROLL_EVERY - 1 {
         let template = json!({"spec": {"template": {"metadata": {"annotations": {"soak": n.to_string()}}}}});
-        return merge::<Deployment>(&space.api(), of(n / ROLL_EVERY), &template).await;
+        return space.patch::<Deployment>(of(n / ROLL_EVERY), template).await.map(drop);
     }
     match n % 4 {
         0 => kill(space, name, DeleteParams::default().grace_period(0)).await,
         1 => {
             let utilization = json!({"spec": {"scale": {"load": {"utilization": 70 + turn % 2}}}});
-            merge::<ZeroScaler>(&space.api(), name, &utilization).await
+            space.patch::<ZeroScaler>(name, utilization).await.map(drop)
         }
         2 => kill(space, name, DeleteParams::default()).await,
         _ => {
             let maps: Api<ConfigMap> = Api::namespaced(space.client.clone(), system::NAMESPACE);
             let data = json!({"data": {"max-scale-up-rate": (900 + turn % 2).to_string()}});
-            merge(&maps, "config-autoscaler", &data).await
+            maps.patch("config-autoscaler", &PatchParams::default(), &Patch::Merge(data)).await?;
+            Ok(())
         }
     }
 }
@@ -50,12 +51,4 @@ async fn kill(space: &Space, name: &str, how: DeleteParams) -> anyhow::Result<()
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()), // It ended by itself.
         other => other.map(|_| ()).map_err(Into::into),
     }
-}
-
-async fn merge<K>(api: &Api<K>, name: &str, patch: &serde_json::Value) -> anyhow::Result<()>
-where
-    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
 }

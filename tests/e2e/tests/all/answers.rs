@@ -1,65 +1,73 @@
 //! Responses without a pod, and schedules, with `local up` as a user runs it. `page.rs` tests the page itself in a
 //! browser.
 
+use common_api::ZeroScaler;
 use e2e::space::SOON;
 use e2e::up::Up;
 use e2e::{Load, Space, Workload};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::DeleteParams;
 use local::up::system::NAMESPACE;
 use serde_json::{Value, json};
 use std::time::Duration;
 
+/// Goal: the scenarios below, in one cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_without_a_pod_and_schedules() -> anyhow::Result<()> {
+    let up = Up::start().await?;
+    tokio::try_join!(
+        static_answers_wake_nobody_and_placeholders_do(&up),
+        workloads_without_a_page_of_their_own_share_the_clusters(&up),
+        another_service_answers_for_a_workload_that_does_not_wake(&up),
+        pods_are_there_by_the_clock(&up),
+    )?;
+    up.end().await
+}
+
 async fn edit(space: &Space, name: &str, spec: Value) -> anyhow::Result<()> {
-    let patch = Patch::Merge(json!({"spec": spec}));
-    space.api::<common_api::ZeroScaler>().patch(name, &PatchParams::default(), &patch).await?;
-    Ok(())
+    space.patch::<ZeroScaler>(name, json!({"spec": spec})).await.map(drop)
 }
 
 async fn until_condition(space: &Space, name: &str, status: &str, reason: &str) -> anyhow::Result<String> {
-    let mut said = String::new();
+    let mut text = String::new();
     space
         .until(SOON, &format!("AnswersResolved {status} {reason} of {name}"), async || {
             let Some((is, why, message)) = space.condition(name, "AnswersResolved").await? else { return Ok(false) };
-            said = message;
+            text = message;
             Ok(is == status && why == reason)
         })
         .await?;
-    Ok(said)
+    Ok(text)
 }
 
 /// Goal: a static response leaves the workload at zero, a placeholder wakes it, and then its pod responds to both
 /// requests.
-#[tokio::test(flavor = "multi_thread")]
-async fn static_answers_wake_nobody_and_placeholders_do() -> anyhow::Result<()> {
-    let up = Up::start().await?;
+async fn static_answers_wake_nobody_and_placeholders_do(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
     let fixed = json!([{"match": {"paths": ["/healthz"]}, "response": {"body": "fine"}}]);
     let placeholder = json!({"match": {"paths": ["/jobs/*"]}, "response": {"status": 202, "body": "later"}});
-    let shop = Workload::new("shop").env("HELLO_TEXT", "awake");
+    let shop = Workload::new("static").env("HELLO_TEXT", "awake");
     space.deploy(&shop.set("wake.static", fixed).set("wake.placeholder", placeholder)).await?;
-    let load = up.load("shop");
+    let load = up.load("static");
     let fine = load.get("/healthz").await?;
     assert_eq!((fine.status.as_u16(), &fine.body[..], fine.pod()), (200, &b"fine"[..], None));
     assert_eq!(fine.headers["x-zeroscale-reason"], "static");
-    assert!(space.is_asleep("shop").await?, "it woke for a static answer");
+    assert!(space.is_asleep("static").await?, "it woke for a static answer");
     let later = load.get("/jobs/1").await?;
     assert_eq!((later.status.as_u16(), &later.body[..]), (202, &b"later"[..]));
-    space.until(SOON, "a pod, since somebody has come", async || Ok(space.ready_pods("shop").await? > 0)).await?;
+    space.until(SOON, "a pod, since somebody has come", async || Ok(space.ready_pods("static").await? > 0)).await?;
     space.until(SOON, "the pod's own answer", async || Ok(load.get("/jobs/1").await?.pod().is_some())).await?;
     let own = load.get("/healthz").await?;
     assert!(own.pod().is_some(), "awake, the pod answers itself: {own:?}");
-    up.end().await
+    Ok(())
 }
 
 /// Goal: workloads without their own page share the cluster's page, which applies as soon as it exists and until it is
 /// deleted.
-#[tokio::test(flavor = "multi_thread")]
-async fn workloads_without_a_page_of_their_own_share_the_clusters() -> anyhow::Result<()> {
-    let up = Up::start().await?;
+async fn workloads_without_a_page_of_their_own_share_the_clusters(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
-    for (name, page) in [("shop", json!({})), ("own", json!({"html": "{{workload}} has its own"}))] {
+    for (name, page) in [("plain", json!({})), ("own", json!({"html": "{{workload}} has its own"}))] {
         space.deploy(&Workload::new(name).env("HELLO_NEVER_READY", 1).set("wake.page", page)).await?;
     }
     let shows = async |name: &str, text: &str| -> anyhow::Result<bool> {
@@ -67,31 +75,28 @@ async fn workloads_without_a_page_of_their_own_share_the_clusters() -> anyhow::R
         anyhow::ensure!(page.headers["x-zeroscale-reason"] == "page", "{page:?}");
         Ok(String::from_utf8_lossy(&page.body).contains(text))
     };
-    anyhow::ensure!(shows("shop", "shop is waking up").await? && shows("own", "own has its own").await?);
+    anyhow::ensure!(shows("plain", "plain is waking up").await? && shows("own", "own has its own").await?);
     let maps = Api::<ConfigMap>::namespaced(space.api::<ConfigMap>().into_client(), NAMESPACE);
-    let map = json!({"metadata": {"name": "config-page"}, "data": {"html": "the cluster's {{workload}}"}});
-    maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
-    space.until(SOON, "the cluster's page", async || shows("shop", "the cluster's shop").await).await?;
+    space.configure("config-page", json!({"html": "the cluster's {{workload}}"})).await?;
+    space.until(SOON, "the cluster's page", async || shows("plain", "the cluster's plain").await).await?;
     anyhow::ensure!(shows("own", "own has its own").await?);
     maps.delete("config-page", &DeleteParams::default()).await?;
-    space.until(SOON, "our page again", async || shows("shop", "shop is waking up").await).await?;
-    up.end().await
+    space.until(SOON, "our page again", async || shows("plain", "plain is waking up").await).await?;
+    Ok(())
 }
 
 /// Goal: another Service responds for a workload that does not wake in time, whether that Service is at zero or not. A
 /// fallback that does not exist or leads back is reported with field, value and rule, and takes effect as soon as it is
 /// correct.
-#[tokio::test(flavor = "multi_thread")]
-async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::Result<()> {
-    let up = Up::start().await?;
+async fn another_service_answers_for_a_workload_that_does_not_wake(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
     let sorry = Workload::new("sorry").env("HELLO_TEXT", "sorry");
     let shop = Workload::new("shop").env("HELLO_NEVER_READY", 1);
     let shop = shop.set("wake.fallback", json!({"service": "apology", "port": 80, "after": "300ms"}));
     space.deploy(&sorry).await?;
     space.deploy(&shop).await?;
-    let said = until_condition(space, "shop", "False", "FallbackNotFound").await?;
-    assert!(said.starts_with("spec.wake.fallback.service: Service \"apology\" does not exist"), "{said}");
+    let message = until_condition(space, "shop", "False", "FallbackNotFound").await?;
+    assert!(message.starts_with("spec.wake.fallback.service: Service \"apology\" does not exist"), "{message}");
 
     edit(space, "shop", json!({"wake": {"fallback": {"service": "sorry"}}})).await?;
     until_condition(space, "shop", "True", "Resolved").await?;
@@ -112,8 +117,8 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
 
     edit(space, "sorry", json!({"wake": {"fallback": {"service": "shop"}}})).await?;
     for (name, way) in [("sorry", "sorry -> shop -> sorry"), ("shop", "shop -> sorry -> shop")] {
-        let said = until_condition(space, name, "False", "FallbackCircle").await?;
-        assert!(said.starts_with("spec.wake.fallback.service: ") && said.contains(way), "{said}");
+        let message = until_condition(space, name, "False", "FallbackCircle").await?;
+        assert!(message.starts_with("spec.wake.fallback.service: ") && message.contains(way), "{message}");
     }
     edit(space, "sorry", json!({"wake": {"fallback": null}})).await?;
     until_condition(space, "shop", "True", "Resolved").await?;
@@ -121,22 +126,20 @@ async fn another_service_answers_for_a_workload_that_does_not_wake() -> anyhow::
     let refused = itself.expect_err("refused at once").to_string();
     assert!(refused.contains("wake.fallback.service shop is a Service of this workload"), "{refused}");
     assert!(space.api::<Service>().get_opt("apology").await?.is_none());
-    up.end().await
+    Ok(())
 }
 
 /// Goal: pods exist by the schedule, without a request, and end when the schedule does not require them any more.
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_are_there_by_the_clock() -> anyhow::Result<()> {
-    let up = Up::start().await?;
+async fn pods_are_there_by_the_clock(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
     let schedules = json!([{"cron": "* * * * *", "duration": "2m", "min": 2}]);
-    space.deploy(&Workload::new("shop").set("schedules", schedules)).await?;
-    space.until(SOON, "two pods that nobody called", async || Ok(space.ready_pods("shop").await? == 2)).await?;
-    let status = space.scaler("shop").await?.status.unwrap_or_default();
+    space.deploy(&Workload::new("clock").set("schedules", schedules)).await?;
+    space.until(SOON, "two pods that nobody called", async || Ok(space.ready_pods("clock").await? == 2)).await?;
+    let status = space.scaler("clock").await?.status.unwrap_or_default();
     assert_eq!(status.min, Some(2), "{status:?}");
-    edit(space, "shop", json!({"schedules": null})).await?;
-    space.until_asleep("shop").await?;
-    tokio::time::timeout(Duration::from_secs(60), up.end()).await?
+    edit(space, "clock", json!({"schedules": null})).await?;
+    space.until_asleep("clock").await?;
+    Ok(())
 }
 
 /// Goal: a wake in which only a waiting page got a response is one line and one entry, and so is a wake by twelve

@@ -172,12 +172,12 @@ impl Failing<'_> {
         });
         self.play().await?;
         let fault = self.fault().await?;
-        let is_told = |text: &str| text.contains(&fault.message) && text.contains(&fault.remedy);
+        let explains = |text: &str| text.contains(&fault.message) && text.contains(&fault.remedy);
         let ready = env.condition(name, "Ready").await?.context("Ready")?;
         let is_event = |event: &Event| {
             event.involved_object.name.as_deref() == Some(name)
                 && event.reason.as_deref() == Some(self.reason)
-                && event.message.as_deref().is_some_and(is_told)
+                && event.message.as_deref().is_some_and(explains)
         };
         let events = env.api::<Event>();
         env.until(SOON, &format!("the event {}", self.reason), async || {
@@ -187,11 +187,11 @@ impl Failing<'_> {
         let browser = load.clone().with("accept", "text/html");
         env.until(SOON, &format!("{} on the waiting page", self.reason), async || {
             let page = String::from_utf8_lossy(&browser.get("/").await?.body).into_owned();
-            Ok(is_told(&page.replace("&quot;", "\"").replace("&#39;", "'").replace("&gt;", ">").replace("&amp;", "&")))
+            Ok(explains(&page.replace("&quot;", "\"").replace("&#39;", "'").replace("&gt;", ">").replace("&amp;", "&")))
         })
         .await?;
         let why = terminal(env, &["why", name]).await;
-        let shown = terminal(env, &["status", name]).await;
+        let status = terminal(env, &["status", name]).await;
         let checked = terminal(env, &["check"]).await;
         let detail = terminal(env, &["why", name, "-o", "json"]).await;
         let detail: Value = serde_json::from_str(&detail).with_context(|| detail.clone())?;
@@ -201,47 +201,54 @@ impl Failing<'_> {
         let wake = ["wake", name, "--wait", "--timeout", "30s"];
         let woken = tokio::select! {
             woken = terminal(env, &wake) => woken,
-            played = self.play_again() => return played.map(|()| (self.reason, [false; SURFACES.len()])),
+            ended = self.play_again() => return ended.map(|()| (self.reason, [false; SURFACES.len()])),
         };
-        let told = [
-            ready.0 == "False" && ready.1 == self.reason && is_told(&ready.2),
+        let results = [
+            ready.0 == "False" && ready.1 == self.reason && explains(&ready.2),
             true,
-            is_told(&why),
-            is_told(&shown),
-            is_told(&checked),
-            woken.starts_with("failed: ") && is_told(&woken),
-            is_told(row),
+            explains(&why),
+            explains(&status),
+            explains(&checked),
+            woken.starts_with("failed: ") && explains(&woken),
+            explains(row),
             true,
-            [503, 504].contains(&answer.0) && is_told(&answer.1),
+            [503, 504].contains(&answer.0) && explains(&answer.1),
         ];
-        if told.contains(&false) {
-            eprintln!("{}: {fault:?}\n{ready:?}\n{why}\n{shown}\n{checked}\n{row}\n{woken}\n{answer:?}", self.reason);
+        if results.contains(&false) {
+            eprintln!("{}: {fault:?}\n{ready:?}\n{why}\n{status}\n{checked}\n{row}\n{woken}\n{answer:?}", self.reason);
         }
-        Ok((self.reason, told))
+        Ok((self.reason, results))
     }
 }
 
-/// Goal: every fault of pods is reported on each surface with its remedy. Method: a workload for each fault, a held
-/// request, a waiting browser.
+/// Goal: the scenarios below, in one cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_cause_is_told_on_each_surface() -> anyhow::Result<()> {
+async fn faults_of_pods_are_reported_until_they_end() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    let failing =
-        |(reason, way): (&'static str, FaultCause)| Failing { env: &env, name: reason.to_lowercase(), reason, way };
-    let rows = try_join_all(causes().into_iter().map(|cause| failing(cause).row())).await?;
-    println!("| cause | {} |\n|---|{}", SURFACES.join(" | "), "---|".repeat(SURFACES.len()));
-    for (reason, told) in &rows {
-        println!("| {reason} | {} |", told.map(|told| if told { "yes" } else { "NO" }).join(" | "));
-    }
-    assert!(rows.iter().all(|(_, told)| !told.contains(&false)));
+    tokio::try_join!(
+        each_cause_is_told_on_each_surface(&env),
+        a_crash_loop_without_a_probe_scales_back_to_zero(&env),
+        a_secret_that_comes_a_moment_later_fails_no_request(&env),
+    )?;
     env.end().await;
     Ok(())
 }
 
+/// Goal: every fault of pods is reported on each surface with its remedy. Method: a workload for each fault, a held
+/// request, a waiting browser.
+async fn each_cause_is_told_on_each_surface(env: &TestEnv) -> anyhow::Result<()> {
+    let failing = |(reason, way): (&'static str, FaultCause)| Failing { env, name: reason.to_lowercase(), reason, way };
+    let rows = try_join_all(causes().into_iter().map(|cause| failing(cause).row())).await?;
+    println!("| cause | {} |\n|---|{}", SURFACES.join(" | "), "---|".repeat(SURFACES.len()));
+    for (reason, results) in &rows {
+        println!("| {reason} | {} |", results.map(|explains| if explains { "yes" } else { "NO" }).join(" | "));
+    }
+    assert!(rows.iter().all(|(_, results)| !results.contains(&false)));
+    Ok(())
+}
+
 /// Goal: a crash loop without a readiness probe scales back to zero, and is reported at zero until it is fixed.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_loop_without_a_probe_scales_back_to_zero() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
+async fn a_crash_loop_without_a_probe_scales_back_to_zero(env: &TestEnv) -> anyhow::Result<()> {
     let name = "crash";
     env.deploy(&Workload::new(name).env("HELLO_EXIT_AFTER_MS", 200)).await?;
     let _first = env.load(Entry::Service, name).get("/").await?;
@@ -249,28 +256,22 @@ async fn a_crash_loop_without_a_probe_scales_back_to_zero() -> anyhow::Result<()
     env.until(SOON, "Ready to be False", async || is_ready("False").await).await?;
     env.until(ASLEEP, "no replicas", async || Ok(env.replicas(name).await? == 0)).await?;
     assert_eq!(env.condition(name, "Ready").await?.map(|(_, reason, _)| reason).as_deref(), Some("CrashLoop"));
-    let mended = Patch::Merge(json!({"spec": {"template": {"metadata": {"annotations": {"mended": "yes"}}}}}));
-    env.api::<Deployment>().patch(name, &PatchParams::default(), &mended).await?;
-    env.until(SOON, "Ready, since the target has changed", async || is_ready("True").await).await?;
-    env.end().await;
-    Ok(())
+    let mended = json!({"spec": {"template": {"metadata": {"annotations": {"mended": "yes"}}}}});
+    env.patch::<Deployment>(name, mended).await?;
+    env.until(SOON, "Ready, since the target has changed", async || is_ready("True").await).await
 }
 
 /// Goal: a fault that ends in time fails no request.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_secret_that_comes_a_moment_later_fails_no_request() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    let late = json!({"env": [{"name": "HELLO_TEXT", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "a"}}}]});
-    let failing = Failing { env: &env, name: "late".into(), reason: "SecretMissing", way: FaultCause::Container(late) };
+async fn a_secret_that_comes_a_moment_later_fails_no_request(env: &TestEnv) -> anyhow::Result<()> {
+    let late = json!({"env": [{"name": "HELLO_TEXT", "valueFrom": {"secretKeyRef": {"name": "later", "key": "a"}}}]});
+    let failing = Failing { env, name: "late".into(), reason: "SecretMissing", way: FaultCause::Container(late) };
     failing.deploy().await?;
     let load = env.load(Entry::Service, "late");
     let held = tokio::spawn(async move { load.get("/").await });
     failing.fault().await?;
-    let secret = json!({"metadata": {"name": "absent"}, "stringData": {"a": "healed"}});
+    let secret = json!({"metadata": {"name": "later"}, "stringData": {"a": "healed"}});
     env.create::<k8s_openapi::api::core::v1::Secret>(secret).await?;
     let answer = held.await??;
     assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &b"healed"[..]));
-    env.until(SOON, "Ready", async || Ok(env.scaler("late").await?.is_ready())).await?;
-    env.end().await;
-    Ok(())
+    env.until_served("late").await
 }

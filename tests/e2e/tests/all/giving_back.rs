@@ -5,7 +5,7 @@ use autoscaler::release::{Scope, release};
 use bytes::Bytes;
 use common::names;
 use common_api::ZeroScaler;
-use e2e::test_env::{SOON, program};
+use e2e::test_env::{SOON, essence, program};
 use e2e::{Entry, TestEnv, Workload};
 use futures::StreamExt;
 use http::Request;
@@ -16,10 +16,10 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt};
 use local::up::{PlaneId, UpOptions};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,32 +30,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-fn service(name: &str) -> Value {
-    json!({"metadata": {"name": name, "labels": {"team": "a"}, "annotations": {"note": "mine"}},
-        "spec": {"selector": {"app": name}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
-}
-
-fn scaler(name: &str, create: bool) -> Value {
-    let services = if create { json!([{"name": name, "create": true}]) } else { json!([]) };
-    json!({"metadata": {"name": name}, "spec": {
-        "target": {"kind": "Deployment", "name": name}, "services": services, "scale": {"window": "6s"}}})
-}
-
-/// Returns the parts of a Service that its owner could have written.
-pub(crate) fn essence(mut service: Service) -> anyhow::Result<String> {
-    service.metadata.resource_version = None;
-    service.metadata.managed_fields = None;
-    Ok(serde_json::to_string(&service)?)
-}
-
-async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
-    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
-}
-
-async fn until_gone(env: &TestEnv, name: &str) -> anyhow::Result<()> {
-    env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())).await
-}
-
 /// Returns the names of Zeroscale's slices.
 async fn slices(env: &TestEnv) -> anyhow::Result<Vec<String>> {
     let ours = ListParams::default().labels(&format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY));
@@ -64,24 +38,24 @@ async fn slices(env: &TestEnv) -> anyhow::Result<Vec<String>> {
 
 /// Releases a scope and returns the performed steps, line by line.
 async fn released(env: &TestEnv, scope: Scope) -> anyhow::Result<String> {
-    let mut said = String::new();
-    release(&env.client, &scope, |step| said.push_str(&format!("{step}\n"))).await?;
-    Ok(said)
+    let mut steps = String::new();
+    release(&env.client, &scope, |step| steps.push_str(&format!("{step}\n"))).await?;
+    Ok(steps)
 }
 
 /// Observes the minimum number of ready addresses in a Service's slices, from now on until it is cancelled.
 async fn fewest(env: &TestEnv, service: &str, until: CancellationToken) -> anyhow::Result<JoinHandle<usize>> {
     let slices: Api<EndpointSlice> = env.api();
-    let asked = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
-    let listed = slices.list(&asked).await?;
+    let list = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+    let listed = slices.list(&list).await?;
     let ready = |slice: &EndpointSlice| {
         let is_ready = |e: &&Endpoint| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
         slice.endpoints.iter().flatten().filter(is_ready).count()
     };
     let mut now: BTreeMap<String, usize> = listed.items.iter().map(|s| (s.name_any(), ready(s))).collect();
-    let asked = WatchParams::default().labels(&format!("kubernetes.io/service-name={service}"));
+    let watch = WatchParams::default().labels(&format!("kubernetes.io/service-name={service}"));
     let version = listed.metadata.resource_version.unwrap_or_default();
-    let events = slices.watch(&asked, &version).await?.take_until(until.cancelled_owned());
+    let events = slices.watch(&watch, &version).await?.take_until(until.cancelled_owned());
     Ok(tokio::spawn(async move {
         let mut events = std::pin::pin!(events);
         let mut fewest: usize = now.values().sum();
@@ -106,19 +80,18 @@ async fn fewest(env: &TestEnv, service: &str, until: CancellationToken) -> anyho
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    let workload = |name: &str, replicas| Workload::new(name).replicas(replicas);
-    for (name, replicas) in [("going", 2), ("staying", 1), ("orphan", 1)] {
-        env.create::<Deployment>(workload(name, replicas).deployment(&program()?)).await?;
-    }
     let mut before = Vec::new();
-    for name in ["going", "staying", "orphan"] {
-        before.push(essence(env.create::<Service>(service(name)).await?)?);
-        env.create::<ZeroScaler>(scaler(name, false)).await?;
+    for (name, replicas) in [("going", 2), ("staying", 1), ("orphan", 1)] {
+        let workload = Workload::new(name).replicas(replicas);
+        env.create::<Deployment>(workload.deployment(&program()?)).await?;
+        before.push(essence(env.create::<Service>(workload.service()).await?)?);
+        env.create::<ZeroScaler>(workload.scaler()).await?;
     }
-    env.create::<Deployment>(workload("made", 0).deployment(&program()?)).await?;
-    env.create::<ZeroScaler>(scaler("made", true)).await?;
+    let made = Workload::new("made").set("services", json!([{"name": "made", "create": true}]));
+    env.create::<Deployment>(made.deployment(&program()?)).await?;
+    env.create::<ZeroScaler>(made.scaler()).await?;
     for name in ["going", "staying", "orphan", "made"] {
-        until_ready(&env, name).await?;
+        env.until_served(name).await?;
         env.until_asleep(name).await?;
     }
     env.cluster.kill_plane(PlaneId::Autoscaler(0));
@@ -129,19 +102,18 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
         assert!(scalers.get(name).await?.metadata.deletion_timestamp.is_some(), "it hangs");
     }
     // The least that kubectl can do: the object goes, and nothing is restored.
-    let least = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    scalers.patch("orphan", &PatchParams::default(), &least).await?;
+    env.patch::<ZeroScaler>("orphan", json!({"metadata": {"finalizers": null}})).await?;
     scalers.delete("orphan", &DeleteParams::default()).await?;
-    until_gone(&env, "orphan").await?;
+    env.until_gone("orphan").await?;
 
     let ends = CancellationToken::new();
     let fewest = fewest(&env, "going", ends.clone()).await?;
-    let said = released(&env, Scope::Named(env.namespace.clone(), vec!["going".to_owned()])).await?;
+    let steps = released(&env, Scope::Named(env.namespace.clone(), vec!["going".to_owned()])).await?;
     assert!(
-        said.contains("Deployment going was scaled from 0 to 2") && said.contains("service/going was given back"),
-        "{said}"
+        steps.contains("Deployment going was scaled from 0 to 2") && steps.contains("service/going was given back"),
+        "{steps}"
     );
-    until_gone(&env, "going").await?;
+    env.until_gone("going").await?;
     env.until(SOON, "nobody but Kubernetes to lead to it", async || {
         Ok(!slices(&env).await?.iter().any(|slice| slice.starts_with("going")))
     })
@@ -149,12 +121,12 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     ends.cancel();
     assert!(fewest.await? >= 1, "its clients always find somebody");
     assert!(scalers.get("made").await?.metadata.deletion_timestamp.is_some(), "nobody has named it");
-    let said = released(&env, Scope::Namespace(env.namespace.clone())).await?;
+    let steps = released(&env, Scope::Namespace(env.namespace.clone())).await?;
     assert!(
-        said.contains("service/orphan in namespace") && said.contains("belonged to a ZeroScaler that is gone"),
-        "{said}"
+        steps.contains("service/orphan in namespace") && steps.contains("belonged to a ZeroScaler that is gone"),
+        "{steps}"
     );
-    until_gone(&env, "made").await?;
+    env.until_gone("made").await?;
     for (name, before) in ["going", "staying", "orphan"].into_iter().zip(&before) {
         assert_eq!(essence(env.api::<Service>().get(name).await?)?, *before, "{name}");
     }
@@ -165,8 +137,8 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
         Ok(slices(&env).await?.is_empty() && left == ["going", "orphan", "staying"])
     })
     .await?;
-    let said = released(&env, Scope::All).await?;
-    assert!(!said.contains("was scaled") && !said.contains("service/"), "nothing is left to do: {said}");
+    let steps = released(&env, Scope::All).await?;
+    assert!(!steps.contains("was scaled") && !steps.contains("service/"), "nothing is left to do: {steps}");
     let unknown = Scope::Named(env.namespace.clone(), vec!["nobody".to_owned()]);
     let error = released(&env, unknown).await.expect_err("unknown").to_string();
     assert!(error.contains("ZeroScaler \"nobody\" does not exist"), "{error}");
@@ -186,12 +158,12 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
 ///
 /// # Errors
 /// Fails if a request is refused or broken off.
-async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: CancellationToken) -> anyhow::Result<usize> {
-    let (mut kept, mut ended): (Option<SendRequest<Empty<Bytes>>>, _) = (None, 0);
+async fn sends_requests(at: SocketAddr, answered: Arc<AtomicUsize>, ends: CancellationToken) -> anyhow::Result<usize> {
+    let (mut idle, mut ended): (Option<SendRequest<Empty<Bytes>>>, _) = (None, 0);
     let mut last = Instant::now();
     while !ends.is_cancelled() {
-        let idled = kept.is_some() && last.elapsed() >= Duration::from_secs(1);
-        let mut client = match kept.take() {
+        let idled = idle.is_some() && last.elapsed() >= Duration::from_secs(1);
+        let mut client = match idle.take() {
             Some(client) if !client.is_closed() => client,
             _ => {
                 let (client, connection) = http1::handshake(TokioIo::new(TcpStream::connect(at).await?)).await?;
@@ -199,13 +171,13 @@ async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: Cancella
                 client
             }
         };
-        let request = Request::get("/").header(HOST, "kept").body(Empty::new())?;
-        let asked = async {
+        let request = Request::get("/").header(HOST, "persistent").body(Empty::new())?;
+        let exchange = async {
             client.ready().await?;
             let (head, body) = client.send_request(request).await?.into_parts();
             Ok::<_, hyper::Error>((head, body.collect().await?.to_bytes()))
         };
-        let (head, body) = match timeout(SOON, asked).await? {
+        let (head, body) = match timeout(SOON, exchange).await? {
             Err(error) if idled && (error.is_incomplete_message() || error.is_canceled()) => {
                 ended += 1;
                 continue;
@@ -214,9 +186,9 @@ async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: Cancella
         };
         last = Instant::now();
         ensure!(head.status == 200, "{}: {}", head.status, String::from_utf8_lossy(&body));
-        match head.headers.get(CONNECTION).is_some_and(|said| said == "close") {
+        match head.headers.get(CONNECTION).is_some_and(|value| value == "close") {
             true => ended += 1,
-            false => kept = Some(client),
+            false => idle = Some(client),
         }
         answered.fetch_add(1, Ordering::Relaxed);
         sleep(Duration::from_millis(50)).await;
@@ -227,27 +199,24 @@ async fn keeps_asking(at: SocketAddr, answered: Arc<AtomicUsize>, ends: Cancella
 /// Goal: a client with a persistent connection to an activator loses no request when the workload is restored: a
 /// response closes the connection while the workload is still known, and the next connection leads to the pods.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kept_connection_ends_before_its_workload_is_given_back() -> anyhow::Result<()> {
+async fn a_persistent_connection_ends_before_its_workload_is_given_back() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    env.create::<Deployment>(Workload::new("kept").replicas(1).deployment(&program()?)).await?;
-    let cluster_ip = env.create::<Service>(service("kept")).await?.spec.and_then(|spec| spec.cluster_ip);
-    let address = SocketAddr::new(cluster_ip.context("a cluster IP")?.parse()?, 80);
-    env.create::<ZeroScaler>(scaler("kept", false)).await?;
-    until_ready(&env, "kept").await?;
-    env.until_asleep("kept").await?;
+    env.deploy(&Workload::new("persistent").replicas(1)).await?;
+    let address = env.service_address("persistent").await?;
+    env.until_asleep("persistent").await?;
     let (answered, ends) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
-    let asking = tokio::spawn(keeps_asking(address, answered.clone(), ends.clone()));
+    let requests = tokio::spawn(sends_requests(address, answered.clone(), ends.clone()));
     let ten_more = async |when: &str| {
         let enough = answered.load(Ordering::Relaxed) + 10;
-        let is_enough = async || Ok(answered.load(Ordering::Relaxed) >= enough || asking.is_finished());
+        let is_enough = async || Ok(answered.load(Ordering::Relaxed) >= enough || requests.is_finished());
         env.until(SOON, when, is_enough).await
     };
     ten_more("answers by an activator").await?;
-    env.api::<ZeroScaler>().delete("kept", &DeleteParams::default()).await?;
-    until_gone(&env, "kept").await?;
+    env.api::<ZeroScaler>().delete("persistent", &DeleteParams::default()).await?;
+    env.until_gone("persistent").await?;
     ten_more("answers by pods").await?;
     ends.cancel();
-    assert!(asking.await?? >= 1, "an activator has ended it");
+    assert!(requests.await?? >= 1, "an activator has ended it");
     env.end().await;
     Ok(())
 }
@@ -259,17 +228,16 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let mut before = Vec::new();
     for (name, replicas) in [("former", 2), ("latter", 1)] {
-        env.create::<Deployment>(Workload::new(name).replicas(replicas).deployment(&program()?)).await?;
-        before.push(essence(env.create::<Service>(service(name)).await?)?);
+        let workload = Workload::new(name).replicas(replicas);
+        env.create::<Deployment>(workload.deployment(&program()?)).await?;
+        before.push(essence(env.create::<Service>(workload.service()).await?)?);
     }
-    env.create::<ZeroScaler>(scaler("former", false)).await?;
-    until_ready(&env, "former").await?;
+    env.create::<ZeroScaler>(Workload::new("former").scaler()).await?;
+    env.until_served("former").await?;
     env.until_asleep("former").await?;
     let scalers = env.api::<ZeroScaler>();
     let edit = async |to: &str| -> anyhow::Result<()> {
-        let target = Patch::Merge(json!({"spec": {"target": {"name": to}}}));
-        scalers.patch("former", &PatchParams::default(), &target).await?;
-        Ok(())
+        env.patch::<ZeroScaler>("former", json!({"spec": {"target": {"name": to}}})).await.map(drop)
     };
     let moved = async |to: &str, from: &str, replicas: i32, before: &str| -> anyhow::Result<()> {
         env.until(SOON, "the other one to be served", async || {
@@ -299,48 +267,17 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
     Ok(())
 }
 
-/// Goal: an edit that cannot be served leaves the former configuration in force, even if it was made while no
-/// autoscaler ran.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_in_force_is_so_after_a_restart() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    env.create::<Deployment>(Workload::new("kept").replicas(1).deployment(&program()?)).await?;
-    env.create::<Service>(service("kept")).await?;
-    env.create::<ZeroScaler>(scaler("kept", false)).await?;
-    until_ready(&env, "kept").await?;
-    env.until_asleep("kept").await?;
-    env.cluster.kill_plane(PlaneId::Autoscaler(0));
-    let wrong = Patch::Merge(json!({"spec": {"target": {"name": "nobody"}}}));
-    env.api::<ZeroScaler>().patch("kept", &PatchParams::default(), &wrong).await?;
-    env.cluster.start_plane(PlaneId::Autoscaler(0))?;
-    env.until(SOON, "the mistake to be named", async || {
-        let object = env.api::<ZeroScaler>().get("kept").await?;
-        Ok(object.condition("Ready").is_some_and(|ready| ready.reason == "TargetNotFound"))
-    })
-    .await?;
-    assert_eq!(env.load(Entry::Service, "kept").get("/").await?.status, 200, "it wakes");
-    env.until_asleep("kept").await?;
-    env.end().await;
-    Ok(())
-}
-
 /// Goal: a namespace whose workloads are at zero ends soon after it is deleted; without an autoscaler it hangs until it
 /// is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let namespaces: Api<Namespace> = Api::all(env.client.clone());
-    let fill = async |space: &e2e::Space, name: &str| -> anyhow::Result<()> {
-        space.create::<Deployment>(Workload::new(name).deployment(&program()?)).await?;
-        space.create::<Service>(service(name)).await?;
-        space.create::<ZeroScaler>(scaler(name, false)).await?;
-        space.until(SOON, "Ready", async || Ok(space.api::<ZeroScaler>().get(name).await?.is_ready())).await
-    };
     let is_gone = async |name: &str| -> anyhow::Result<bool> { Ok(namespaces.get_opt(name).await?.is_none()) };
     let (first, second) =
         (e2e::Space::create_in(env.client.clone()).await?, e2e::Space::create_in(env.client.clone()).await?);
-    fill(&first, "hello").await?;
-    fill(&second, "hello").await?;
+    first.deploy(&Workload::new("hello")).await?;
+    second.deploy(&Workload::new("hello")).await?;
     // Kubernetes waits five seconds before it deletes the contents, and eight more once it has found a finalizer.
     namespaces.delete(&first.namespace, &DeleteParams::default()).await?;
     env.until(SOON, "the ZeroScaler to be asked to go", async || {

@@ -2,13 +2,12 @@
 //! leader freezes before each write and is thawed when its successor has finished, and clocks are set. Afterwards each
 //! Service is as its owner wrote it, no restored workload is at zero, and no port number is held by nobody.
 
-use crate::giving_back::essence;
 use anyhow::{Context, ensure};
 use common::names;
 use common::ports::ledger::{self, Block, Entry, NumberState};
 use common_api::ZeroScaler;
 use e2e::parts::{Parts, Plane};
-use e2e::space::{ASLEEP, SOON, program};
+use e2e::space::{ASLEEP, SOON, essence, program};
 use e2e::tap::{Held, Stopped, Tap};
 use e2e::{Load, Process, Space, Workload};
 use futures::future::try_join_all;
@@ -26,7 +25,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::pin::pin;
 use tempfile::TempDir;
-use tokio_util::sync::CancellationToken;
 
 /// Maximum number of writes of one sequence, far more than there are.
 const WRITES_MAX: usize = 40;
@@ -446,7 +444,7 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
         Victim::Activator => [&right, &clock],
     };
     let environment = parts.environment(parts.autoscaler, &parts.kubeconfig, &clocks[0].environment());
-    let (autoscaler, said) = Process::start_logged("autoscaler", &[], &environment)?;
+    let (autoscaler, log) = Process::start_logged("autoscaler", &[], &environment)?;
     parts.until_ready(parts.autoscaler).await?;
     parts.publish(parts.autoscaler, true).await?;
     let activator = parts.start_plane(parts.activator, &parts.kubeconfig, &clocks[1].environment()).await?;
@@ -456,11 +454,7 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
         space.deploy(&workload).await?;
     }
     let load = |name: &str| Load::new(parts.activator.address, format!("{name}.{}", space.namespace));
-    let stop = CancellationToken::new();
-    let busy = tokio::spawn({
-        let (load, stop) = (load("busy"), stop.clone());
-        async move { load.steady(2, "/", stop).await }
-    });
+    let busy = load("busy").start(2, "/");
     space.until(SOON, "a ready pod", async || Ok(space.ready_pods("busy").await? >= 1)).await?;
     for (n, seconds) in [3600, 0].into_iter().enumerate() {
         clock.set(seconds)?;
@@ -470,9 +464,8 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
         space.until_served(other.name()).await?;
         if matches!(victim, Victim::Autoscaler) {
             // Its windows must follow, although a pass over port numbers has used the clock.
-            let is_told =
-                async || Ok(said.with(&["the system's wall clock was set: nothing is scaled down"]).len() > n);
-            space.until(SOON, "the autoscaler to follow", is_told).await?;
+            let line = "the system's wall clock was set: nothing is scaled down";
+            space.until(SOON, "the autoscaler to follow", async || Ok(log.with(&[line]).len() > n)).await?;
         }
         other.give_back(&space).await?;
         space.until_gone(other.name()).await?;
@@ -484,8 +477,7 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
             })
             .await?;
     }
-    stop.cancel();
-    busy.await?.none_lost()?;
+    busy.end().await?;
     no_number_is_leaked(&space).await?;
     parts.end(activator, autoscaler).await
 }

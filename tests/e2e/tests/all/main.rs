@@ -2,7 +2,6 @@
 //! side by side.
 
 mod answers;
-mod cold;
 mod control_plane;
 mod endurance;
 mod faults;
@@ -19,7 +18,6 @@ mod policies;
 mod ports;
 mod processes;
 mod protocols;
-mod reconcilers;
 mod rolling;
 mod scale;
 mod self_heal;

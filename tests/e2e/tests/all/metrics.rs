@@ -1,29 +1,9 @@
-//! Scaling by the CPU time that pods really use, also together with requests.
+//! Scaling by the CPU time that pods really use, together with requests.
 
 use e2e::test_env::{ASLEEP, SOON};
-use e2e::{Entry, Load, LoadOutcome, TestEnv, Workload};
+use e2e::{Entry, TestEnv, Workload};
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
-
-/// Returns a CPU metric with this target.
-fn cpu(target: Value) -> Value {
-    json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}])
-}
-
-/// Returns a behavior with which unnecessary pods end almost at once.
-fn behavior() -> Value {
-    json!({"scaleDown": {"stabilizationWindowSeconds": 1}})
-}
-
-/// Sends twenty requests per second, each of 12 ms of CPU time: 240 millicores. A loaded machine provides only a part
-/// of that, hence targets of a sixteenth.
-fn compute(load: &Load) -> (JoinHandle<LoadOutcome>, CancellationToken) {
-    let (load, stop) = (load.clone(), CancellationToken::new());
-    let until = stop.clone();
-    (tokio::spawn(async move { load.open(20.0, 40, "/?cpu_ms=12", until).await }), stop)
-}
 
 /// Returns the CPU usage of all pods of `app`, in billionths of a core, according to `metrics.k8s.io`.
 async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64> {
@@ -35,7 +15,9 @@ async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64
     Ok(cpu.filter_map(|nanos| nanos.parse::<u64>().ok()).sum())
 }
 
-/// Goal: without a HorizontalPodAutoscaler object, real CPU time adds pods, and its end removes them.
+/// Goal: without a HorizontalPodAutoscaler object, real CPU time adds pods although concurrency requires one. Without
+/// load the workload scales to zero, and a request wakes it. Method: twenty requests per second, each of 12 ms of CPU
+/// time: 240 millicores. A loaded machine provides only a part of that, hence a target of a sixteenth.
 #[tokio::test(flavor = "multi_thread")]
 async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
@@ -44,50 +26,24 @@ async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> 
         env.end().await;
         return Ok(());
     }
+    let target = json!({"type": "Utilization", "averageUtilization": 60});
     let workload = Workload::new("cpu")
         .cpu("25m")
         .set("scale.load.concurrency", 1000)
         .set("scale.max", 3)
-        .set("metrics", cpu(json!({"type": "Utilization", "averageUtilization": 60})))
-        .set("behavior", behavior());
+        .set("metrics", json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]))
+        .set("behavior", json!({"scaleDown": {"stabilizationWindowSeconds": 1}}))
+        .set("scale.grace", "6s");
     env.deploy(&workload).await?;
     let load = env.load(Entry::Service, "cpu");
     assert_eq!(load.get("/").await?.status, 200, "woken by a request, whatever the metrics");
-    let (computing, stop) = compute(&load);
+    let computing = load.start_open(20.0, 40, "/?cpu_ms=12");
     env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("cpu").await? == 3)).await?;
     let namespace = &env.namespace;
     let busy = async || Ok(used(&env.cluster.client(), namespace, "cpu").await? > 30_000_000);
     env.until(SOON, "more in metrics.k8s.io than two pods are to use", busy).await?;
-    stop.cancel();
-    computing.await?.none_lost()?;
-    env.until(ASLEEP, "at most one replica", async || Ok(env.replicas("cpu").await? <= 1)).await?;
-    env.end().await;
-    Ok(())
-}
-
-/// Goal: with CPU time and concurrency together, the larger result wins; without load the workload scales to zero, and
-/// a request wakes it.
-#[tokio::test(flavor = "multi_thread")]
-async fn load_and_processor_time_together_reach_zero_and_wake() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    if !env.has_metrics().await? {
-        eprintln!("this API server knows nothing of what pods use");
-        env.end().await;
-        return Ok(());
-    }
-    let workload = Workload::new("both")
-        .set("scale.load.concurrency", 100) // A handful of requests in flight requires one pod.
-        .set("scale.max", 2)
-        .set("metrics", cpu(json!({"type": "AverageValue", "averageValue": "15m"})))
-        .set("behavior", behavior())
-        .set("scale.grace", "6s");
-    env.deploy(&workload).await?;
-    let load = env.load(Entry::Activator, "both");
-    let (computing, stop) = compute(&load);
-    env.until(ASLEEP, "two ready pods", async || Ok(env.ready_pods("both").await? == 2)).await?;
-    stop.cancel();
-    computing.await?.none_lost()?;
-    env.until_asleep("both").await?;
+    computing.end().await?;
+    env.until_asleep("cpu").await?;
     assert_eq!(load.get("/").await?.status, 200, "and it wakes");
     env.end().await;
     Ok(())

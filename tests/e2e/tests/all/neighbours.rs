@@ -15,37 +15,14 @@ use local::up::UpOptions;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-
-fn service(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
-        "spec": {"selector": {"app": name}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
-}
-
-fn scaler(name: &str, spec: Value) -> Value {
-    let mut object = json!({"metadata": {"name": name}, "spec": {"target": {"name": name}, "scale": {"window": "6s"}}});
-    for (field, value) in spec.as_object().into_iter().flatten() {
-        object["spec"][field] = value.clone();
-    }
-    object
-}
-
-async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
-    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
-}
-
-async fn until_gone(env: &TestEnv, name: &str) -> anyhow::Result<()> {
-    env.until(SOON, "the ZeroScaler to go", async || Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())).await
-}
 
 /// Returns the time between two applications and the total time; `E2E_GITOPS_SECONDS` overrides them, such as `30,300`.
 fn cycle() -> anyhow::Result<(Duration, Duration)> {
-    let said = std::env::var("E2E_GITOPS_SECONDS").unwrap_or_else(|_| "2,20".to_owned());
-    let (each, all) = said.split_once(',').context("E2E_GITOPS_SECONDS: EACH,ALL")?;
+    let text = std::env::var("E2E_GITOPS_SECONDS").unwrap_or_else(|_| "2,20".to_owned());
+    let (each, all) = text.split_once(',').context("E2E_GITOPS_SECONDS: EACH,ALL")?;
     Ok((Duration::from_secs(each.parse()?), Duration::from_secs(all.parse()?)))
 }
 
@@ -56,30 +33,24 @@ fn cycle() -> anyhow::Result<(Duration, Duration)> {
 async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<()> {
     let (each, all) = cycle()?;
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    let deployment = Workload::new("applied").replicas(1).env("HELLO_LATENCY_MS", 100).deployment(&program()?);
+    let workload = Workload::new("applied").replicas(1).env("HELLO_LATENCY_MS", 100).set("scale.load.concurrency", 4);
+    let deployment = workload.deployment(&program()?);
     let params = PatchParams::apply("gitops").force();
     let apply = async || -> anyhow::Result<()> {
         env.api::<Deployment>().patch("applied", &params, &Patch::Apply(&deployment)).await?;
-        env.api::<Service>().patch("applied", &params, &Patch::Apply(&service("applied"))).await?;
+        env.api::<Service>().patch("applied", &params, &Patch::Apply(&workload.service())).await?;
         Ok(())
     };
     apply().await?;
-    let scale = json!({"window": "6s", "load": {"concurrency": 4}});
-    env.create::<ZeroScaler>(scaler("applied", json!({"scale": scale}))).await?;
-    until_ready(&env, "applied").await?;
-    let address = env.api::<Service>().get("applied").await?.spec.and_then(|spec| spec.cluster_ip);
-    let address = SocketAddr::new(address.context("an address")?.parse()?, 80);
-    let by_service = Load::new(address, format!("applied.{}", env.namespace));
-    let stop = CancellationToken::new();
+    env.create::<ZeroScaler>(workload.scaler()).await?;
+    env.until_served("applied").await?;
+    let by_service = Load::new(env.service_address("applied").await?, format!("applied.{}", env.namespace));
     let by_host = env.load(Entry::Activator, "applied");
     // Many short requests, of which one may be lost, and long ones that stay in flight however slow their clients are.
     // The long ones alone need two pods at the activator, since Kubernetes leads other requests past it while the
     // selector is restored.
     let loads = [(by_service, 3, "/"), (by_host.clone(), 3, "/"), (by_host, 4, "/?latency_ms=2000")];
-    let loads = loads.map(|(load, clients, path)| {
-        let stop = stop.clone();
-        tokio::spawn(async move { load.steady(clients, path, stop).await })
-    });
+    let loads = loads.map(|(load, clients, path)| load.start(clients, path));
     // Ten requests at once, and at least four; fewer than three per pod.
     env.until(SOON, "two pods, and a status that says so", async || {
         let desired = env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired);
@@ -98,9 +69,8 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
         assert!(env.replicas("applied").await? >= 1, "put to sleep under load");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    stop.cancel();
-    for load in loads {
-        let outcome = load.await?;
+    for clients in loads {
+        let outcome = clients.stop().await?;
         eprintln!("{} answered, {} lost, p99 {:?}", outcome.ok, outcome.failures(), outcome.quantile(0.99));
         outcome.none_lost()?;
     }
@@ -116,7 +86,7 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
     env.until_asleep("applied").await?;
     assert_eq!(env.load(Entry::Activator, "applied").get("/").await?.status, 200);
     env.api::<ZeroScaler>().delete("applied", &DeleteParams::default()).await?;
-    until_gone(&env, "applied").await?;
+    env.until_gone("applied").await?;
     let given = env.api::<Service>().get("applied").await?;
     assert_eq!(given.spec.and_then(|spec| spec.selector), Some([("app".into(), "applied".into())].into()));
     env.end().await;
@@ -148,7 +118,7 @@ fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> J
     let (sets, own, name) = (env.api::<ReplicaSet>(), env.api::<Pod>(), name.to_owned());
     tokio::spawn(async move {
         loop {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             let done = match api.resource_url().ends_with("/statefulsets") {
                 true => control_pods(&own, &api, &name, &pods).await,
                 false => control_once(&sets, &api, &name, &pods).await,
@@ -251,7 +221,8 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
     for (name, group, version, kind, has_template) in rows {
         let types = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         let api: Api<DynamicObject> = Api::namespaced_with(env.client.clone(), &env.namespace, &types);
-        let pods = Workload::new(name).deployment(&program()?)["spec"].clone();
+        let workload = Workload::new(name);
+        let pods = workload.deployment(&program()?)["spec"].clone();
         let spec = match has_template {
             true => pods.clone(),
             false => {
@@ -271,16 +242,17 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
         })
         .await?;
         let control = (kind == "Rollout" || !has_controllers).then(|| control(&env, api.clone(), name, pods));
-        env.create::<Service>(service(name)).await?;
-        let target = json!({"apiVersion": types.api_version, "kind": kind, "name": name});
-        env.create::<ZeroScaler>(scaler(name, json!({"target": target}))).await?;
+        env.create::<Service>(workload.service()).await?;
+        let mut scaler = workload.scaler();
+        scaler["spec"]["target"] = json!({"apiVersion": types.api_version, "kind": kind, "name": name});
+        env.create::<ZeroScaler>(scaler).await?;
         if name == "rolled" {
             env.until(SOON, "the missing right to be named", async || {
                 let object = env.api::<ZeroScaler>().get(name).await?;
-                let told = object.condition("Ready").map(|ready| (ready.reason.clone(), ready.message.clone()));
+                let ready = object.condition("Ready").map(|ready| (ready.reason.clone(), ready.message.clone()));
                 let named =
                     |message: &str| message.starts_with("spec.target: rollouts.argoproj.io of argoproj.io/v1alpha1");
-                Ok(told.is_some_and(|(reason, message)| reason == "TargetUnreadable" && named(&message)))
+                Ok(ready.is_some_and(|(reason, message)| reason == "TargetUnreadable" && named(&message)))
             })
             .await?;
             allow_rollouts(&env).await?;
@@ -304,7 +276,7 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
             .await?;
         }
         env.api::<ZeroScaler>().delete(name, &DeleteParams::default()).await?;
-        until_gone(&env, name).await?;
+        env.until_gone(name).await?;
         assert_eq!(replicas().await?, 1, "{kind} {name}: given back");
         if let Some(control) = control {
             assert!(!control.is_finished(), "{:?}", control.await);

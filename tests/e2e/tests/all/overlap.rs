@@ -125,8 +125,8 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
     .await?;
     call(&load).await?;
     let events = env.api::<Event>().list(&ListParams::default()).await?.items;
-    let told = events.iter().filter(|event| event.reason.as_deref() == Some("SelectorOverlaps")).count();
-    ensure!(told == 1, "{told} events");
+    let count = events.iter().filter(|event| event.reason.as_deref() == Some("SelectorOverlaps")).count();
+    ensure!(count == 1, "{count} events");
     env.end().await;
     Ok(())
 }

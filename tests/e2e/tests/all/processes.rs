@@ -4,13 +4,10 @@ use anyhow::Context;
 use e2e::parts::{Parts, Plane};
 use e2e::space::SOON;
 use e2e::{Load, Process, Space, Workload};
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use std::net::SocketAddr;
 use std::time::Duration;
-use tokio_util::sync::CancellationToken;
 
 /// Duration of the API server's outage: longer than a lease. `E2E_OUTAGE_SECONDS` overrides it.
 const OUTAGE: Duration = Duration::from_secs(17);
@@ -26,11 +23,7 @@ async fn an_api_server_that_is_away_costs_nothing(
     let outage = std::env::var("E2E_OUTAGE_SECONDS").ok().map(|text| text.parse().map(Duration::from_secs));
     let outage = outage.transpose().context("E2E_OUTAGE_SECONDS")?.unwrap_or(OUTAGE);
     space.deploy(&Workload::new("busy").env("HELLO_LATENCY_MS", 100)).await?;
-    let stop = CancellationToken::new();
-    let busy = tokio::spawn({
-        let (load, stop) = (Load::new(activator.address, format!("busy.{}", space.namespace)), stop.clone());
-        async move { load.steady(3, "/", stop).await }
-    });
+    let busy = Load::new(activator.address, format!("busy.{}", space.namespace)).start(3, "/");
     space.until(SOON, "a ready pod", async || Ok(space.ready_pods("busy").await? >= 1)).await?;
 
     api.freeze()?;
@@ -50,8 +43,7 @@ async fn an_api_server_that_is_away_costs_nothing(
         assert!(space.replicas("busy").await? >= 1, "put to sleep under load");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    stop.cancel();
-    busy.await?.none_lost()?;
+    busy.end().await?;
     Ok(())
 }
 
@@ -99,6 +91,8 @@ async fn a_cold_request_is_answered_and_each_plane_may_be_killed() -> anyhow::Re
     assert_eq!(load.get("/").await?.status, 200);
     space.until_asleep("hello").await?;
 
+    let forwarding = slices_outlast_an_only_activator_that_is_not_ready(&parts, &space, forwarding).await?;
+    space.until_asleep("hello").await?;
     an_api_server_that_is_away_costs_nothing(&space, &parts.api, activator, &load).await?;
 
     space.delete().await?;
@@ -117,26 +111,21 @@ async fn slices(space: &Space, service: &str) -> anyhow::Result<Vec<(Vec<String>
 
 /// Goal: a single activator that is suspended, or killed and restarted, is not ready for a moment. The slices of
 /// workloads at zero are not rewritten for it, and requests that arrive meanwhile get a response afterwards.
-#[tokio::test(flavor = "multi_thread")]
-async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<()> {
-    let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
-    let deciding = parts.run(parts.autoscaler).await?;
-    let forwarding = parts.run(parts.activator).await?;
-    let space = Space::create_in(parts.client.clone()).await?;
-    space.deploy(&Workload::new("hello")).await?;
-    space.until_asleep("hello").await?;
-    let spec = space.api::<Service>().get("hello").await?.spec.context("a spec")?;
-    let address = SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, 80);
-    let load = Load::new(address, format!("hello.{}", space.namespace));
+async fn slices_outlast_an_only_activator_that_is_not_ready(
+    parts: &Parts,
+    space: &Space,
+    forwarding: Process,
+) -> anyhow::Result<Process> {
+    let load = Load::new(space.service_address("hello").await?, format!("hello.{}", space.namespace));
     let led = [parts.activator.address.ip().to_string()];
     let until_led = async || {
-        let is_led = async || Ok(slices(&space, "hello").await?.iter().all(|(to, _)| *to == led));
+        let is_led = async || Ok(slices(space, "hello").await?.iter().all(|(to, _)| *to == led));
         space.until(SOON, "slices that lead to the activator", is_led).await
     };
 
     // A workload that is created now gets no endpoints, which proves that the autoscaler knows the activator's state.
     let until_known = async |born: &str| {
-        let before = slices(&space, "hello").await?;
+        let before = slices(space, "hello").await?;
         anyhow::ensure!(before.len() == 1 && before[0].0 == led, "{before:?}");
         parts.publish(parts.activator, false).await?;
         space.create_workload(&Workload::new(born)).await?;
@@ -146,7 +135,7 @@ async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<
         };
         space.until(SOON, "a number", is_numbered).await?;
         anyhow::ensure!(!space.scaler(born).await?.is_ready(), "{born}: nobody is there to serve it");
-        let after = slices(&space, "hello").await?;
+        let after = slices(space, "hello").await?;
         anyhow::ensure!(after == before, "{after:?} after {before:?}");
         Ok(())
     };
@@ -171,6 +160,5 @@ async fn slices_outlast_an_only_activator_that_is_not_ready() -> anyhow::Result<
     let forwarding = parts.run(parts.activator).await?;
     let answer = load.get("/").await?;
     assert_eq!(answer.status, 200, "{:?}", answer.body);
-    space.delete().await?;
-    parts.end(forwarding, deciding).await
+    Ok(forwarding)
 }

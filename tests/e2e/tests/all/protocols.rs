@@ -13,8 +13,8 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use local::up::UpOptions;
+use serde_json::json;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -25,11 +25,18 @@ use tokio_tungstenite::tungstenite::Message;
 /// Longest wait for a response.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the first port of a Service's own address.
-async fn address(env: &TestEnv, name: &str) -> anyhow::Result<SocketAddr> {
-    let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
-    let port = spec.ports.and_then(|ports| ports.first().map(|port| port.port)).context("a port")?;
-    Ok(SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, u16::try_from(port)?))
+/// Goal: each protocol is served with default settings: the scenarios below, in one cluster.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_protocol_is_served() -> anyhow::Result<()> {
+    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    tokio::try_join!(
+        a_label_is_enough_for_grpc(&env),
+        streams_outlive_the_wake_timeout(&env),
+        what_ingresses_and_health_checks_send_is_served(&env),
+        servers_that_speak_first_are_served(&env),
+    )?;
+    env.end().await;
+    Ok(())
 }
 
 /// Makes a gRPC call and returns its status.
@@ -47,9 +54,7 @@ async fn call(at: SocketAddr) -> anyhow::Result<String> {
 }
 
 /// Goal: with only the label, gRPC is served, at zero and awake.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_label_is_enough_for_grpc() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
+async fn a_label_is_enough_for_grpc(env: &TestEnv) -> anyhow::Result<()> {
     let mut deployment = Workload::new("grpc").env("E2E_GRPC", 1).deployment(&program()?);
     deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
     deployment["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080}]);
@@ -63,19 +68,16 @@ async fn a_label_is_enough_for_grpc() -> anyhow::Result<()> {
     .await?;
     ensure!(env.is_asleep("grpc").await?, "nobody has called");
     for state in ["asleep", "awake"] {
-        ensure!(call(address(&env, "grpc").await?).await.context(state)? == "0", "{state}");
+        ensure!(call(env.service_address("grpc").await?).await.context(state)? == "0", "{state}");
     }
-    env.end().await;
     Ok(())
 }
 
 /// Goal: WebSockets and event streams outlast `wake.timeout`, at zero and awake.
-#[tokio::test(flavor = "multi_thread")]
-async fn streams_outlive_the_wake_timeout() -> anyhow::Result<()> {
+async fn streams_outlive_the_wake_timeout(env: &TestEnv) -> anyhow::Result<()> {
     const WAKE: Duration = Duration::from_secs(5);
-    let env = TestEnv::start().await?;
     env.deploy(&Workload::new("streams").env("E2E_STREAMS", 1).set("wake.timeout", "5s")).await?;
-    let at = address(&env, "streams").await?;
+    let at = env.service_address("streams").await?;
     for state in ["asleep", "awake"] {
         let stream = TcpStream::connect(at).await?;
         let (mut socket, _) =
@@ -93,17 +95,14 @@ async fn streams_outlive_the_wake_timeout() -> anyhow::Result<()> {
         let events = timeout(PATIENCE, events).await???;
         ensure!(String::from_utf8_lossy(&events.body).contains("second"), "{state}: {events:?}");
     }
-    env.end().await;
     Ok(())
 }
 
 /// Goal: a pod gets the scheme that a TLS ingress reports, and a request without Host gets the name of its Service; at
 /// zero and awake, from clients that half-close their connection.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_ingresses_and_health_checks_send_is_served() -> anyhow::Result<()> {
+async fn what_ingresses_and_health_checks_send_is_served(env: &TestEnv) -> anyhow::Result<()> {
     const INGRESS: &str = "GET /headers HTTP/1.1\r\nhost: a.example\r\nx-forwarded-for: 203.0.113.9\r\n\
         x-forwarded-proto: https\r\nforwarded: for=203.0.113.9\r\nconnection: close\r\n\r\n";
-    let env = TestEnv::start().await?;
     let host = format!(r#"["host","check.{}.svc"]"#, env.namespace);
     for (name, request, expected) in [
         (
@@ -114,7 +113,7 @@ async fn what_ingresses_and_health_checks_send_is_served() -> anyhow::Result<()>
         ("check", "GET /headers HTTP/1.0\r\n\r\n", &[&host]),
     ] {
         env.deploy(&Workload::new(name)).await?;
-        let at = address(&env, name).await?;
+        let at = env.service_address(name).await?;
         for state in ["asleep", "awake"] {
             let (mut stream, mut answer) = (TcpStream::connect(at).await?, String::new());
             stream.write_all(request.as_bytes()).await?;
@@ -124,22 +123,18 @@ async fn what_ingresses_and_health_checks_send_is_served() -> anyhow::Result<()>
             ensure!(is_right, "{name}, {state}: {answer}");
         }
     }
-    env.end().await;
     Ok(())
 }
 
 /// Creates a server that speaks first on this port, at zero.
 async fn greeter(env: &TestEnv, name: &str, port: u16) -> anyhow::Result<()> {
-    let mut deployment = Workload::new(name).env("E2E_TALKS", "server").deployment(&program()?);
+    let workload = Workload::new(name).env("E2E_TALKS", "server");
+    let mut deployment = workload.deployment(&program()?);
     deployment["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": port}]);
     env.create::<Deployment>(deployment).await?;
     let service = json!({"selector": {"app": name}, "ports": [{"port": port}]});
     env.create::<Service>(json!({"metadata": {"name": name}, "spec": service})).await?;
-    env.create::<ZeroScaler>(
-        json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
-        "spec": {"target": {"name": name}, "scale": {"window": "6s"}}}),
-    )
-    .await?;
+    env.create::<ZeroScaler>(workload.scaler()).await?;
     env.until_served(name).await
 }
 
@@ -153,27 +148,23 @@ async fn greeted(at: SocketAddr) -> anyhow::Result<()> {
 }
 
 async fn port(env: &TestEnv, name: &str) -> anyhow::Result<PortStatus> {
-    let status = env.api::<ZeroScaler>().get(name).await?.status.context("a status")?;
+    let status = env.scaler(name).await?.status.context("a status")?;
     status.ports.into_iter().next().context("a port")
 }
 
 async fn keep_awake(env: &TestEnv, name: &str, min: Option<i32>) -> anyhow::Result<()> {
-    let edit: Value = json!({"spec": {"scale": {"min": min}}});
-    env.api::<ZeroScaler>().patch(name, &PatchParams::default(), &Patch::Merge(edit)).await?;
-    Ok(())
+    env.patch::<ZeroScaler>(name, json!({"spec": {"scale": {"min": min}}})).await.map(drop)
 }
 
 /// Goal: a server that speaks first is served with default settings. On its well-known port it is served at once. On
 /// another port it is detected once it is awake, and until then a condition describes the remedy.
-#[tokio::test(flavor = "multi_thread")]
-async fn servers_that_speak_first_are_served() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    greeter(&env, "mysql", 3306).await?;
+async fn servers_that_speak_first_are_served(env: &TestEnv) -> anyhow::Result<()> {
+    greeter(env, "mysql", 3306).await?;
     for state in ["asleep", "awake"] {
-        greeted(address(&env, "mysql").await?).await.context(state)?;
+        greeted(env.service_address("mysql").await?).await.context(state)?;
     }
-    greeter(&env, "other", 7000).await?;
-    let at = address(&env, "other").await?;
+    greeter(env, "other", 7000).await?;
+    let at = env.service_address("other").await?;
     let mut silent = TcpStream::connect(at).await?;
     ensure!(timeout(Duration::from_secs(1), silent.read(&mut [0; 1])).await.is_err(), "nothing is known");
     drop(silent);
@@ -185,18 +176,17 @@ async fn servers_that_speak_first_are_served() -> anyhow::Result<()> {
     })
     .await?;
     ensure!(env.is_asleep("other").await?, "a silent connection wakes nobody");
-    keep_awake(&env, "other", Some(1)).await?;
+    keep_awake(env, "other", Some(1)).await?;
     env.until(SOON, "a pod", async || Ok(env.ready_pods("other").await? == 1)).await?;
     greeted(at).await.context("awake")?;
     env.until(SOON, "the port to be known", async || {
-        let port = port(&env, "other").await?;
+        let port = port(env, "other").await?;
         Ok(port.learned && port.protocol == PortProtocol::Tcp)
     })
     .await?;
     ensure!(env.condition("other", "ProtocolsDetected").await?.is_none(), "it is known");
-    keep_awake(&env, "other", None).await?;
+    keep_awake(env, "other", None).await?;
     env.until_asleep("other").await?;
     greeted(at).await.context("asleep, once it is known")?;
-    env.end().await;
     Ok(())
 }

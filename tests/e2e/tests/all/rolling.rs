@@ -1,36 +1,87 @@
 //! Activators that are replaced one after the other, while requests continue.
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use common_api::ZeroScaler;
 use e2e::test_env::{LINGER, SOON};
-use e2e::{Entry, Load, LoadOutcome, TestEnv, Workload};
+use e2e::{Entry, Load, TestEnv, Workload};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::DeleteParams;
 use local::up::{PlaneId, UpOptions};
 use std::io::ErrorKind;
 use std::time::Duration;
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use tokio::net::TcpListener;
 
-const NAME: &str = "rolled";
 const ACTIVATORS: usize = 2;
 /// Concurrent requests.
 const CLIENTS: usize = 8;
 /// Number of planes, including the autoscaler.
 const PLANES: usize = ACTIVATORS + 1;
 
-fn steady(load: &Load, stop: &CancellationToken) -> JoinHandle<LoadOutcome> {
-    let (load, stop) = (load.clone(), stop.clone());
-    tokio::spawn(async move { load.steady(CLIENTS, "/", stop).await })
+/// Returns how often activators are rolled, and the minimum number of requests; `E2E_ROLLS` overrides them, such as
+/// `10,100000`.
+fn rolls() -> anyhow::Result<(usize, usize)> {
+    let text = std::env::var("E2E_ROLLS").unwrap_or_else(|_| "2,200".to_owned());
+    let (rolls, requests) = text.split_once(',').context("E2E_ROLLS: ROLLS,REQUESTS")?;
+    Ok((rolls.parse()?, requests.parse()?))
+}
+
+/// Goal: activators that are rolled under load cost no request: neither of a workload that is awake, nor of one that is
+/// called when an activator has to end. A killed activator loses only the requests in its hands and the next ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
+    let (rolls, requests) = rolls()?;
+    let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
+    env.deploy(&Workload::new("rolled").env("HELLO_LATENCY_MS", 50).set("scale.min", 2)).await?;
+    env.until(SOON, "two ready pods", async || Ok(env.ready_pods("rolled").await? == 2)).await?;
+    // Clients that keep their connections to the Service's own address, and clients that connect anew each time.
+    let persistent = Load::new(env.service_address("rolled").await?, "rolled");
+    let anew = env.load(Entry::Service, "rolled");
+    let (mut rolled, mut answered) = (0, 0);
+    while rolled < rolls || answered < requests {
+        let running = [persistent.start(CLIENTS / 2, "/"), anew.start(CLIENTS / 2, "/")];
+        for n in 0..ACTIVATORS {
+            let sleeper = format!("sleeper-{rolled}-{n}");
+            env.deploy(&Workload::new(&sleeper)).await?;
+            env.until_led(&sleeper, ACTIVATORS).await?;
+            let call = Load::new(env.service_address(&sleeper).await?, "sleeper");
+            let called = tokio::spawn(async move { call.get("/").await });
+            env.cluster.drain_plane(PlaneId::Activator(n)).await;
+            env.cluster.start_plane(PlaneId::Activator(n))?;
+            env.cluster.ready_planes(PLANES).await;
+            // Like a Deployment's rollout: the next one ends when the one before is in the path.
+            env.until_led("rolled", ACTIVATORS).await?;
+            let answer = called.await?.with_context(|| sleeper.clone())?;
+            ensure!(answer.status == 200, "{sleeper}: {answer:?}");
+            env.api::<ZeroScaler>().delete(&sleeper, &DeleteParams::default()).await?;
+            env.api::<Deployment>().delete(&sleeper, &DeleteParams::default()).await?;
+        }
+        for clients in running {
+            let outcome = clients.end().await.with_context(|| format!("roll {rolled}, after {answered} requests"))?;
+            answered += outcome.ok;
+        }
+        rolled += 1;
+    }
+    eprintln!("{answered} requests and {} wakes through {rolled} rolls", 2 * rolled);
+
+    let running = anew.start(CLIENTS, "/");
+    env.cluster.kill_plane(PlaneId::Activator(0));
+    env.cluster.start_plane(PlaneId::Activator(0))?;
+    env.cluster.ready_planes(PLANES).await;
+    let killed = running.stop().await?;
+    eprintln!("{} answered while one was killed, {} lost", killed.ok, killed.failures());
+    ensure!(killed.failures() <= 2 * CLIENTS, "{:?}", killed.failed);
+    is_started_again(&env, PlaneId::Activator(1)).await?;
+    env.end().await;
+    Ok(())
 }
 
 /// Goal: an activator that could not start, because its port was in use, is started again.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    let activator = PlaneId::Activator(0);
+async fn is_started_again(env: &TestEnv, activator: PlaneId) -> anyhow::Result<()> {
     env.cluster.drain_plane(activator).await;
     // A child process of another test also has the socket for a moment, from its fork until it runs its program.
     let taken = tokio::time::timeout(SOON, async {
         loop {
-            match tokio::net::TcpListener::bind(env.cluster.address(activator)).await {
+            match TcpListener::bind(env.cluster.address(activator)).await {
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {
                     tokio::time::sleep(Duration::from_millis(20)).await
                 }
@@ -45,49 +96,6 @@ async fn an_activator_that_could_not_start_is_started_again() -> anyhow::Result<
         taken.accept().await?;
     }
     drop(taken);
-    env.cluster.ready_planes(2).await;
-    env.end().await;
-    Ok(())
-}
-
-/// Goal: activators that end in order cost no request, and a workload at zero then wakes through either of them. An
-/// activator that is killed loses only the requests in its hands and those that reached it before its last thread
-/// ended.
-#[tokio::test(flavor = "multi_thread")]
-async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
-    let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
     env.cluster.ready_planes(PLANES).await;
-    let awake = Workload::new(NAME).env("HELLO_LATENCY_MS", 20).set("scale.min", 2);
-    env.deploy(&awake).await?;
-    env.deploy(&Workload::new("asleep")).await?;
-    env.until(SOON, "two ready pods", async || Ok(env.ready_pods(NAME).await? == 2)).await?;
-    let load = env.load(Entry::Service, NAME);
-    assert_eq!(load.get("/").await?.status, 200);
-
-    let stop = CancellationToken::new();
-    let running = steady(&load, &stop);
-    for n in 0..ACTIVATORS {
-        env.cluster.drain_plane(PlaneId::Activator(n)).await;
-        env.cluster.start_plane(PlaneId::Activator(n))?;
-        env.cluster.ready_planes(PLANES).await;
-        env.until_led(NAME, ACTIVATORS).await?; // Like a Deployment's rollout.
-    }
-    stop.cancel();
-    let rolled = running.await?;
-    eprintln!("{} answered while both were replaced in order", rolled.ok);
-    rolled.none_lost()?;
-    let woken = env.load(Entry::Service, "asleep").get("/").await?;
-    assert_eq!(woken.status, 200, "it wakes: {:?}", woken.body);
-
-    let stop = CancellationToken::new();
-    let running = steady(&load, &stop);
-    env.cluster.kill_plane(PlaneId::Activator(0));
-    env.cluster.start_plane(PlaneId::Activator(0))?;
-    env.cluster.ready_planes(PLANES).await;
-    stop.cancel();
-    let killed = running.await?;
-    eprintln!("{} answered while one was killed, {} lost", killed.ok, killed.failures());
-    assert!(killed.failures() <= 2 * CLIENTS, "{:?}", killed.failed);
-    env.end().await;
     Ok(())
 }

@@ -1,33 +1,59 @@
-//! Scaling up with load, down without it, to zero and back.
+//! Scaling up with load, down without it, to zero and back. Each scenario runs through Services and straight at the
+//! activator, side by side in one cluster.
 
+use anyhow::Context;
+use common_api::ZeroScaler;
 use e2e::test_env::{ASLEEP, SOON};
-use e2e::{Entry, TestEnv, Workload, both_ways};
+use e2e::{Entry, TestEnv, Workload};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::DeleteParams;
+use local::up::UpOptions;
+use serde_json::json;
 use std::time::Duration;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep, timeout};
 
 /// Stable window of the tests' workloads, and the delay until a report counts.
 const WINDOW: Duration = Duration::from_secs(8);
+/// Interval at which a workload is checked that is about to be at zero.
+const LOOK: Duration = Duration::from_millis(10);
 
-async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
+/// Defines a test of a scenario with both entries.
+macro_rules! both_ways {
+    ($scenario:ident) => {
+        mod $scenario {
+            use super::*;
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn through_its_service_and_straight_at_the_activator() -> anyhow::Result<()> {
+                let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+                tokio::try_join!($scenario(&env, Entry::Service), $scenario(&env, Entry::Activator))?;
+                env.end().await;
+                Ok(())
+            }
+        }
+    };
+}
+
+/// Returns a workload whose name contains the entry.
+fn workload(name: &str, entry: Entry) -> Workload {
+    Workload::new(&format!("{name}-{entry:?}").to_lowercase())
+}
+
+async fn load_brings_the_expected_pods_and_silence_takes_them(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
     // 20 clients with requests of a second keep 20 in flight, if less than 0.4 s pass from a response to the next
     // request. With 70 % of 10 as the target, that requires 3 pods.
-    let workload = Workload::new("scale").env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10);
+    let workload = workload("scale", entry).env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10);
+    let name = &workload.name;
     env.deploy(&workload).await?;
-    let (load, stop) = (env.load(entry, "scale"), CancellationToken::new());
     let mut stalls = env.stalls.recent(WINDOW);
-    let steady = tokio::spawn({
-        let (load, stop) = (load.clone(), stop.clone());
-        async move { load.steady(20, "/", stop).await }
-    });
-    env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("scale").await? == 3)).await?;
+    let clients = env.load(entry, name).start(20, "/");
+    env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods(name).await? == 3)).await?;
     // A full stable window later there are still three pods: neither panic nor oscillation. Stalled clients send less,
     // and reports of a stalled thread are missing in the averages; the window after that counts.
     let mut since = Instant::now();
     let what = "three or four replicas for a whole stable window";
     let calm = async || {
-        let (replicas, stalled) = (env.replicas("scale").await?, stalls.share());
+        let (replicas, stalled) = (env.replicas(name).await?, stalls.share());
         if !(3..=4).contains(&replicas) {
             anyhow::ensure!(stalled > 0.0, "{replicas} replicas under steady load, and no thread stalled");
             since = Instant::now();
@@ -35,106 +61,84 @@ async fn load_brings_the_expected_pods_and_silence_takes_them(entry: Entry) -> a
         Ok(since.elapsed() > WINDOW)
     };
     env.until(ASLEEP, what, calm).await?;
-    stop.cancel();
-    steady.await?.none_lost()?;
-    env.until_asleep("scale").await?;
-    env.end().await;
-    Ok(())
+    clients.end().await?;
+    env.until_asleep(name).await
 }
 both_ways!(load_brings_the_expected_pods_and_silence_takes_them);
 
-async fn ten_times_to_zero_and_back(entry: Entry) -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    env.deploy(&Workload::new("again")).await?;
-    let load = env.load(entry, "again");
+/// Goal: no request is lost: neither of those that wake a workload at zero, nor of those that arrive when its replicas
+/// become zero and its last pod ends.
+async fn ten_times_to_zero_and_back(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
+    let workload = workload("again", entry).env("HELLO_START_MS", 300);
+    let name = &workload.name;
+    env.deploy(&workload).await?;
+    anyhow::ensure!(env.is_asleep(name).await?, "an adopted target at zero stays there");
+    let load = env.load(entry, name);
+    load.burst(500, "/").await.none_lost()?;
     for turn in 0..10 {
-        let answer = load.get("/").await?;
-        assert_eq!(answer.status, 200, "turn {turn}: {:?}", answer.body);
-        env.until_asleep("again").await?;
+        if turn % 2 == 0 {
+            // The critical moment is when the replicas become zero: send as soon as that is observed.
+            let at_zero = async {
+                while env.replicas(name).await? > 0 {
+                    sleep(LOOK).await;
+                }
+                anyhow::Ok(())
+            };
+            timeout(ASLEEP + env.stalls.total(), at_zero).await.context("no replicas")??;
+        } else {
+            env.until_asleep(name).await?;
+        }
+        load.burst(200, "/").await.none_lost().with_context(|| format!("turn {turn}"))?;
     }
-    env.end().await;
     Ok(())
 }
 both_ways!(ten_times_to_zero_and_back);
 
-async fn requests_that_race_the_scale_to_zero_are_not_lost(entry: Entry) -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    env.deploy(&Workload::new("race")).await?;
-    let load = env.load(entry, "race");
-    assert_eq!(load.get("/").await?.status, 200);
-    // The critical moment is when the replicas become zero: send bursts as soon as that is observed, and around it.
-    let mut answered = 0;
-    while answered < 1000 {
-        env.until(ASLEEP, "zero replicas", async || Ok(env.replicas("race").await? == 0)).await?;
-        let outcome = load.burst(100, "/").await;
-        outcome.none_lost()?;
-        answered += outcome.ok;
-    }
-    env.end().await;
-    Ok(())
-}
-both_ways!(requests_that_race_the_scale_to_zero_are_not_lost);
-
-async fn an_edit_under_load_drops_nothing(entry: Entry) -> anyhow::Result<()> {
-    use kube::api::{Patch, PatchParams};
-    let env = TestEnv::start().await?;
-    env.deploy(&Workload::new("edit").env("HELLO_LATENCY_MS", 20)).await?;
-    let (load, stop) = (env.load(entry, "edit"), CancellationToken::new());
-    let steady = tokio::spawn({
-        let (load, stop) = (load.clone(), stop.clone());
-        async move { load.steady(8, "/", stop).await }
-    });
-    env.until(SOON, "a ready pod", async || Ok(env.ready_pods("edit").await? >= 1)).await?;
-    let host = format!("edited.{}.example.com", env.namespace);
+async fn an_edit_under_load_drops_nothing(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
+    let workload = workload("edit", entry).env("HELLO_LATENCY_MS", 50);
+    let name = &workload.name;
+    env.deploy(&workload).await?;
+    let clients = env.load(entry, name).start(8, "/");
+    env.until(SOON, "a ready pod", async || Ok(env.ready_pods(name).await? >= 1)).await?;
+    let host = format!("{name}.{}.example.com", env.namespace);
     let edits = [
-        serde_json::json!({"scale": {"min": 2}}),
-        serde_json::json!({"concurrency": 2}),
-        serde_json::json!({"wake": {"timeout": "30s"}}),
-        serde_json::json!({"hosts": [host]}),
-        serde_json::json!({"concurrency": 0}),
+        json!({"scale": {"min": 2}}),
+        json!({"concurrency": 2}),
+        json!({"wake": {"timeout": "30s"}}),
+        json!({"hosts": [host]}),
+        json!({"concurrency": 0}),
     ];
     for edit in edits {
-        let (api, edit) = (env.api::<common_api::ZeroScaler>(), serde_json::json!({"spec": edit}));
-        api.patch("edit", &PatchParams::default(), &Patch::Merge(edit)).await?;
-        tokio::time::sleep(Duration::from_millis(500)).await; // Load under each version is the purpose of this test.
+        env.patch::<ZeroScaler>(name, json!({"spec": edit})).await?;
+        sleep(Duration::from_millis(500)).await; // Load under each version is the purpose of this test.
     }
-    env.until(SOON, "two ready pods", async || Ok(env.ready_pods("edit").await? >= 2)).await?;
-    stop.cancel();
-    steady.await?.none_lost()?;
-    env.end().await;
+    env.until(SOON, "two ready pods", async || Ok(env.ready_pods(name).await? >= 2)).await?;
+    clients.end().await?;
     Ok(())
 }
 both_ways!(an_edit_under_load_drops_nothing);
 
-async fn a_pod_killed_under_load_costs_no_get(entry: Entry) -> anyhow::Result<()> {
-    use kube::api::DeleteParams;
-    let env = TestEnv::start().await?;
-    let workload = Workload::new("killed").env("HELLO_LATENCY_MS", 5).set("scale.min", 3);
+async fn a_pod_killed_under_load_costs_no_get(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
+    let workload = workload("killed", entry).env("HELLO_LATENCY_MS", 50).set("scale.min", 3);
+    let name = &workload.name;
     env.deploy(&workload).await?;
-    let load = env.load(entry, "killed");
+    let load = env.load(entry, name);
     assert_eq!(load.get("/").await?.status, 200);
-    env.until(SOON, "three ready pods", async || Ok(env.ready_pods("killed").await? == 3)).await?;
-    env.until_led("killed", 1).await?; // Until then the ingress uses only the pods, and never retries.
-    let stop = CancellationToken::new();
-    let steady = tokio::spawn({
-        let (load, stop) = (load.clone(), stop.clone());
-        async move { load.steady(8, "/", stop).await }
-    });
+    env.until(SOON, "three ready pods", async || Ok(env.ready_pods(name).await? == 3)).await?;
+    env.until_led(name, 1).await?; // Until then the ingress uses only the pods, and never retries.
+    let clients = load.start(8, "/");
     for _ in 0..3 {
-        let victim = env.pods("killed").await?.into_iter().find(e2e::test_env::is_ready);
-        let name = victim.and_then(|pod| pod.metadata.name).ok_or_else(|| anyhow::anyhow!("no ready pod"))?;
-        let at_once = DeleteParams::default().grace_period(0);
-        env.api::<k8s_openapi::api::core::v1::Pod>().delete(&name, &at_once).await?;
+        let victim = env.pods(name).await?.into_iter().find(e2e::test_env::is_ready);
+        let victim = victim.and_then(|pod| pod.metadata.name).context("no ready pod")?;
+        env.api::<Pod>().delete(&victim, &DeleteParams::default().grace_period(0)).await?;
         env.until(SOON, "three ready pods again", async || {
-            let pods = env.pods("killed").await?;
-            let gone = pods.iter().all(|pod| pod.metadata.name.as_deref() != Some(&name));
+            let pods = env.pods(name).await?;
+            let gone = pods.iter().all(|pod| pod.metadata.name.as_deref() != Some(&victim));
             Ok(gone && pods.iter().filter(|pod| e2e::test_env::is_ready(pod)).count() == 3)
         })
         .await?;
     }
-    stop.cancel();
-    steady.await?.none_lost()?;
-    env.end().await;
+    clients.end().await?;
     Ok(())
 }
 both_ways!(a_pod_killed_under_load_costs_no_get);

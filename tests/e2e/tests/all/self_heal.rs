@@ -1,7 +1,6 @@
 //! A tool that restores a workload's replicas from its manifest, while the autoscaler wakes it.
 
 use common_api::ZeroScaler;
-use e2e::test_env::{SOON, program};
 use e2e::{Entry, TestEnv, Workload};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -38,10 +37,7 @@ async fn requests_are_answered_beside_a_tool_that_restores_zero_replicas() -> an
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     for (name, after) in [("often", 200), ("each-second", 1000), ("seldom", 5000)] {
         let workload = Workload::new(name).set("wake.timeout", "60s");
-        env.create::<Deployment>(workload.deployment(&program()?)).await?;
-        env.create::<k8s_openapi::api::core::v1::Service>(workload.service()).await?;
-        env.create::<ZeroScaler>(workload.scaler()).await?;
-        env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await?;
+        env.deploy(&workload).await?;
         let load = env.load(Entry::Activator, name);
         let requests = async {
             let scalers = env.api::<ZeroScaler>();

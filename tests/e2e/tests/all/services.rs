@@ -3,11 +3,11 @@
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ServicePath;
-use e2e::test_env::{SOON, program};
+use e2e::test_env::{SOON, essence, program};
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Event, Service};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::DeleteParams;
 use local::up::UpOptions;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -15,8 +15,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 /// Names of the Services, in the order of creation, which is also alphabetical.
 const SERVICES: [&str; 4] = ["a-public", "b-internal", "c-edge", "d-metrics"];
@@ -28,7 +26,8 @@ fn service(name: &str, type_: &str, port: Value) -> Value {
 
 /// Creates a workload with HTTP at 8080 and 9090, and four Services, none of which has its name.
 async fn shop(env: &TestEnv) -> anyhow::Result<Vec<Service>> {
-    let mut deployment = Workload::new("shop").deployment(&program()?);
+    let workload = Workload::new("shop");
+    let mut deployment = workload.deployment(&program()?);
     let containers = &mut deployment["spec"]["template"]["spec"]["containers"];
     let mut second = containers[0].clone();
     second["name"] = json!("second");
@@ -44,23 +43,18 @@ async fn shop(env: &TestEnv) -> anyhow::Result<Vec<Service>> {
     ] {
         made.push(env.create::<Service>(service(name, type_, port)).await?);
     }
-    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "shop"},
-        "spec": {"target": {"name": "shop"}, "scale": {"window": "6s"}}});
-    env.create::<ZeroScaler>(scaler).await?;
+    env.create::<ZeroScaler>(workload.scaler()).await?;
     Ok(made)
 }
 
 /// Returns a client of a Service at its own address.
-async fn clients(env: &TestEnv, name: &str) -> anyhow::Result<Load> {
-    let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
-    let port = spec.ports.iter().flatten().next().context("a port")?.port;
-    let at = SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, u16::try_from(port)?);
-    Ok(Load::new(at, name))
+async fn client(env: &TestEnv, name: &str) -> anyhow::Result<Load> {
+    Ok(Load::new(env.service_address(name).await?, name))
 }
 
 /// Returns the status of a response through a Service's own address.
 async fn call(env: &TestEnv, name: &str) -> anyhow::Result<u16> {
-    Ok(clients(env, name).await?.get("/").await?.status.as_u16())
+    Ok(client(env, name).await?.get("/").await?.status.as_u16())
 }
 
 /// Waits until a Service that is direct, or was direct until now, leads to a pod.
@@ -84,8 +78,7 @@ fn paths_of(object: &ZeroScaler) -> (Vec<String>, Vec<String>) {
 
 /// Edits the list of Services, and waits until these are served.
 async fn edit(env: &TestEnv, services: Value, served: &[&str]) -> anyhow::Result<()> {
-    let edit = json!({"spec": {"services": services}});
-    env.api::<ZeroScaler>().patch("shop", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    env.patch::<ZeroScaler>("shop", json!({"spec": {"services": services}})).await?;
     until_served(env, served).await
 }
 
@@ -95,14 +88,6 @@ async fn until_served(env: &TestEnv, served: &[&str]) -> anyhow::Result<()> {
         Ok(object.is_ready() && paths_of(&object).0 == served)
     })
     .await
-}
-
-/// Returns the parts of a Service that its owner could have written.
-fn essence(mut service: Service) -> anyhow::Result<String> {
-    service.metadata.resource_version = None;
-    service.metadata.managed_fields = None;
-    service.status = None;
-    Ok(serde_json::to_string(&service)?)
 }
 
 async fn selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
@@ -151,7 +136,7 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
     ensure!(call(&env, "e-late").await? == 200, "the late one wakes it");
 
     env.api::<ZeroScaler>().delete("shop", &DeleteParams::default()).await?;
-    env.until(SOON, "the end", async || Ok(env.api::<ZeroScaler>().get_opt("shop").await?.is_none())).await?;
+    env.until_gone("shop").await?;
     for service in before.into_iter().chain([late]) {
         let name = service.metadata.name.clone().context("a name")?;
         let now = essence(env.api::<Service>().get(&name).await?)?;
@@ -172,12 +157,11 @@ async fn edits_of_the_services_cost_no_request() -> anyhow::Result<()> {
     for name in &SERVICES[..3] {
         ensure!(call(&env, name).await? == 200, "{name}");
     }
-    let (stop, mut calls) = (CancellationToken::new(), JoinSet::new());
+    let mut calls = Vec::new();
     for name in &SERVICES[..3] {
-        let kept = clients(&env, name).await?;
-        for load in [kept.clone().with("connection", "close"), kept] {
-            let stop = stop.clone();
-            calls.spawn(async move { load.open(100.0, 10, "/", stop).await });
+        let persistent = client(&env, name).await?;
+        for load in [persistent.clone().with("connection", "close"), persistent] {
+            calls.push(load.start_open(100.0, 10, "/"));
         }
     }
     edit(&env, json!([{"name": "b-internal"}]), &["b-internal"]).await?;
@@ -186,10 +170,8 @@ async fn edits_of_the_services_cost_no_request() -> anyhow::Result<()> {
     edit(&env, json!([{"name": "c-edge"}, {"name": "a-public"}]), &["c-edge", "a-public"]).await?;
     env.create::<Service>(service("e-late", "NodePort", json!({"port": 81, "targetPort": 8080}))).await?;
     edit(&env, Value::Null, &["a-public", "b-internal", "c-edge", "e-late"]).await?;
-    stop.cancel();
-    for outcome in calls.join_all().await {
-        ensure!(outcome.ok > 0, "called all the while");
-        outcome.none_lost()?;
+    for clients in calls {
+        ensure!(clients.end().await?.ok > 0, "called all the while");
     }
     env.end().await;
     Ok(())
@@ -205,7 +187,7 @@ async fn sticky(env: &TestEnv, name: &str, protocol: &str) -> anyhow::Result<Soc
     env.create::<Service>(service).await?;
     env.create::<ZeroScaler>(workload.scaler()).await?;
     env.until_served(name).await?;
-    let status = env.api::<ZeroScaler>().get(name).await?.status.context("a status")?;
+    let status = env.scaler(name).await?.status.context("a status")?;
     let number = status.ports.first().and_then(|port| port.number).context("a number")?;
     Ok(SocketAddr::new(env.activator().ip(), number))
 }
@@ -229,68 +211,40 @@ async fn stays(env: &TestEnv, client: &str, own: impl AsyncFn() -> anyhow::Resul
     Ok(first)
 }
 
-/// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, by whichever address it is
-/// identified, and clients are distributed, from the first wake on.
+/// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, and clients are distributed, from
+/// the first wake on; by HTTP, identified by whichever address, and by TCP, identified by its own address.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    sticky(&env, "sticky", "auto").await?;
-    let load = env.load(Entry::Activator, "sticky");
+    sticky(&env, "http", "auto").await?;
+    let tcp = sticky(&env, "tcp", "tcp").await?;
+    let load = env.load(Entry::Activator, "http");
+    let by_tcp = async |client: &str| {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(client.parse()?, 0))?;
+        let mut stream = socket.connect(tcp).await?;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: sticky\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let pod = answer.lines().find_map(|line| line.strip_prefix("x-pod: "));
+        anyhow::Ok(pod.with_context(|| answer.clone())?.to_owned())
+    };
     ensure!(load.get("/").await?.status == 200, "it wakes");
-    until_three_pods(&env, "sticky").await?;
-    let mut pods = BTreeSet::new();
+    by_tcp("127.0.0.2").await?;
+    let (mut http_pods, mut tcp_pods) = (BTreeSet::new(), BTreeSet::new());
+    until_three_pods(&env, "http").await?;
     for client in
         ["192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6", "192.0.2.7", "192.0.2.8"]
     {
         let load = load.clone().with("x-forwarded-for", client);
         let own = async || anyhow::Ok(load.get("/").await?.pod().context("a pod")?.to_owned());
-        pods.insert(stays(&env, client, own).await?);
+        http_pods.insert(stays(&env, client, own).await?);
     }
-    ensure!(pods.len() > 1, "eight clients are spread: {pods:?}");
-    env.end().await;
-    Ok(())
-}
-
-/// Goal: the same holds for a client of a tcp port, which is identified by its own address.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tcp_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    let at = sticky(&env, "sticky", "tcp").await?;
-    let own = async |client: &str| {
-        let socket = TcpSocket::new_v4()?;
-        socket.bind(SocketAddr::new(client.parse()?, 0))?;
-        let mut stream = socket.connect(at).await?;
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: sticky\r\nconnection: close\r\n\r\n").await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        let pod = answer.lines().find_map(|line| line.strip_prefix("x-pod: "));
-        Ok(pod.with_context(|| answer.clone())?.to_owned())
-    };
-    own("127.0.0.2").await?;
-    until_three_pods(&env, "sticky").await?;
-    let mut pods = BTreeSet::new();
+    until_three_pods(&env, "tcp").await?;
     for client in ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6", "127.0.0.7", "127.0.0.8"] {
-        pods.insert(stays(&env, client, async || own(client).await).await?);
+        tcp_pods.insert(stays(&env, client, async || by_tcp(client).await).await?);
     }
-    ensure!(pods.len() > 1, "seven clients are spread: {pods:?}");
-    env.end().await;
-    Ok(())
-}
-
-/// Goal: a label with a meaningless value is reported on the workload and has no effect.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_label_with_another_value_is_told_of() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    let mut deployment = Workload::new("odd").deployment(&program()?);
-    deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "True"});
-    env.create::<Deployment>(deployment).await?;
-    env.until(SOON, "an event", async || {
-        let events = env.api::<Event>().list(&ListParams::default()).await?.items;
-        let is_it = |event: &Event| event.reason.as_deref() == Some("LabelNotUnderstood");
-        Ok(events.iter().filter(|event| is_it(event)).any(|event| event.involved_object.name.as_deref() == Some("odd")))
-    })
-    .await?;
-    ensure!(env.api::<ZeroScaler>().get_opt("odd").await?.is_none(), "it asks for nothing");
+    ensure!(http_pods.len() > 1 && tcp_pods.len() > 1, "clients are spread: {http_pods:?} {tcp_pods:?}");
     env.end().await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Pods of several containers, and pods without a listener on their port.
 
 use common_api::ZeroScaler;
-use e2e::test_env::{SOON, program};
+use e2e::test_env::program;
 use e2e::{Entry, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -30,7 +30,7 @@ async fn a_request_waits_for_the_sidecar() -> anyhow::Result<()> {
     env.create::<Deployment>(deployment).await?;
     env.create::<Service>(workload.service()).await?;
     env.create::<ZeroScaler>(workload.scaler()).await?;
-    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get("pair").await?.is_ready())).await?;
+    env.until_served("pair").await?;
     let load = env.load(Entry::Activator, "pair");
     let cold = load.get("/").await?;
     anyhow::ensure!(cold.status == 200 && cold.took >= STARTS, "{cold:?}");

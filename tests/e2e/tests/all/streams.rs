@@ -10,7 +10,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
 
 /// Number of visitors.
 const STREAMS: usize = 10_000;
@@ -33,8 +32,8 @@ fn resident(id: u32) -> anyhow::Result<u64> {
 /// Opens a stream and reads the head of the response. Returns `None` if the activator closes the connection first.
 async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<Option<(TcpStream, String)>> {
     let mut stream = TcpStream::connect(address).await?;
-    let asked = format!("GET /.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
-    stream.write_all(asked.as_bytes()).await?;
+    let request = format!("GET /.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     while !bytes.windows(4).any(|four| four == b"\r\n\r\n") {
         let read = timeout(Duration::from_secs(60), stream.read_buf(&mut bytes)).await.context("no answer")?;
@@ -63,17 +62,11 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     for n in 0..WORKLOADS {
         space.deploy(&never(n)).await?;
     }
-    space.deploy(&Workload::new("warm")).await?;
+    space.deploy(&Workload::new("warm").env("HELLO_LATENCY_MS", 10)).await?;
     let address = parts.activator.address;
     let warm = Load::new(address, format!("warm.{}", space.namespace));
     assert_eq!(warm.get("/").await?.status, 200);
-    let (before, stop) = (resident(id)?, CancellationToken::new());
-    let steady = tokio::spawn({
-        let (warm, stop) = (warm.clone(), stop.clone());
-        async move { warm.steady(2, "/", stop).await }
-    });
-
-    let begun = Instant::now();
+    let (before, clients, begun) = (resident(id)?, warm.start(2, "/"), Instant::now());
     let (mut visitors, mut streams, mut refused) = (JoinSet::new(), Vec::new(), 0);
     let mut next = 0;
     while streams.len() + refused < STREAMS {
@@ -97,9 +90,7 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     let took = begun.elapsed();
     let after = resident(id)?;
     assert!(streams.len() >= SERVED_MIN, "{} served, {refused} refused", streams.len());
-    stop.cancel();
-    let others = steady.await?;
-    others.none_lost()?;
+    let others = clients.end().await?;
     eprintln!(
         "{STREAMS} streams in {took:.1?}: {} served, {refused} refused; the activator {before} -> {after} MiB; \
          meanwhile {} answers of a warm workload, median {:.1?}, p99 {:.1?}",

@@ -4,17 +4,13 @@ use anyhow::Context;
 use common::RevisionKey;
 use common::ownership::{bucket_names, owner};
 use e2e::test_env::{ASLEEP, SOON};
-use e2e::{Entry, Load, TestEnv, Workload};
+use e2e::{Entry, TestEnv, Workload};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::PostParams;
 use local::up::{PlaneId, UpOptions, system};
 use serde_json::json;
 use std::time::Duration;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// Duration of leases here: long enough to distinguish an orderly exit on a slow machine from an expired lease.
 const LEASE: Duration = Duration::from_secs(8);
@@ -26,10 +22,8 @@ const NAME: &str = "owned";
 /// Starts two autoscalers with short leases.
 async fn env() -> anyhow::Result<TestEnv> {
     let env = TestEnv::with(UpOptions { autoscalers: 2, ..UpOptions::default() }).await?;
-    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), system::NAMESPACE);
     let data = json!({"lease-duration": "8s", "renew-deadline": "6s", "retry-period": "1s"});
-    let map = serde_json::from_value(json!({"metadata": {"name": "config-leader-election"}, "data": data}))?;
-    maps.create(&PostParams::default(), &map).await?;
+    env.configure("config-leader-election", data).await?;
     for n in 0..2 {
         env.cluster.drain_plane(PlaneId::Autoscaler(n)).await; // The lease settings are read at the start.
         env.cluster.start_plane(PlaneId::Autoscaler(n))?;
@@ -59,11 +53,6 @@ async fn next_holder(env: &TestEnv, former: PlaneId, since: Instant) -> anyhow::
     Ok((next.context("just seen")?, since.elapsed()))
 }
 
-fn steady(load: &Load, workers: usize, stop: &CancellationToken) -> JoinHandle<e2e::LoadOutcome> {
-    let (load, stop) = (load.clone(), stop.clone());
-    tokio::spawn(async move { load.steady(workers, "/", stop).await })
-}
-
 /// Goal: after an orderly exit another process takes over within seconds, after a crash within the lease duration and
 /// these seconds. Meanwhile the replicas do not decrease, a ten-fold surge that begins with the crash is scaled up to,
 /// and no request is lost.
@@ -73,8 +62,8 @@ async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Resul
     // Requests of half a second, seven per pod.
     let workload = Workload::new(NAME).env("HELLO_LATENCY_MS", 500).set("scale.load.concurrency", 10);
     env.deploy(&workload).await?;
-    let (load, stop) = (env.load(Entry::Activator, NAME), CancellationToken::new());
-    let calm = steady(&load, 4, &stop);
+    let load = env.load(Entry::Activator, NAME);
+    let calm = load.start(4, "/");
     env.until(ASLEEP, "a ready pod", async || Ok(env.ready_pods(NAME).await? >= 1)).await?;
 
     let mut first = None;
@@ -99,7 +88,7 @@ async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Resul
     let before = env.replicas(NAME).await?;
     env.cluster.kill_plane(second);
     let (killed, stalled) = (Instant::now(), env.stalls.total());
-    let surge = steady(&load, 40, &stop);
+    let surge = load.start(40, "/");
     let (_, took) = next_holder(&env, second, killed).await?;
     eprintln!("taken over {took:?} after a crash, with leases of {LEASE:?}");
     let lost = env.stalls.total() - stalled;
@@ -112,9 +101,8 @@ async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Resul
     .await?;
     eprintln!("scaled up {:?} after the crash", killed.elapsed());
     env.until(ASLEEP, "pods for ten times the load", async || Ok(env.ready_pods(NAME).await? >= 6)).await?;
-    stop.cancel();
-    calm.await?.none_lost()?;
-    surge.await?.none_lost()?;
+    calm.end().await?;
+    surge.end().await?;
     env.end().await;
     Ok(())
 }

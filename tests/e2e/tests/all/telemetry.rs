@@ -8,10 +8,7 @@ use http::{Request, Response, header};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
-use kube::api::PostParams;
-use local::up::{PlaneId, system};
+use local::up::PlaneId;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -51,22 +48,20 @@ async fn collector() -> anyhow::Result<(SocketAddr, mpsc::UnboundedReceiver<Span
     Ok((address, spans))
 }
 
-fn says(span: &Span, attribute: &str) -> Option<Value> {
-    let found = span.attributes.iter().find(|said| said.key == attribute)?;
+fn attribute(span: &Span, key: &str) -> Option<Value> {
+    let found = span.attributes.iter().find(|attribute| attribute.key == key)?;
     found.value.clone()?.value
 }
 
-/// Goal: a wake is one trace, from the request through the decision to the patch that it waits for. Method: both planes
-/// start with a collector.
+/// Goal: a wake is one trace, from the request through the decision to the patch that it waits for, and counted in the
+/// metrics of both planes. Method: both planes start with a collector.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let (address, mut received) = collector().await?;
-    let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), system::NAMESPACE);
-    let map = json!({"metadata": {"name": "config-observability"}, "data": {
-        "tracing-protocol": "http/protobuf", "tracing-endpoint": format!("http://{address}"), "tracing-sampling-rate": "1",
-    }});
-    maps.create(&PostParams::default(), &serde_json::from_value(map)?).await?;
+    let (protocol, endpoint) = ("http/protobuf", format!("http://{address}"));
+    let data = json!({"tracing-protocol": protocol, "tracing-endpoint": endpoint, "tracing-sampling-rate": "1"});
+    env.configure("config-observability", data).await?;
     for plane in PLANES {
         env.cluster.drain_plane(plane).await;
         env.cluster.start_plane(plane)?;
@@ -78,7 +73,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
         Ok(page.lines().any(|line| line.starts_with("kn_activator_stats_conn_reachable") && line.ends_with(" 1")))
     })
     .await?;
-    env.deploy(&Workload::new("traced")).await?;
+    env.deploy(&Workload::new("traced").set("scale.window", "5m")).await?;
     let load = env.load(Entry::Service, "traced");
     env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
     // Spans are sent every few seconds, and the rest at the end, if that takes no time.
@@ -92,6 +87,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
         let more = tokio::time::timeout(SOON, received.recv()).await;
         spans.push(more.with_context(|| format!("no whole wake: {spans:#?}"))?.context("a collector")?);
     }
+    metrics_are_listed(&env).await?;
     for plane in PLANES {
         env.cluster.drain_plane(plane).await;
     }
@@ -102,7 +98,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     let [poke] = of("poke")[..] else { panic!("one wake: {spans:#?}") };
     let request = spans.iter().find(|span| span.span_id == poke.parent_span_id).expect("the request's");
     assert_eq!((request.name.as_str(), &request.trace_id), ("GET", &poke.trace_id));
-    assert_eq!(says(request, "kn.revision.name"), Some(Value::StringValue("traced".into())));
+    assert_eq!(attribute(request, "kn.revision.name"), Some(Value::StringValue("traced".into())));
     let [decide, ..] = of("decide")[..] else { panic!("a decision: {spans:#?}") };
     let [patch] = of("patch")[..] else { panic!("one patch: {spans:#?}") };
     for span in [decide, patch] {
@@ -110,9 +106,9 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
         assert!(poke.start_time_unix_nano <= span.start_time_unix_nano, "{span:?}");
         assert!(span.end_time_unix_nano <= poke.end_time_unix_nano, "{span:?}");
     }
-    assert_eq!(says(decide, "zeroscale.pods.desired"), Some(Value::IntValue(1)));
-    assert_eq!(says(patch, "http.response.status_code"), Some(Value::IntValue(200)));
-    assert_eq!(says(patch, "zeroscale.replicas.after"), Some(Value::IntValue(1)));
+    assert_eq!(attribute(decide, "zeroscale.pods.desired"), Some(Value::IntValue(1)));
+    assert_eq!(attribute(patch, "http.response.status_code"), Some(Value::IntValue(200)));
+    assert_eq!(attribute(patch, "zeroscale.replicas.after"), Some(Value::IntValue(1)));
     env.end().await;
     Ok(())
 }
@@ -136,22 +132,18 @@ async fn complaints(page: &str) -> anyhow::Result<Vec<String>> {
         .stderr(Stdio::piped())
         .spawn()?;
     let mut stdin = promtool.stdin.take().expect("piped");
-    let (told, written) = tokio::join!(promtool.wait_with_output(), async move {
+    let (output, written) = tokio::join!(promtool.wait_with_output(), async move {
         stdin.write_all(page.as_bytes()).await // Then it is closed.
     });
     written?;
-    let said = String::from_utf8_lossy(&told?.stderr).into_owned();
-    Ok(said.lines().filter(|line| !line.starts_with("kn_")).map(str::to_owned).collect())
+    let text = String::from_utf8_lossy(&output?.stderr).into_owned();
+    Ok(text.lines().filter(|line| !line.starts_with("kn_")).map(str::to_owned).collect())
 }
 
 /// Goal: the metrics of both processes after a wake are all in the catalog, in both formats, and valid for Prometheus;
 /// the wake is counted.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wake_is_counted_in_metrics_that_are_listed() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    env.deploy(&Workload::new("counted")).await?;
-    assert_eq!(env.load(Entry::Service, "counted").get("/").await?.status, 200);
-    let of = format!("{{k8s_namespace_name=\"{}\",kn_revision_name=\"counted\"", env.namespace);
+async fn metrics_are_listed(env: &TestEnv) -> anyhow::Result<()> {
+    let of = format!("{{k8s_namespace_name=\"{}\",kn_revision_name=\"traced\"", env.namespace);
     let wake = format!("zeroscale_wakes_total{of},outcome=\"ready\"}} 1");
     env.until(SOON, &wake, async || {
         Ok(metrics_page(env.cluster.admin(PLANES[0]), "*/*").await?.lines().any(|line| line == wake))
@@ -170,6 +162,5 @@ async fn a_wake_is_counted_in_metrics_that_are_listed() -> anyhow::Result<()> {
         assert!(open.ends_with("\n# EOF\n") && !own.contains("# EOF"));
         assert_eq!(complaints(&own).await?, <[String; 0]>::default(), "{own}");
     }
-    env.end().await;
     Ok(())
 }

@@ -184,9 +184,9 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     })
     .await?;
     env.until(SOON, "all others to be told of", async || {
-        let told = tenant.unowned_hosts("hello").await?;
+        let message = tenant.unowned_hosts("hello").await?;
         let mut others = prods.iter().cloned().chain([format!("*.{prod}"), "*.svc".to_owned()]);
-        Ok(others.all(|host| told.contains(&format!("{host} "))) && !told.contains("evil.example.org"))
+        Ok(others.all(|host| message.contains(&format!("{host} "))) && !message.contains("evil.example.org"))
     })
     .await?;
 

@@ -6,64 +6,40 @@ use cli::arguments::Arguments;
 use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::SleepState;
-use e2e::test_env::{SOON, program};
+use e2e::test_env::{SOON, essence, program};
 use e2e::{Entry, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Event, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use local::api::{Access, Audit};
 use local::up::{PlaneId, UpOptions};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Returns a plain Service for the workload `name`, as a user had it before.
-fn service(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": name, "labels": {"team": "a"}, "annotations": {"note": "mine"}},
-        "spec": {"selector": {"app": name}, "ports": [{"name": "web", "port": 80, "targetPort": 8080}]}})
-}
-
-/// Returns the ZeroScaler of the workload `name`, with the shortest window.
-fn scaler(name: &str) -> Value {
-    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
-        "spec": {"target": {"kind": "Deployment", "name": name}, "scale": {"window": "6s"}}})
-}
-
-/// Returns the parts of a Service that its owner could have written.
-fn essence(service: &Service) -> anyhow::Result<String> {
-    let mut service = service.clone();
-    service.metadata.resource_version = None;
-    service.metadata.managed_fields = None;
-    Ok(serde_json::to_string(&service)?)
-}
-
 /// Returns status and reason of a condition.
 async fn condition(env: &TestEnv, name: &str, type_: &str) -> anyhow::Result<Option<(String, String)>> {
-    let object = env.api::<ZeroScaler>().get(name).await?;
-    Ok(object.condition(type_).map(|condition| (condition.status.clone(), condition.reason.clone())))
+    Ok(env.condition(name, type_).await?.map(|(status, reason, _)| (status, reason)))
 }
 
-async fn until_ready(env: &TestEnv, name: &str) -> anyhow::Result<()> {
-    env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await
-}
-
-async fn is_gone(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
-    Ok(env.api::<ZeroScaler>().get_opt(name).await?.is_none())
-}
-
-/// Goal: the life of a workload: adopted unchanged, at zero and Ready, woken by its first request, restored byte for
-/// byte.
+/// Goal: the life of a workload: its missing Service is reported, it is adopted unchanged, at zero and Ready, woken by
+/// its first request, restored byte for byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    env.create::<Deployment>(Workload::new("hello").replicas(1).deployment(&program()?)).await?;
-    let before = env.create::<Service>(service("hello")).await?;
-    env.create::<ZeroScaler>(scaler("hello")).await?;
-    until_ready(&env, "hello").await?;
+    let hello = Workload::new("hello").replicas(1);
+    env.create::<Deployment>(hello.deployment(&program()?)).await?;
+    env.create::<ZeroScaler>(hello.scaler()).await?;
+    env.until(SOON, "the Service to be missed", async || {
+        Ok(condition(&env, "hello", "Ready").await? == Some(("False".into(), "ServiceNotFound".into())))
+    })
+    .await?;
+    assert_eq!(condition(&env, "hello", "Adopted").await?.map(|adopted| adopted.0), Some("False".into()));
+    let before = env.create::<Service>(hello.service()).await?;
+    env.until_served("hello").await?;
     let load = env.load(Entry::Service, "hello");
     assert_eq!(load.get("/").await?.status, 200);
     env.until_asleep("hello").await?;
@@ -85,8 +61,8 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
 
     env.until_asleep("hello").await?;
     env.api::<ZeroScaler>().delete("hello", &DeleteParams::default()).await?;
-    env.until(SOON, "the ZeroScaler to go", async || is_gone(&env, "hello").await).await?;
-    assert_eq!(essence(&env.api::<Service>().get("hello").await?)?, essence(&before)?);
+    env.until_gone("hello").await?;
+    assert_eq!(essence(env.api::<Service>().get("hello").await?)?, essence(before)?);
     assert_eq!(env.replicas("hello").await?, 1, "replicas as at adoption");
     env.until(SOON, "the pods behind the Service, and nothing of ours", async || {
         let slices = ListParams::default().labels("kubernetes.io/service-name=hello");
@@ -103,47 +79,33 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: a Service is created if requested; otherwise its absence is reported. It is deleted with the object.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_service_is_made_where_it_is_asked_for() -> anyhow::Result<()> {
-    let env = TestEnv::start().await?;
-    env.create::<Deployment>(Workload::new("made").deployment(&program()?)).await?;
-    env.create::<ZeroScaler>(scaler("made")).await?;
-    env.until(SOON, "the Service to be missed", async || {
-        Ok(condition(&env, "made", "Ready").await? == Some(("False".into(), "ServiceNotFound".into())))
-    })
-    .await?;
-    assert_eq!(condition(&env, "made", "Adopted").await?.map(|c| c.0), Some("False".into()));
-    let create = json!({"spec": {"services": [{"name": "made", "create": true}]}});
-    env.api::<ZeroScaler>().patch("made", &PatchParams::default(), &Patch::Merge(create)).await?;
-    until_ready(&env, "made").await?;
-    assert_eq!(env.replicas("made").await?, 0, "an adopted target at zero stays there");
-    assert_eq!(env.load(Entry::Activator, "made").get("/").await?.status, 200);
-    env.api::<ZeroScaler>().delete("made", &DeleteParams::default()).await?;
-    env.until(SOON, "the object and its Service to go", async || {
-        Ok(is_gone(&env, "made").await? && env.api::<Service>().get_opt("made").await?.is_none())
-    })
-    .await?;
-    assert_eq!(env.replicas("made").await?, 1, "at least one replica is restored");
-    env.end().await;
-    Ok(())
-}
-
-/// Goal: a label is sufficient, and removing it restores everything; both also while no autoscaler runs.
+/// Goal: a label is sufficient, and removing it restores everything; both also while no autoscaler runs. A label with a
+/// meaningless value is reported on the workload and has no effect.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
-    let mut deployment = Workload::new("labelled").deployment(&program()?);
+    let labelled = Workload::new("labelled");
+    let mut deployment = labelled.deployment(&program()?);
     deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
     env.create::<Deployment>(deployment).await?;
-    let before = env.create::<Service>(service("labelled")).await?;
+    let before = env.create::<Service>(labelled.service()).await?;
+    let mut odd = Workload::new("odd").deployment(&program()?);
+    odd["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "True"});
+    env.create::<Deployment>(odd).await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.until(SOON, "a ZeroScaler that is ready", async || {
         Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some_and(|object| object.is_ready()))
     })
     .await?;
     assert_eq!(env.load(Entry::Activator, "labelled").get("/").await?.status, 200);
+    env.until(SOON, "an event", async || {
+        let events = env.api::<Event>().list(&ListParams::default()).await?.items;
+        let is_it = |event: &Event| event.reason.as_deref() == Some("LabelNotUnderstood");
+        Ok(events.iter().filter(|event| is_it(event)).any(|event| event.involved_object.name.as_deref() == Some("odd")))
+    })
+    .await?;
+    assert!(env.api::<ZeroScaler>().get_opt("odd").await?.is_none(), "it asks for nothing");
     // While the label exists, a deleted object is replaced: remove labels before uninstalling.
     let scalers = env.api::<ZeroScaler>();
     let first = scalers.get("labelled").await?.metadata.uid;
@@ -155,29 +117,10 @@ async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     .await?;
     let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
     env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
-    env.api::<Deployment>().patch("labelled", &PatchParams::default(), &Patch::Merge(away)).await?;
+    env.patch::<Deployment>("labelled", away).await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
-    env.until(SOON, "the ZeroScaler to go", async || is_gone(&env, "labelled").await).await?;
-    assert_eq!(essence(&env.api::<Service>().get("labelled").await?)?, essence(&before)?);
-    env.end().await;
-    Ok(())
-}
-
-/// Goal: a target that selects its pods by expressions, which no Service can, scales to zero and wakes like any other.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_target_that_selects_by_expressions_sleeps_and_wakes() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    let mut deployment = Workload::new("choosy").deployment(&program()?);
-    let expression = json!({"key": "app", "operator": "In", "values": ["choosy", "picky"]});
-    deployment["spec"]["selector"] = json!({"matchExpressions": [expression]});
-    env.create::<Deployment>(deployment).await?;
-    env.create::<Service>(service("choosy")).await?;
-    env.create::<ZeroScaler>(scaler("choosy")).await?;
-    until_ready(&env, "choosy").await?;
-    let load = env.load(Entry::Activator, "choosy");
-    assert_eq!(load.get("/").await?.status, 200);
-    env.until_asleep("choosy").await?;
-    assert_eq!(load.get("/").await?.status, 200);
+    env.until_gone("labelled").await?;
+    assert_eq!(essence(env.api::<Service>().get("labelled").await?)?, essence(before)?);
     env.end().await;
     Ok(())
 }
@@ -187,12 +130,10 @@ async fn a_target_that_selects_by_expressions_sleeps_and_wakes() -> anyhow::Resu
 #[tokio::test(flavor = "multi_thread")]
 async fn a_horizontalpodautoscaler_of_the_same_target_is_named() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
-    env.create::<Deployment>(Workload::new("claimed").replicas(1).deployment(&program()?)).await?;
-    env.create::<Service>(service("claimed")).await?;
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "claimed"});
     let horizontal = json!({"metadata": {"name": "rival"}, "spec": {"maxReplicas": 3, "scaleTargetRef": target}});
     env.create::<HorizontalPodAutoscaler>(horizontal).await?;
-    env.create::<ZeroScaler>(scaler("claimed")).await?;
+    env.create_workload(&Workload::new("claimed").replicas(1)).await?;
     env.until(SOON, "the conflict to be named", async || {
         let object = env.api::<ZeroScaler>().get("claimed").await?;
         Ok(object
@@ -203,7 +144,7 @@ async fn a_horizontalpodautoscaler_of_the_same_target_is_named() -> anyhow::Resu
     let selector = env.api::<Service>().get("claimed").await?.spec.and_then(|spec| spec.selector);
     assert!(selector.is_some_and(|selector| !selector.is_empty()), "nothing was taken over");
     env.api::<HorizontalPodAutoscaler>().delete("rival", &DeleteParams::default()).await?;
-    until_ready(&env, "claimed").await?;
+    env.until_served("claimed").await?;
     env.end().await;
     Ok(())
 }
@@ -241,9 +182,7 @@ impl Written {
 async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
     let written = Written::default();
     let env = TestEnv::sleeping_soon(UpOptions { audit: Some(written.audit()), ..UpOptions::default() }).await?;
-    env.create::<Deployment>(Workload::new("thrifty").deployment(&program()?)).await?;
-    env.create::<Service>(service("thrifty")).await?;
-    env.create::<ZeroScaler>(scaler("thrifty")).await?;
+    env.create_workload(&Workload::new("thrifty")).await?;
     let asleep = async |woken: bool| {
         env.until(e2e::test_env::ASLEEP, "a status that says asleep", async || {
             let object = env.api::<ZeroScaler>().get("thrifty").await?;
@@ -288,16 +227,19 @@ async fn terminal(env: &TestEnv, words: &[&str]) -> Result<String, String> {
 }
 
 /// Goal: by hand a workload is woken without a request, scaled to zero before its window ends, and paused. A request to
-/// a paused workload without pods is refused at once with the reason.
+/// a paused workload without pods is refused at once with the reason. Method: a target that selects its pods by
+/// expressions, which no Service can.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    env.create::<Deployment>(Workload::new("hello").deployment(&program()?)).await?;
-    env.create::<Service>(service("hello")).await?;
-    let mut object = scaler("hello");
-    object["spec"]["scale"]["window"] = json!("1h"); // No part of this test waits for it.
-    env.create::<ZeroScaler>(object).await?;
-    until_ready(&env, "hello").await?;
+    let hello = Workload::new("hello").set("scale.window", "1h"); // No part of this test waits for it.
+    let mut deployment = hello.deployment(&program()?);
+    let expression = json!({"key": "app", "operator": "In", "values": ["hello", "other"]});
+    deployment["spec"]["selector"] = json!({"matchExpressions": [expression]});
+    env.create::<Deployment>(deployment).await?;
+    env.create::<Service>(hello.service()).await?;
+    env.create::<ZeroScaler>(hello.scaler()).await?;
+    env.until_served("hello").await?;
 
     let woken = terminal(&env, &["wake", "hello", "--wait"]).await.map_err(anyhow::Error::msg)?;
     assert!(woken.contains("zeroscale.dev/hello awake after"), "{woken}");
@@ -306,12 +248,12 @@ async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<(
     })
     .await?;
     terminal(&env, &["pause", "hello"]).await.map_err(anyhow::Error::msg)?;
-    env.until(SOON, "the pause to be told", async || {
+    env.until(SOON, "the pause in the status", async || {
         Ok(condition(&env, "hello", "Active").await? == Some(("True".into(), "Paused".into())))
     })
     .await?;
-    let kept = terminal(&env, &["sleep", "hello"]).await.expect_err("it is paused");
-    assert!(kept.contains("paused"), "{kept}");
+    let refused = terminal(&env, &["sleep", "hello"]).await.expect_err("it is paused");
+    assert!(refused.contains("paused"), "{refused}");
     assert!(env.replicas("hello").await? > 0, "kept");
 
     terminal(&env, &["resume", "hello"]).await.map_err(anyhow::Error::msg)?;
@@ -320,7 +262,7 @@ async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<(
     assert_eq!(env.replicas("hello").await?, 0);
     let load = env.load(Entry::Activator, "hello");
     terminal(&env, &["pause", "hello"]).await.map_err(anyhow::Error::msg)?;
-    env.until(SOON, "the pause to be told", async || {
+    env.until(SOON, "the pause in the status", async || {
         Ok(condition(&env, "hello", "Active").await?.is_some_and(|(_, reason)| reason == "Paused"))
     })
     .await?;

@@ -8,13 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use tempfile::TempDir;
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 /// Returns the path of a program from `.ci/tools`.
 pub(crate) async fn tool(name: &str) -> anyhow::Result<PathBuf> {
+    static FOUND: Mutex<BTreeMap<String, PathBuf>> = Mutex::const_new(BTreeMap::new());
+    let mut found = FOUND.lock().await;
+    if let Some(path) = found.get(name) {
+        return Ok(path.clone());
+    }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.ci/tools");
-    let found = Command::new(script).arg(name).output().await?;
-    ensure!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
-    Ok(String::from_utf8(found.stdout)?.trim().into())
+    let output = Command::new(script).arg(name).output().await?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+    Ok(found.entry(name.to_owned()).or_insert(path).clone())
 }
 
 pub(crate) async fn run(command: &mut Command) -> anyhow::Result<String> {
@@ -41,10 +48,10 @@ async fn render(namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
     if with.pointer("/images/registry").is_none() {
         with["images"]["registry"] = json!("zeroscale");
     }
-    render_as_said(&["--no-hooks"], namespace, &with).await
+    render_with(&["--no-hooks"], namespace, &with).await
 }
 
-async fn render_as_said(flags: &[&str], namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
+async fn render_with(flags: &[&str], namespace: &str, with: &Value) -> anyhow::Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     let mut helm = Command::new(tool("helm").await?);
     helm.args(["template", "zeroscale", "--namespace", namespace]).args(flags);
@@ -326,7 +333,7 @@ async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
 async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
     let values =
         |restore: bool| json!({"images": {"registry": "r"}, "namespaces": ["shop"], "uninstall": {"restore": restore}});
-    let all = named(render_as_said(&[], "planes", &values(true)).await?);
+    let all = named(render_with(&[], "planes", &values(true)).await?);
     for (name, at, hook, command) in [
         ("Pod planes/zeroscale-test", "", "test", "verify"),
         ("Job planes/zeroscale-restore", "/spec/template", "pre-delete", "end"),
@@ -347,7 +354,7 @@ async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
         !all.contains_key("ClusterRole /zeroscale-restore"),
         "a release of some namespaces has no cluster-wide right"
     );
-    let without = named(render_as_said(&[], "planes", &values(false)).await?);
+    let without = named(render_with(&[], "planes", &values(false)).await?);
     ensure!(!without.contains_key("Job planes/zeroscale-restore"), "it is switched off");
     Ok(())
 }
@@ -358,7 +365,7 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
     let registry = "images.registry=zeroscale";
     run(Command::new(tool("helm").await?).args(["lint", "--strict", "--set", registry]).arg(chart())).await?;
     for mode in ["standalone", "knative"] {
-        let error = render_as_said(&[], "x", &json!({"mode": mode})).await.err().context("no registry")?;
+        let error = render_with(&[], "x", &json!({"mode": mode})).await.err().context("no registry")?;
         ensure!(format!("{error:#}").contains("images.registry: must say where the images are"), "{error:#}");
     }
     for (bad, named) in [
@@ -411,8 +418,8 @@ async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
         let mut helm = Command::new(tool("helm").await?);
         helm.args(["install", "zeroscale", "--namespace", "planes", "--dry-run=client", "--set", set]);
         helm.args(["--set", "images.registry=zeroscale"]).arg(chart());
-        let said = run(&mut helm).await?;
-        let notes = said.split("\nNOTES:\n").nth(1).context("notes")?;
+        let output = run(&mut helm).await?;
+        let notes = output.split("\nNOTES:\n").nth(1).context("notes")?;
         let of_workloads =
             |line: &&str| line.contains("deployments,statefulsets") || line.contains("delete zeroscalers");
         Ok(notes.lines().filter(of_workloads).map(|line| line.trim().to_owned()).collect())

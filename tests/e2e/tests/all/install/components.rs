@@ -26,8 +26,8 @@ async fn may(client: &Client, account: &str, verb: &str, what: &str) -> anyhow::
             "verb": verb, "group": part(), "resource": part(), "subresource": part(), "namespace": "default",
         },
     }}))?;
-    let answered = Api::<SubjectAccessReview>::all(client.clone()).create(&PostParams::default(), &review).await?;
-    Ok(answered.status.is_some_and(|status| status.allowed))
+    let reviewed = Api::<SubjectAccessReview>::all(client.clone()).create(&PostParams::default(), &review).await?;
+    Ok(reviewed.status.is_some_and(|status| status.allowed))
 }
 
 async fn apply_all(site: &Site, kustomization: &str) -> anyhow::Result<()> {
@@ -78,18 +78,18 @@ async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() 
     let deadline = Instant::now() + PATIENCE;
     let mut turn = 0;
     loop {
-        let asked = |verb, resource| record.has_request("autoscaler-hpa", verb, resource);
+        let requested = |verb, resource| record.has_request("autoscaler-hpa", verb, resource);
         let done = [
             ("scaled", controller.works(&site).await?),
             ("measured", record.any(|_, access, _| access.group == "metrics.k8s.io")),
-            ("read its lease", asked("get", "leases")),
-            ("told an event", asked("create", "events")),
+            ("read its lease", requested("get", "leases")),
+            ("reported an event", requested("create", "events")),
         ];
         if done.iter().all(|(_, done)| *done) {
             break;
         }
-        ensure!(Instant::now() < deadline, "not everything was done: {done:?} {:#?}", controller.said.with(&[]));
-        if asked("get", "leases") {
+        ensure!(Instant::now() < deadline, "not everything was done: {done:?} {:#?}", controller.log.with(&[]));
+        if requested("get", "leases") {
             sleep(Duration::from_millis(20)).await;
             continue;
         }

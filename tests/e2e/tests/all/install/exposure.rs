@@ -74,8 +74,9 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
     for (request, answer) in answers {
         for secret in &secrets {
             // Bytes that the client itself has sent are not secret.
-            let told = answer.to_lowercase().contains(&secret.to_lowercase()) && !request.contains(secret.as_str());
-            ensure!(!told, "{request:?} is told {secret:?}: {answer}");
+            let is_revealed =
+                answer.to_lowercase().contains(&secret.to_lowercase()) && !request.contains(secret.as_str());
+            ensure!(!is_revealed, "{request:?} is told {secret:?}: {answer}");
         }
     }
     // Paths that do not exist.

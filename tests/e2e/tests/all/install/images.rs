@@ -1,7 +1,6 @@
 //! Images that are built without a container engine: complete and reproducible.
 
 use anyhow::{Context, ensure};
-use e2e::process::find;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -22,11 +21,11 @@ async fn run(command: &mut Command) -> anyhow::Result<Output> {
 async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let (first, second) = (folder.path().join("1.tar"), folder.path().join("2.tar"));
-    let binary = find("e2e-workload")?;
+    let binary = "/bin/true"; // Any program; a small one is compressed quickly.
     for archive in [&first, &second] {
         let mut build = Command::new(script("build"));
         build.env("SOURCE_DATE_EPOCH", "10").env("REVISION", "abc");
-        run(build.arg(&binary).arg(archive)).await?;
+        run(build.arg(binary).arg(archive)).await?;
     }
     ensure!(std::fs::read(&first)? == std::fs::read(&second)?, "the archives differ");
 
@@ -49,11 +48,11 @@ async fn an_archive_is_the_same_each_time_and_whole() -> anyhow::Result<()> {
     ensure!(config["architecture"] == architecture, "{config}");
     ensure!(config["created"] == "1970-01-01T00:00:10Z", "{config}");
     ensure!(config["config"]["Labels"]["org.opencontainers.image.revision"] == "abc", "{config}");
-    ensure!(config["config"]["User"] == "65532:65532" && config["config"]["Entrypoint"][0] == "/e2e-workload");
+    ensure!(config["config"]["User"] == "65532:65532" && config["config"]["Entrypoint"][0] == "/true");
     let layer = blob(&manifest["layers"][0])?;
     let listed = run(Command::new("tar").arg("-tzf").arg(&layer)).await?;
     let listed = String::from_utf8(listed.stdout)?;
-    ensure!(listed.contains("./e2e-workload\n") && listed.contains("./etc/nsswitch.conf\n"), "{listed}");
+    ensure!(listed.contains("./true\n") && listed.contains("./etc/nsswitch.conf\n"), "{listed}");
     let sum = run(Command::new("sh").arg("-c").arg(format!("gzip -dc {} | sha256sum", layer.display()))).await?;
     let sum = String::from_utf8(sum.stdout)?;
     let sum = sum.split(' ').next().unwrap_or_default();

@@ -65,12 +65,12 @@ impl Drop for Killed {
 
 /// Starts the binary in `root` and returns the head of its first request.
 fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
-    let (asked, questions) = mpsc::channel();
+    let (queries, questions) = mpsc::channel();
     let names = UdpSocket::bind("127.0.0.1:53")?;
     let api = TcpListener::bind("127.0.0.1:6443")?;
     api.set_nonblocking(true)?;
     let stop = names.try_clone()?;
-    let serving = std::thread::spawn(move || serve_names(&names, &asked));
+    let serving = std::thread::spawn(move || serve_names(&names, &queries));
     let mut command = Command::new("chroot");
     command.arg("--userspec=65532:65532").arg(root).arg(format!("/{binary}"));
     if binary == "autoscaler-hpa" {
@@ -111,7 +111,7 @@ fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
 }
 
 /// Serves one name with only an IPv4 address, and reports the queried names.
-fn serve_names(socket: &UdpSocket, asked: &mpsc::Sender<String>) -> anyhow::Result<()> {
+fn serve_names(socket: &UdpSocket, queries: &mpsc::Sender<String>) -> anyhow::Result<()> {
     let mut packet = [0; 512];
     loop {
         let (length, from) = socket.recv_from(&mut packet)?;
@@ -131,7 +131,7 @@ fn serve_names(socket: &UdpSocket, asked: &mpsc::Sender<String>) -> anyhow::Resu
             answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 127, 0, 0, 1]);
         }
         socket.send_to(&answer, from)?;
-        let _ = asked.send(name); // The receiver may have ended.
+        let _ = queries.send(name); // The receiver may have ended.
     }
 }
 

@@ -49,8 +49,8 @@ async fn roles_in_a_namespace_are_enough() -> anyhow::Result<()> {
     ensure!(denied.is_empty(), "missing rights: {denied:#?}");
     ensure!(!record.denied().is_empty(), "nobody asked for what was taken away");
     confined?;
-    let seen = untouched.status.as_ref().and_then(|status| status.observed_generation);
-    ensure!(seen.is_none() && untouched.metadata.finalizers.is_none(), "{untouched:?}");
+    let observed = untouched.status.as_ref().and_then(|status| status.observed_generation);
+    ensure!(observed.is_none() && untouched.metadata.finalizers.is_none(), "{untouched:?}");
     let anywhere = rights("namespaced")?.into_iter().map(Right::anywhere);
     none_of_these_is_surplus(&record, anywhere.collect())
 }

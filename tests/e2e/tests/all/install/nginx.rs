@@ -3,17 +3,13 @@
 use crate::install::site::free_address;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use common_api::ZeroScaler;
-use e2e::space::{SOON, program};
+use e2e::space::SOON;
 use e2e::{Load, Process, TestEnv, Workload};
 use futures::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
 use local::up::UpOptions;
-use serde_json::json;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -29,7 +25,7 @@ const LARGE: usize = 32 << 20;
 
 /// Returns ingress-nginx's configuration of a host with the sample's annotations: the Service's address instead of its
 /// endpoints, and no buffering of requests. Everything else is the default.
-fn server(listen: SocketAddr, host: &str, service: &str) -> String {
+fn server(listen: SocketAddr, host: &str, service: SocketAddr) -> String {
     let upstream = host.replace('.', "-");
     format!(
         "upstream {upstream} {{ server {service}; keepalive 320; keepalive_timeout 60s; keepalive_requests 10000; }}
@@ -85,26 +81,6 @@ async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Res
     Ok(process)
 }
 
-/// Returns the configuration of one host with a workload for each of two paths, which no Host header could distinguish.
-fn two_paths(listen: SocketAddr, host: &str, [a, b]: [&str; 2]) -> String {
-    let location = |path: &str, to: &str| {
-        format!(
-            "location {path} {{
-               proxy_set_header Host $http_host; proxy_http_version 1.1; proxy_set_header Connection '';
-               proxy_read_timeout 300s; proxy_pass http://{to};
-             }}"
-        )
-    };
-    format!("server {{ listen {listen}; server_name {host}; {} {} }}\n", location("/a", a), location("/b", b))
-}
-
-/// Returns address and port of the Service that the sample's Ingress names.
-async fn service(env: &TestEnv, name: &str) -> anyhow::Result<String> {
-    let service = env.api::<Service>().get(name).await?;
-    let ip = service.spec.and_then(|spec| spec.cluster_ip).context("a cluster IP")?;
-    Ok(format!("{ip}:80"))
-}
-
 /// Goal: no request is lost behind nginx while a workload scales to zero and back; uploads, events and WebSockets pass
 /// without buffering.
 #[tokio::test(flavor = "multi_thread")]
@@ -115,8 +91,8 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let streams = Workload::new("streams").set("hosts", vec![STREAMS]).env("E2E_STREAMS", 1);
     env.deploy(&streams).await?;
     let at = SocketAddr::new(free_address()?, 8081);
-    let servers =
-        [server(at, HELLO, &service(&env, "hello").await?), server(at, STREAMS, &service(&env, "streams").await?)];
+    let (hello, streams) = (env.service_address("hello").await?, env.service_address("streams").await?);
+    let servers = [server(at, HELLO, hello), server(at, STREAMS, streams)];
     let nginx = start(folder.path(), &servers, at).await?;
 
     let load = Load::new(at, HELLO);
@@ -141,44 +117,6 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Goal: two workloads behind one host, distinguished by path only, each get their own requests, at zero and awake.
-#[tokio::test(flavor = "multi_thread")]
-async fn one_host_with_two_paths_is_two_workloads() -> anyhow::Result<()> {
-    let folder = tempfile::tempdir()?;
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    for name in ["left", "right"] {
-        env.create::<Deployment>(Workload::new(name).deployment(&program()?)).await?;
-        env.create::<Service>(json!({"metadata": {"name": name}, "spec": {
-            "selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}}))
-            .await?;
-        env.create::<ZeroScaler>(json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-            "metadata": {"name": name}, "spec": {"target": {"kind": "Deployment", "name": name}, "scale": {"window": "6s"}}}))
-        .await?;
-        env.until(SOON, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready())).await?;
-    }
-    let at = SocketAddr::new(free_address()?, 8082);
-    let services = [service(&env, "left").await?, service(&env, "right").await?];
-    let servers = [two_paths(at, HELLO, [&services[0], &services[1]])];
-    let nginx = start(folder.path(), &servers, at).await?;
-    let load = Load::new(at, HELLO);
-    let each = async || {
-        for (path, name) in [("/a", "left"), ("/b", "right")] {
-            let answer = load.get(path).await?;
-            let pod = answer.pod().unwrap_or_default();
-            ensure!(answer.status == 200 && pod.starts_with(name), "{path}: {} of {pod:?}", answer.status);
-        }
-        anyhow::Ok(())
-    };
-    each().await.context("asleep")?;
-    each().await.context("awake")?;
-    env.until_asleep("left").await?;
-    env.until_asleep("right").await?;
-    each().await.context("asleep again")?;
-    nginx.terminate().await?;
-    env.end().await;
-    Ok(())
-}
-
 /// Sends large bodies in both directions. The response does not begin before the upload has ended, since nginx aborts
 /// such uploads.
 async fn large_bodies_pass(at: SocketAddr) -> anyhow::Result<()> {
@@ -188,8 +126,8 @@ async fn large_bodies_pass(at: SocketAddr) -> anyhow::Result<()> {
     let request = http::Request::post(format!("http://{at}/upload")).header("host", STREAMS).body(Full::new(sent))?;
     let answer = client.request(request).await?;
     ensure!(answer.status() == 200, "{}", answer.status());
-    let told = answer.into_body().collect().await?.to_bytes();
-    ensure!(told == expected.as_bytes(), "{told:?} of {expected}");
+    let received = answer.into_body().collect().await?.to_bytes();
+    ensure!(received == expected.as_bytes(), "{received:?} of {expected}");
     let back = Load::new(at, HELLO).get(&format!("/?bytes={LARGE}")).await?;
     ensure!(back.status == 200 && back.body.len() == LARGE, "{}: {} bytes", back.status, back.body.len());
     Ok(())
@@ -212,17 +150,17 @@ async fn events_pass_one_by_one(at: SocketAddr) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(at).await?;
     let head = format!("GET /events HTTP/1.1\r\nHost: {STREAMS}\r\nAccept: text/event-stream\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
-    let mut seen = Vec::new();
-    read_until(&mut stream, &mut seen, "data: first").await?;
+    let mut received = Vec::new();
+    read_until(&mut stream, &mut received, "data: first").await?;
     let answer = Load::new(at, STREAMS).get("/release").await?;
     ensure!(answer.status == 200, "{}", answer.status);
-    read_until(&mut stream, &mut seen, "data: second").await
+    read_until(&mut stream, &mut received, "data: second").await
 }
 
-async fn read_until(stream: &mut TcpStream, seen: &mut Vec<u8>, part: &str) -> anyhow::Result<()> {
+async fn read_until(stream: &mut TcpStream, received: &mut Vec<u8>, part: &str) -> anyhow::Result<()> {
     let reading = async {
-        while !String::from_utf8_lossy(seen).contains(part) {
-            ensure!(stream.read_buf(seen).await? > 0, "ended: {}", String::from_utf8_lossy(seen));
+        while !String::from_utf8_lossy(received).contains(part) {
+            ensure!(stream.read_buf(received).await? > 0, "ended: {}", String::from_utf8_lossy(received));
         }
         Ok(())
     };

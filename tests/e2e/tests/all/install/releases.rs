@@ -114,9 +114,9 @@ async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow:
         "spec": {"holderIdentity": "a", "leaseDurationSeconds": 60, "renewTime": now}});
     e2e::bare::create(&place.client, Some(system), lease).await?;
     assert_eq!(fault().await, None);
-    let mut said = Vec::new();
-    install::end(&place.client, system, &[], |step| said.push(step)).await?;
-    ensure!(said.first().is_some_and(|step| step.contains("have ended")), "{said:?}");
+    let mut steps = Vec::new();
+    install::end(&place.client, system, &[], |step| steps.push(step)).await?;
+    ensure!(steps.first().is_some_and(|step| step.contains("have ended")), "{steps:?}");
     assert_eq!(deployments.get("autoscaler").await?.spec.and_then(|spec| spec.replicas), Some(0));
     Ok(())
 }

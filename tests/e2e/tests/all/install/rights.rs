@@ -8,13 +8,13 @@ use crate::install::manifests::{folder, objects};
 use anyhow::{Context, ensure};
 use common_api::{PodAutoscaler, ServerlessService, ZeroScaler};
 use e2e::space::SOON;
-use e2e::{Entry, Load, TestEnv, Workload};
+use e2e::{Entry, Load, TestEnv, Workload, bare};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use local::api::{Access, Audit};
 use local::up::{PlaneId, UpOptions};
@@ -164,20 +164,52 @@ async fn contend(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     .await
 }
 
-/// Goal: the roles are exactly sufficient. Method: a full life of two workloads, a replica that ends, and all requests
-/// of the accounts.
+/// Goal: the roles are exactly sufficient, also beside Knative Serving's definitions and objects, which are neither read
+/// nor written. Method: a full life of two workloads, a replica that ends, and all requests of the accounts.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
     let record = Record::default();
     // Two of each, because they look each other up.
     let options = UpOptions { activators: 2, autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
     let env = TestEnv::sleeping_soon(options).await?;
+    let theirs = create_knatives(&env).await?;
     let lived = live(&env, &record).await;
+    let now = [
+        env.api::<PodAutoscaler>().get("theirs").await?.metadata,
+        env.api::<ServerlessService>().get("theirs").await?.metadata,
+    ];
+    let replicas = env.replicas("theirs").await?;
     env.end().await;
 
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
     lived?;
+    for (before, now) in theirs.iter().zip(now) {
+        ensure!(before.metadata.resource_version == now.resource_version, "{now:?}");
+    }
+    ensure!(replicas == 2 && !record.any(|_, access, _| access.group.contains("knative.dev")), "asked for");
+    for kustomization in ["base", "openshift", "custom-metrics"] {
+        let rights = rights(kustomization)?;
+        let of_knative: Vec<_> = rights.iter().filter(|right| right.group.contains("knative.dev")).collect();
+        ensure!(of_knative.is_empty(), "{kustomization}: {of_knative:#?}");
+    }
     none_is_surplus(&record, "base")
+}
+
+/// Creates a workload of Knative's, as its controllers write it.
+async fn create_knatives(env: &TestEnv) -> anyhow::Result<Vec<DynamicObject>> {
+    bare::define_shared_resources(&env.client).await?;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "theirs"});
+    env.create::<Deployment>(Workload::new("theirs").replicas(2).deployment(&e2e::space::program()?)).await?;
+    let mut created = Vec::new();
+    for (group, kind, spec) in [
+        ("autoscaling", "PodAutoscaler", json!({"scaleTargetRef": target, "protocolType": "http1"})),
+        ("networking", "ServerlessService", json!({"objectRef": target, "protocolType": "http1", "mode": "Serve"})),
+    ] {
+        let object = json!({"apiVersion": format!("{group}.internal.knative.dev/v1alpha1"), "kind": kind,
+            "metadata": {"name": "theirs"}, "spec": spec});
+        created.push(bare::create(&env.client, Some(&env.namespace), object).await?);
+    }
+    Ok(created)
 }
 
 /// Goal: SECURITY.md has a row for each permission of the base with exactly its verbs, and no others. Method: rows of
@@ -210,51 +242,6 @@ fn each_right_is_explained() -> anyhow::Result<()> {
     let missing: Vec<_> = given.difference(&explained).collect();
     let surplus: Vec<_> = explained.difference(&given).collect();
     ensure!(missing.is_empty() && surplus.is_empty(), "without a row: {missing:#?}; not given: {surplus:#?}");
-    Ok(())
-}
-
-/// Goal: Knative Serving's definitions and objects may be in the same cluster: our components neither access them nor
-/// have permission to, and a workload alongside them scales to zero, wakes and is restored.
-#[tokio::test(flavor = "multi_thread")]
-async fn knatives_objects_are_neither_read_nor_written() -> anyhow::Result<()> {
-    for kustomization in ["base", "openshift", "custom-metrics"] {
-        let rights = rights(kustomization)?;
-        let theirs: Vec<_> = rights.iter().filter(|right| right.group.contains("knative.dev")).collect();
-        ensure!(theirs.is_empty(), "{kustomization}: {theirs:#?}");
-    }
-    let record = Record::default();
-    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
-    e2e::bare::define_shared_resources(&env.client).await?;
-    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "theirs"});
-    let autoscaler = json!({
-        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler", "metadata": {"name": "theirs"},
-        "spec": {"scaleTargetRef": target, "protocolType": "http1"},
-    });
-    let serverless = json!({
-        "apiVersion": "networking.internal.knative.dev/v1alpha1", "kind": "ServerlessService",
-        "metadata": {"name": "theirs"}, "spec": {"objectRef": target, "protocolType": "http1", "mode": "Serve"},
-    });
-    let mut before = Vec::new();
-    for object in [autoscaler, serverless] {
-        before.push(e2e::bare::create(&env.client, Some(&env.namespace), object).await?);
-    }
-    env.create::<Deployment>(Workload::new("theirs").replicas(2).deployment(&e2e::space::program()?)).await?;
-    env.deploy(&Workload::new("ours")).await?;
-    let load = env.load(Entry::Activator, "ours");
-    ensure!(load.get("/").await?.status == 200);
-    env.until_asleep("ours").await?;
-    ensure!(load.get("/").await?.status == 200, "woken");
-    env.api::<ZeroScaler>().delete("ours", &DeleteParams::default()).await?;
-    env.until_gone("ours").await?;
-    ensure!(env.replicas("theirs").await? == 2);
-    let (autoscalers, services) = (env.api::<PodAutoscaler>(), env.api::<ServerlessService>());
-    let now = [autoscalers.get("theirs").await?.metadata, services.get("theirs").await?.metadata];
-    for (before, now) in before.iter().zip(now) {
-        ensure!(before.metadata.resource_version == now.resource_version, "{now:?}");
-    }
-    ensure!(!record.any(|_, access, _| access.group.contains("knative.dev")), "asked for");
-    ensure!(record.denied().is_empty(), "{:#?}", record.denied());
-    env.end().await;
     Ok(())
 }
 
@@ -323,7 +310,7 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
         Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some())
     })
     .await?;
-    env.api::<Deployment>().patch("labelled", &PatchParams::default(), &Patch::Merge(away)).await?;
+    env.patch::<Deployment>("labelled", away).await?;
     env.until(SOON, "a StatefulSet to be scaled", async || {
         Ok(record.has_request("autoscaler", "patch", "statefulsets/scale")
             && record.has_request("autoscaler", "delete", "zeroscalers"))
@@ -347,14 +334,13 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     };
     env.create::<NetworkPolicy>(guard(json!({"podSelector": {}}))).await?;
     env.until(SOON, "a guard", async || Ok(record.has_request("autoscaler", "create", "networkpolicies"))).await?;
-    let peers = Patch::Merge(guard(json!({"namespaceSelector": {}})));
-    env.api::<NetworkPolicy>().patch("plain", &PatchParams::default(), &peers).await?;
+    env.patch::<NetworkPolicy>("plain", guard(json!({"namespaceSelector": {}}))).await?;
     env.until(SOON, "another guard", async || Ok(record.has_request("autoscaler", "update", "networkpolicies")))
         .await?;
     // Another window, another public Service, one more host.
     let edits = json!({"spec": {"scale": {"window": "7s"}, "services": [{"name": "renamed", "create": true}],
         "hosts": ["plain.example.com", "*.plain.example.com"]}});
-    env.api::<ZeroScaler>().patch("plain", &PatchParams::default(), &Patch::Merge(edits)).await?;
+    env.patch::<ZeroScaler>("plain", edits).await?;
     env.until(SOON, "the former public Service to go", async || {
         Ok(env.api::<Service>().get_opt("plain").await?.is_none())
     })

@@ -5,10 +5,9 @@
 
 use crate::install::chart::chart;
 use crate::install::releases::Place;
-use crate::shared_pods::Clients;
 use anyhow::{Context, ensure};
 use e2e::kubelet::Kubelet;
-use e2e::process::Said;
+use e2e::process::LogLines;
 use e2e::several::{until, until_standing};
 use e2e::{CountingPods, Load, Process, Space, Workload, bare};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -31,7 +30,7 @@ struct Release {
     place: Place,
     ranges: Ranges,
     kubelet: Kubelet,
-    running: Vec<(Process, Said)>,
+    running: Vec<(Process, LogLines)>,
     _controllers: DropGuard,
 }
 
@@ -77,9 +76,9 @@ impl Release {
         Ok(())
     }
 
-    async fn until_all_are(&self, standing: &str) -> anyhow::Result<()> {
+    async fn until_all_are(&self, sharing: &str) -> anyhow::Result<()> {
         for n in [0, 1] {
-            let reached = until_standing(self.ranges.activator(n), standing).await;
+            let reached = until_standing(self.ranges.activator(n), sharing).await;
             reached.with_context(|| format!("the planes say: {:#?}", self.log_lines(&["WARN"])))?;
         }
         Ok(())
@@ -144,11 +143,11 @@ async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
     for n in [0, 1] {
         ensure!(load(n).get("/").await?.status == 200, "activator {n}");
     }
-    let (before, few, many) = (counting.served(), Clients::start(load(0), 4), Clients::start(load(1), 12));
+    let (before, few, many) = (counting.served(), load(0).start(4, "/"), load(1).start(12, "/"));
     until("a request to be relayed", async || release.relays(0).await || release.relays(1).await).await?;
     let has_its_part = || counting.served().iter().zip(&before).all(|(now, before)| *now >= before + 60);
     until("every pod's part", async || has_its_part()).await?;
-    let (few, many) = (few.end().await? as f64 / 4.0, many.end().await? as f64 / 12.0);
+    let (few, many) = (few.end().await?.ok as f64 / 4.0, many.end().await?.ok as f64 / 12.0);
     ensure!(counting.most() == 1, "a pod ran {} requests at once", counting.most());
     // With divided pods, a client of the few would get three times as much as one of the many.
     ensure!((0.55..=1.8).contains(&(few / many)), "a client of the few has {few}, one of the many {many}");
@@ -165,10 +164,10 @@ async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
 async fn a_release_without_certificates_for_activators_divides_pods() -> anyhow::Result<()> {
     let wrong = json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "stat-tls"});
     let name = "must contain the name activator-service.zeroscale-system.svc";
-    for (stats, said) in [(json!({"tlsSecret": "stat-tls"}), "ZEROSCALE_STAT_TLS_CERT and _KEY"), (wrong, name)] {
+    for (stats, warning) in [(json!({"tlsSecret": "stat-tls"}), "ZEROSCALE_STAT_TLS_CERT and _KEY"), (wrong, name)] {
         let release = Release::install(stats).await?;
         release.until_all_are("divided").await?;
-        until(said, async || !release.log_lines(&[said]).is_empty()).await?;
+        until(warning, async || !release.log_lines(&[warning]).is_empty()).await?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 use crate::install::manifests::{apply, folder, objects};
 use anyhow::Context;
 use common_runtime::namespaces::Namespaces;
-use e2e::process::Said;
+use e2e::process::LogLines;
 use e2e::{Process, bare};
 use kube::api::{DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -46,7 +46,7 @@ pub(crate) struct Running {
     pub(crate) plane: Plane,
     pub(crate) address: SocketAddr,
     pub(crate) process: Process,
-    pub(crate) said: Said,
+    pub(crate) log: LogLines,
 }
 
 impl Site {
@@ -106,13 +106,13 @@ impl Site {
     pub(crate) async fn start(&self, plane: Plane, at: SocketAddr, trusts: bool) -> anyhow::Result<Running> {
         let kubeconfig = self.kubeconfig(plane.binary, at, trusts).await?;
         let ip = free_address()?;
-        let (process, said) = run(plane, ip, &[("KUBECONFIG", kubeconfig.display().to_string())])?;
-        Ok(Running { plane, address: SocketAddr::new(ip, plane.port), process, said })
+        let (process, log) = run(plane, ip, &[("KUBECONFIG", kubeconfig.display().to_string())])?;
+        Ok(Running { plane, address: SocketAddr::new(ip, plane.port), process, log })
     }
 }
 
 /// Starts a plane with its manifest's environment and `more`.
-pub(crate) fn run(plane: Plane, ip: IpAddr, more: &[(&'static str, String)]) -> anyhow::Result<(Process, Said)> {
+pub(crate) fn run(plane: Plane, ip: IpAddr, more: &[(&'static str, String)]) -> anyhow::Result<(Process, LogLines)> {
     let mut env = vec![
         ("ZEROSCALE_MODE", "standalone".to_owned()),
         ("POD_NAME", format!("{}-0", plane.binary)),
@@ -138,10 +138,10 @@ pub(crate) fn free_address() -> anyhow::Result<IpAddr> {
 impl Running {
     /// Returns lines of warnings and errors that contain none of `expected`.
     pub(crate) fn surplus(&self, expected: &[&str]) -> Vec<String> {
-        let said = ["WARN", "ERROR"].into_iter().flat_map(|level| self.said.with(&[&format!("\"level\":\"{level}\"")]));
+        let lines = ["WARN", "ERROR"].into_iter().flat_map(|level| self.log.with(&[&format!("\"level\":\"{level}\"")]));
         // Lines about stats, which have no receiver here, and about kubeconfigs without certificate verification.
         let always = ["the link to", "Server cert bypassed"];
-        said.filter(|line| !always.iter().chain(expected).any(|part| line.contains(part))).collect()
+        lines.filter(|line| !always.iter().chain(expected).any(|part| line.contains(part))).collect()
     }
 
     /// Reports whether the plane currently works on this site.

@@ -5,10 +5,7 @@ use common_api::ZeroScaler;
 use e2e::browser::{Browser, Tab};
 use e2e::up::Up;
 use e2e::{Gate, Workload};
-use kube::Api;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use tokio_util::sync::CancellationToken;
 
 /// Pictures of the manual.
 const LIST: &str = "deploy/docs/dashboard-light.png";
@@ -57,17 +54,10 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
         reads(&desk, &up, name, &["Asleep", "no requests", "Ready"]).await?;
     }
 
-    let (load, stop) = (up.load("shop"), CancellationToken::new());
-    let steady = {
-        let (load, stop) = (load.clone(), stop.clone());
-        tokio::spawn(async move { load.steady(8, "/?latency_ms=300", stop).await })
-    };
+    let steady = up.load("shop").start(8, "/?latency_ms=300");
     reads(&desk, &up, "shop", &["Waking", "requested, none is ready yet"]).await?;
     gate.open()?;
-    let in_vain = {
-        let (load, stop) = (up.load("checkout"), stop.clone());
-        tokio::spawn(async move { load.open(1.0, 10, "/", stop).await })
-    };
+    let in_vain = up.load("checkout").start_open(1.0, 10, "/");
     reads(&desk, &up, "shop", &["Awake", "requests in flight, target 2 per pod"]).await?;
     desk.until(&format!(
         "Number(document.querySelector('[data-key=\"{}/shop\"] .pods span')?.textContent) >= 3",
@@ -77,9 +67,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     reads(&phone, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
     reads(&desk, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
     desk.until("document.querySelector('[data-show=problem]').textContent.startsWith('1')").await?;
-    let scalers: Api<ZeroScaler> = Api::namespaced(space.client.clone(), &space.namespace);
-    let paused = Patch::Merge(json!({"spec": {"paused": true}}));
-    scalers.patch("reports", &PatchParams::default(), &paused).await?;
+    space.patch::<ZeroScaler>("reports", json!({"spec": {"paused": true}})).await?;
     reads(&desk, &up, "reports", &["Asleep, paused", "paused: scaling and routing do not change"]).await?;
     let curve =
         format!("document.querySelector('[data-key=\"{}/shop\"] .spark .area')?.getAttribute('d')", space.namespace);
@@ -121,9 +109,8 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     assert!(["scale", "pod", "probe", "forward"].iter().all(|phase| phases.contains(phase)), "{phases}");
     let pictures: Vec<_> = pictures.into_iter().chain([(DETAIL, desk.screenshot().await?)]).collect();
 
-    stop.cancel();
-    steady.await?.none_lost()?;
-    assert!(in_vain.await?.failures() > 0);
+    steady.end().await?;
+    assert!(in_vain.stop().await?.failures() > 0);
     desk.until("document.querySelector('#detail .title .state').dataset.state === 'Asleep'").await?;
     press(&desk, "Escape", "Escape").await?;
     desk.until("document.activeElement.id === 'grid' && location.hash === '#/?q=shop'").await?;

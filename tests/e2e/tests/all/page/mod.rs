@@ -14,8 +14,8 @@ fn picture(name: &str, png: &[u8], bytes_max: usize) -> anyhow::Result<()> {
     if std::env::var_os("E2E_SCREENSHOTS").is_some() {
         std::fs::write(&path, png)?;
     }
-    let kept = std::fs::read(&path).with_context(|| format!("{name}: E2E_SCREENSHOTS=1 makes it"))?;
-    assert!(kept.starts_with(b"\x89PNG") && kept.len() <= bytes_max, "{name} has {} bytes", kept.len());
+    let stored = std::fs::read(&path).with_context(|| format!("{name}: E2E_SCREENSHOTS=1 makes it"))?;
+    assert!(stored.starts_with(b"\x89PNG") && stored.len() <= bytes_max, "{name} has {} bytes", stored.len());
     assert!(png.len() <= bytes_max, "{name} would have {} bytes", png.len());
     Ok(())
 }

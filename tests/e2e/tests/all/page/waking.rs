@@ -5,7 +5,6 @@ use e2e::browser::{Browser, Tab};
 use e2e::up::Up;
 use e2e::{Gate, Workload};
 use serde_json::json;
-use std::time::Duration;
 
 /// Pictures of the manual.
 const LIGHT: &str = "deploy/docs/waking-light.png";
@@ -36,13 +35,25 @@ async fn fits(tab: &Tab) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Goal: the scenarios below, in one cluster and one browser.
+#[tokio::test(flavor = "multi_thread")]
+async fn visitors_see_pages_while_workloads_wake() -> anyhow::Result<()> {
+    let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
+    let gates = [Gate::new()?, Gate::new()?]; // Their pods must be able to start until the end.
+    a_visitor_sees_what_wakes_and_then_the_workload(&up, &browser, &gates[0]).await?;
+    without_scripts_with_html_of_ones_own_and_with_pods_that_fail(&up, &browser, &gates[1]).await?;
+    up.end().await
+}
+
 /// Goal: a visitor sees at once which workload wakes, since when and how long it usually takes, and then the workload,
 /// without any action. Tested in light and dark mode, on a desktop and on a phone.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()> {
-    let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
-    let (space, gate) = (&up.space, Gate::new()?);
-    space.deploy(&sleeper(&gate, "shop")).await?;
+async fn a_visitor_sees_what_wakes_and_then_the_workload(
+    up: &Up,
+    browser: &Browser,
+    gate: &Gate,
+) -> anyhow::Result<()> {
+    let space = &up.space;
+    space.deploy(&sleeper(gate, "shop")).await?;
     let first = browser.tab().await?;
     first.screen(800, 420, false, "light").await?;
     first.go(&up.url("shop", "/cart?item=1")).await?;
@@ -59,7 +70,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
     first.until("document.body.innerText.trim() === 'hello, awake'").await?;
     assert_eq!(first.documents(), [503, 200], "one page, then the workload");
     assert_eq!(first.look("location.pathname + location.search").await?, json!("/cart?item=1"));
-    is_by_itself(&first, &up, "shop");
+    is_by_itself(&first, up, "shop");
     first.call("Page.close", json!({})).await?;
 
     space.until_asleep("shop").await?;
@@ -80,25 +91,27 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload() -> anyhow::Result<()>
     gate.open()?;
     for tab in [&desk, &phone] {
         tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
-        is_by_itself(tab, &up, "shop");
+        is_by_itself(tab, up, "shop");
     }
     for (name, png) in pictures {
         picture(name, &png, PICTURE_BYTES_MAX)?;
     }
-    up.end().await
+    Ok(())
 }
 
 /// Goal: a browser without scripts reloads by itself, and says so. Custom HTML is shown as written, with its
 /// placeholders filled in, and is replaced, too. A page reports pods that do not start.
-#[tokio::test(flavor = "multi_thread")]
-async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyhow::Result<()> {
-    let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
-    let (space, gate) = (&up.space, Gate::new()?);
+async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail(
+    up: &Up,
+    browser: &Browser,
+    gate: &Gate,
+) -> anyhow::Result<()> {
+    let space = &up.space;
     let html = "<!doctype html><html lang=en><title>{{workload}}</title><p id=own title=\"{{workload}}\">{{workload}} \
                 comes, {{elapsed}} s so far, {{other}}</p>";
-    let own = sleeper(&gate, "own").set("wake.page", json!({"html": html}));
+    let own = sleeper(gate, "own").set("wake.page", json!({"html": html}));
     let failing = Workload::new("failing").env("HELLO_EXIT_AFTER_MS", 1).set("wake.page", json!({}));
-    for workload in [sleeper(&gate, "plain"), own, failing] {
+    for workload in [sleeper(gate, "plain"), own, failing] {
         space.deploy(&workload).await?;
     }
 
@@ -116,10 +129,10 @@ async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail() -> anyh
     gate.open()?;
     for (tab, name) in [(&plain, "plain"), (&own, "own")] {
         tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
-        is_by_itself(tab, &up, name);
+        is_by_itself(tab, up, name);
     }
     assert!(plain.requested_urls().iter().all(|url| !url.contains(".zeroscale")), "it opens no stream");
     failing.until("document.body.innerText.includes('It does not start')").await?;
     assert!(failing.documents().iter().all(|status| *status == 503), "{:?}", failing.documents());
-    tokio::time::timeout(Duration::from_secs(60), up.end()).await?
+    Ok(())
 }

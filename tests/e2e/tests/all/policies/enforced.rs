@@ -1,7 +1,7 @@
 //! NetworkPolicies enforced in front of pods and activators.
 
 use super::enforcer::{Endpoint, Peer, enforce};
-use super::{edit, policy, until_condition, until_numbered};
+use super::{policy, until_condition, until_numbered};
 use anyhow::{Context, ensure};
 use e2e::test_env::SOON;
 use e2e::{TestEnv, Workload};
@@ -143,31 +143,31 @@ async fn life(rig: &Rig) -> anyhow::Result<()> {
     rig.until_served("the former number", &open, &[]).await?;
     rig.until_served("the shared port", &rig.activators(8012), &[]).await?;
 
-    edit::<NetworkPolicy>(env, "web", rules(json!([{"from": [client, team]}]))).await?;
+    env.patch::<NetworkPolicy>("web", rules(json!([{"from": [client, team]}]))).await?;
     rig.until_served("one more peer", &guarded, &["client", "partner", "activator"]).await?;
     let namespaces: Api<Namespace> = Api::all(env.client.clone());
     let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"team": null}}}));
     let partner = format!("{}-partner", env.namespace);
     namespaces.patch(&partner, &PatchParams::default(), &unlabelled).await?;
     rig.until_served("a namespace without its label", &guarded, &["client", "activator"]).await?;
-    edit::<NetworkPolicy>(env, "web", rules(json!([{"from": [client], "ports": [{"port": 9999}]}]))).await?;
+    env.patch::<NetworkPolicy>("web", rules(json!([{"from": [client], "ports": [{"port": 9999}]}]))).await?;
     rig.until_served("another port", &guarded, &["activator"]).await?;
-    edit::<NetworkPolicy>(env, "web", rules(json!([{"from": [team]}]))).await?;
+    env.patch::<NetworkPolicy>("web", rules(json!([{"from": [team]}]))).await?;
     rig.until_served("the peer is removed", &guarded, &["activator"]).await?;
 
     // The labels of the workload's pods decide: of a running pod, then of the template.
     let selector = |label: &str| json!({"spec": {"podSelector": {"matchLabels": {"app": null, label: "on"}}}});
-    edit::<NetworkPolicy>(env, "web", rules(json!([{"from": [client]}]))).await?;
-    edit::<NetworkPolicy>(env, "web", selector("debug")).await?;
+    env.patch::<NetworkPolicy>("web", rules(json!([{"from": [client]}]))).await?;
+    env.patch::<NetworkPolicy>("web", selector("debug")).await?;
     rig.until_served("a policy for other pods", &guarded, &ALL).await?;
     let pod = env.pods("web").await?.first().context("a pod")?.name_any();
-    edit::<Pod>(env, &pod, json!({"metadata": {"labels": {"debug": "on"}}})).await?;
+    env.patch::<Pod>(&pod, json!({"metadata": {"labels": {"debug": "on"}}})).await?;
     until_condition(env, "web", Some(("True", "PoliciesFollowed"))).await?;
     rig.until_served("a policy for the running pod", &guarded, &["client", "activator"]).await?;
     rig.until_served("the same, at the pod", &rig.pods().await?, &["client"]).await?;
-    edit::<Pod>(env, &pod, json!({"metadata": {"labels": {"debug": null}}})).await?;
+    env.patch::<Pod>(&pod, json!({"metadata": {"labels": {"debug": null}}})).await?;
     rig.until_served("the pod without its label", &guarded, &ALL).await?;
-    edit::<Deployment>(env, "web", json!({"spec": {"template": {"metadata": {"labels": {"debug": "on"}}}}})).await?;
+    env.patch::<Deployment>("web", json!({"spec": {"template": {"metadata": {"labels": {"debug": "on"}}}}})).await?;
     rig.until_served("a policy for the template", &guarded, &["client", "activator"]).await?;
 
     let strange = policy("strange", ("pod-template-hash", "1"), json!([{}]));

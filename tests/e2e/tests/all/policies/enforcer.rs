@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::task::block_in_place;
 
 /// Interval at which the API server is read.
-const READ_EVERY: Duration = Duration::from_millis(100);
+const READ_EVERY: Duration = Duration::from_millis(200);
 /// Maximum time of one exchange. A client that is not admitted is refused at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 

@@ -13,7 +13,6 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use local::up::UpOptions;
 use local::up::system::NAMESPACE;
 use serde_json::{Value, json};
 use std::net::{SocketAddr, TcpStream};
@@ -107,20 +106,8 @@ async fn until_condition(env: &TestEnv, name: &str, expected: Option<(&str, &str
     Ok(message)
 }
 
-async fn edit<K>(env: &TestEnv, name: &str, patch: Value) -> anyhow::Result<()>
-where
-    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned,
-    K::DynamicType: Default,
-{
-    env.api::<K>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-    Ok(())
-}
-
-/// Goal: a workload is guarded while a policy selects its pods. Its former number is closed, its new one has a policy, the
-/// shared ports refuse it with the reason, and changes of policies and labels are followed.
+/// Goal: a workload is guarded while a policy selects its pods, also before it wakes. Its former number is closed, its
+/// new one has a policy, the shared ports refuse it with the reason and do not wake it, and changes are followed.
 /// Method: one workload on the embedded cluster, which does not enforce policies.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Result<()> {
@@ -131,7 +118,7 @@ async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Resul
     env.deploy(&Workload::new("web")).await?;
     let (service, shared) = (env.load(Entry::Service, "web"), env.load(Entry::Activator, "web"));
     let open = until_numbered(&env, "web", false).await?;
-    ensure!(shared.get("/").await?.status == 200 && guards(&env).await?.is_empty(), "nothing guards it");
+    ensure!(guards(&env).await?.is_empty() && env.is_asleep("web").await?, "nothing guards it, nothing woke it");
 
     let ingress = json!([{"from": [activators(), {"podSelector": client}], "ports": [{"port": "http1"}]}]);
     env.create::<NetworkPolicy>(policy("web", ("app", "web"), ingress)).await?;
@@ -146,14 +133,16 @@ async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Resul
     ensure!(refused.status == 403, "{refused:?}");
     let text = String::from_utf8_lossy(&refused.body).into_owned();
     ensure!(text.contains("call its Service"), "{text}");
+    ensure!(env.is_asleep("web").await?, "a refused request woke it");
     ensure!(service.get("/").await?.status == 200, "its Service leads to the new number");
+    ensure!(number(&env, "web").await? == Some(guarded), "it has the number that it got asleep");
     ensure!(env.scaler("web").await?.is_ready());
 
     // Another policy, and an edit of the first.
     let second = policy("second", ("app", "web"), json!([{"from": [team], "ports": [{"port": 8080}]}]));
     env.create::<NetworkPolicy>(second).await?;
     until_guard(&env, guarded, json!([[team, activators(), peer]])).await?;
-    edit::<NetworkPolicy>(&env, "web", json!({"spec": {"ingress": [{"from": [activators()]}]}})).await?;
+    env.patch::<NetworkPolicy>("web", json!({"spec": {"ingress": [{"from": [activators()]}]}})).await?;
     until_guard(&env, guarded, json!([[team, activators()]])).await?;
     policies.delete("second", &DeleteParams::default()).await?;
     until_guard(&env, guarded, json!([[activators()]])).await?;
@@ -169,13 +158,13 @@ async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Resul
 
     // The labels of its pods decide.
     let selector = |label: &str| json!({"spec": {"podSelector": {"matchLabels": {"app": null, label: "front"}}}});
-    edit::<NetworkPolicy>(&env, "web", selector("tier")).await?;
+    env.patch::<NetworkPolicy>("web", selector("tier")).await?;
     until_condition(&env, "web", None).await?;
     until_guard(&env, guarded, json!([null])).await?;
     ensure!(number(&env, "web").await? == Some(guarded), "it keeps its number");
     env.until(SOON, "the shared ports", async || Ok(shared.get("/").await?.status == 200)).await?;
     let labels = json!({"spec": {"template": {"metadata": {"labels": {"tier": "front"}}}}});
-    edit::<Deployment>(&env, "web", labels).await?;
+    env.patch::<Deployment>("web", labels).await?;
     until_condition(&env, "web", Some(("True", "PoliciesFollowed"))).await?;
     until_guard(&env, guarded, json!([[activators()]])).await?;
 
@@ -186,8 +175,8 @@ async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Resul
     ensure!(message.contains("\"strange\" cannot be followed") && message.contains("pod template"), "{message}");
     env.until(SOON, "no number, and Ready to be False", async || {
         let (status, reason, _) = env.condition("web", "Ready").await?.context("Ready")?;
-        let is_told = (status.as_str(), reason.as_str()) == ("False", "PolicyNotFollowed");
-        Ok(is_told && number(&env, "web").await?.is_none() && guards(&env).await?.is_empty())
+        let is_reported = (status.as_str(), reason.as_str()) == ("False", "PolicyNotFollowed");
+        Ok(is_reported && number(&env, "web").await?.is_none() && guards(&env).await?.is_empty())
     })
     .await?;
     let barred = SocketAddr::new(env.activator().ip(), guarded);
@@ -213,29 +202,6 @@ async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Resul
     env.api::<ZeroScaler>().delete("web", &DeleteParams::default()).await?;
     env.until_gone("web").await?;
     env.until(SOON, "no policy of ours", async || Ok(guards(&env).await?.is_empty())).await?;
-    env.end().await;
-    Ok(())
-}
-
-/// Goal: a workload that becomes guarded while it sleeps gets its guarded number before its next connection is served. Refused
-/// requests do not wake it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sleeping_workload_is_guarded_before_it_wakes() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    env.deploy(&Workload::new("web")).await?;
-    let open = until_numbered(&env, "web", false).await?;
-    env.until_asleep("web").await?;
-    env.create::<NetworkPolicy>(policy("web", ("app", "web"), json!([{"from": [activators()]}]))).await?;
-    let former = SocketAddr::new(env.activator().ip(), open);
-    env.until(SOON, "the former number to be closed", async || Ok(is_closed(former))).await?;
-    let guarded = until_numbered(&env, "web", true).await?;
-    until_guard(&env, guarded, json!([[activators()]])).await?;
-    let refused = env.load(Entry::Activator, "web").get("/").await?;
-    ensure!(refused.status == 403, "{refused:?}");
-    ensure!(env.is_asleep("web").await?, "a refused request woke it");
-    let served = env.load(Entry::Service, "web").get("/").await?;
-    ensure!(served.status == 200, "{served:?}");
-    ensure!(number(&env, "web").await? == Some(guarded), "it has the number that it got asleep");
     env.end().await;
     Ok(())
 }
