@@ -24,7 +24,7 @@ use tokio::time::Instant;
 /// Field manager in `managedFields`.
 const MANAGER: &str = "kubectl-zeroscale";
 /// Maximum wait for the first report of an autoscaler.
-const HEARD_WITHIN: Duration = Duration::from_secs(10);
+const REPORT_WITHIN: Duration = Duration::from_secs(10);
 /// Interval between two reads of the object.
 const LOOKS_EVERY: Duration = Duration::from_millis(50);
 
@@ -64,7 +64,7 @@ pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mu
     let cluster = place.cluster().await?;
     for key in keys(&args.names, &cluster.namespace)? {
         let before = cluster.get(&key).await?;
-        let said = match (before.spec.paused, paused) {
+        let result = match (before.spec.paused, paused) {
             (true, true) => "is already paused",
             (false, false) => "is not paused",
             (_, true) => "paused",
@@ -78,7 +78,7 @@ pub async fn pause(place: &ClusterArgs, args: &PauseArgs, paused: bool, out: &mu
                 return Err(not_kept(&key, "spec.paused", paused));
             }
         }
-        writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", key.name())?;
+        writeln!(out, "zeroscaler.zeroscale.dev/{} {result}", key.name())?;
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ pub async fn request(
     let mut wrong = Vec::new();
     for key in keys(&args.names, &cluster.namespace)? {
         match request_one(&cluster, &key, args, state).await {
-            Ok(said) => writeln!(out, "zeroscaler.zeroscale.dev/{} {said}", key.name())?,
+            Ok(result) => writeln!(out, "zeroscaler.zeroscale.dev/{} {result}", key.name())?,
             Err(error) => wrong.push(format!("{key}: {error:#}")),
         }
         out.flush()?;
@@ -136,7 +136,7 @@ async fn request_one(
             Some(_) if args.wait && is_awake => {}
             Some(RequestResult::Pending) if args.wait => {}
             Some(_) => return Ok(words(&object, is_awake).to_owned()),
-            None if begun.elapsed() > HEARD_WITHIN.min(args.timeout) => {
+            None if begun.elapsed() > REPORT_WITHIN.min(args.timeout) => {
                 bail!("no autoscaler has responded within {}: run `kubectl zeroscale check`", took())
             }
             None => {}
@@ -177,9 +177,9 @@ fn serves(object: &ZeroScaler) -> bool {
 /// Returns the fault if the wake has failed: held requests fail with it, or the pods were given up.
 fn fails(object: &ZeroScaler) -> Option<&Fault> {
     let status = object.status.as_ref().filter(|status| status.observed_generation == object.metadata.generation)?;
-    let is_told = status.backend.as_ref().is_some_and(|backend| backend.failing.is_some());
+    let is_failing = status.backend.as_ref().is_some_and(|backend| backend.failing.is_some());
     let is_over = matches!(status.state, SleepState::Asleep | SleepState::FallingAsleep);
-    status.fault.as_ref().filter(|_| is_told || is_over)
+    status.fault.as_ref().filter(|_| is_failing || is_over)
 }
 
 /// Returns the result in words for a command without `--wait`.
@@ -225,8 +225,8 @@ mod tests {
             }))
             .expect("a ZeroScaler")
         };
-        let asked = || json!({"state": "Awake", "at": "2026-01-01T00:00:00Z"});
-        let told = |at: &str, result: &str, message: &str| json!({"request": {"state": "Awake", "at": at, "result": result, "message": message}});
+        let request = || json!({"state": "Awake", "at": "2026-01-01T00:00:00Z"});
+        let report = |at: &str, result: &str, message: &str| json!({"request": {"state": "Awake", "at": at, "result": result, "message": message}});
         let at = "2026-01-01T00:00:00Z";
         let not_ready = |generation: i64| {
             json!({"observedGeneration": generation, "conditions": [{"type": "Ready", "status": "False", "reason": "TargetNotFound",
@@ -234,15 +234,15 @@ mod tests {
         };
         let rows = [
             (json!({}), Ok(None)),
-            (told("2025-01-01T00:00:00Z", "Done", ""), Ok(None)),
-            (told(at, "Pending", ""), Ok(Some(RequestResult::Pending))),
-            (told(at, "Done", ""), Ok(Some(RequestResult::Done))),
-            (told(at, "Kept", "paused"), Err("paused".to_owned())),
+            (report("2025-01-01T00:00:00Z", "Done", ""), Ok(None)),
+            (report(at, "Pending", ""), Ok(Some(RequestResult::Pending))),
+            (report(at, "Done", ""), Ok(Some(RequestResult::Done))),
+            (report(at, "Kept", "paused"), Err("paused".to_owned())),
             (not_ready(1), Ok(None)),
             (not_ready(2), Err("the ZeroScaler is not Ready (TargetNotFound): gone".to_owned())),
         ];
         for (status, expected) in rows {
-            assert_eq!(reported(&object(asked(), status.clone()), "Awake", at), expected, "{status}");
+            assert_eq!(reported(&object(request(), status.clone()), "Awake", at), expected, "{status}");
         }
         let newer = json!({"state": "Asleep", "at": "2026-01-02T00:00:00Z"});
         assert!(reported(&object(newer, json!({})), "Awake", at).is_err_and(|why| why.contains("Asleep")));
@@ -258,10 +258,10 @@ mod tests {
             (2, "Asleep", Value::Null, Some("CrashLoop: m; r")),
             (1, "Asleep", Value::Null, None),
         ];
-        for (seen, state, failing, expected) in rows {
+        for (generation, state, failing, expected) in rows {
             let object: ZeroScaler = serde_json::from_value(json!({
                 "metadata": {"name": "a", "generation": 2}, "spec": {"target": {"name": "a"}},
-                "status": {"observedGeneration": seen, "state": state, "fault": fault, "pods": {"ready": 1},
+                "status": {"observedGeneration": generation, "state": state, "fault": fault, "pods": {"ready": 1},
                     "backend": {"timeoutMs": 1, "maxHeld": 1, "failing": failing}},
             }))
             .expect("a ZeroScaler");

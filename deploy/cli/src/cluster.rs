@@ -93,8 +93,8 @@ fn dashboard(read: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let context = context.or(read.current_context.as_deref())?;
     let context = read.contexts.iter().find(|named| named.name == context)?.context.as_ref()?;
     let cluster = read.clusters.iter().find(|named| named.name == context.cluster)?.cluster.as_ref()?;
-    let said = cluster.extensions.iter().flatten().find(|extension| extension.name == DASHBOARD)?;
-    Some(said.extension["address"].as_str()?.to_owned())
+    let extension = cluster.extensions.iter().flatten().find(|extension| extension.name == DASHBOARD)?;
+    Some(extension.extension["address"].as_str()?.to_owned())
 }
 
 impl Cluster {

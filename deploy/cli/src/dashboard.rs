@@ -109,8 +109,8 @@ impl Dashboard {
             }
         }
         if status != StatusCode::OK {
-            let said: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-            let why = said["error"].as_str().map_or_else(|| status.to_string(), str::to_owned);
+            let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            let why = body["error"].as_str().map_or_else(|| status.to_string(), str::to_owned);
             bail!("the dashboard at {address}: {why}");
         }
         serde_json::from_slice(&bytes)

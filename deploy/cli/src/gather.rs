@@ -37,8 +37,8 @@ impl Sources {
 
     /// Returns the namespace that applies if none is named.
     pub fn namespace(&self, place: &ClusterArgs) -> String {
-        let said = place.namespace.clone();
-        said.or_else(|| Some(self.cluster.as_ref().ok()?.namespace.clone())).unwrap_or_else(|| "default".to_owned())
+        let named = place.namespace.clone();
+        named.or_else(|| Some(self.cluster.as_ref().ok()?.namespace.clone())).unwrap_or_else(|| "default".to_owned())
     }
 
     /// Lists the workloads of a namespace, or of all namespaces if it is `None`, sorted by name. `warn` receives a

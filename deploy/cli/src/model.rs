@@ -190,7 +190,7 @@ impl Summary {
         let condition = |type_: &str| object.condition(type_).cloned();
         let ready = condition(READY).map(|is| Ready { status: is.status, reason: is.reason, message: is.message });
         let pods = status.pods.unwrap_or_default();
-        let mut said = Self {
+        let mut summary = Self {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
             target: format!("{}/{}", target.kind, target.name),
@@ -204,11 +204,11 @@ impl Summary {
             created: object.metadata.creation_timestamp.as_ref().map(|time| time.0),
             ..Self::default()
         };
-        said.why = match object.metadata.deletion_timestamp {
+        summary.why = match object.metadata.deletion_timestamp {
             Some(_) => "deleted: its replicas and its Service are being restored".to_owned(),
-            None => said.reason(condition(ACTIVE).map(|is| is.message).unwrap_or_default(), status.state),
+            None => summary.reason(condition(ACTIVE).map(|is| is.message).unwrap_or_default(), status.state),
         };
-        said
+        summary
     }
 
     /// Returns the reason for the workload's state, taken from its conditions.

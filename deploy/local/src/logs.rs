@@ -226,7 +226,7 @@ mod tests {
     /// ends or a new run starts, but not before.
     #[tokio::test]
     async fn a_followed_log_is_whole_and_ends_with_its_run() {
-        for is_told in [true, false] {
+        for has_ended in [true, false] {
             let dir = tempfile::tempdir().expect("a directory");
             let files = Files::new(dir.path(), "ns", "p", "u");
             let mut file = files.create("main", 0).expect("a file");
@@ -238,7 +238,7 @@ mod tests {
             assert!(timeout(FOLLOW_PERIOD * 2, stream.next()).await.is_err(), "it runs");
             let stream = follow(&files).await;
             writeln!(file, "c").expect("written");
-            match is_told {
+            match has_ended {
                 true => files.end("main", 0),
                 false => drop(files.create("main", 1).expect("a file")),
             }
@@ -263,14 +263,14 @@ mod tests {
     /// Goal: a follower gets the last lines of a program even if the log is deleted with its pod before they are read.
     #[tokio::test]
     async fn last_words_are_read_after_the_pod_has_gone() {
-        for is_told in [true, false] {
+        for has_ended in [true, false] {
             let dir = tempfile::tempdir().expect("a directory");
             let files = Files::new(dir.path(), "ns", "p", "u");
             let mut file = files.create("main", 0).expect("a file");
             writeln!(file, "a").expect("written");
             let stream = follow(&files).await;
             writeln!(file, "b").expect("written");
-            if is_told {
+            if has_ended {
                 files.end("main", 0);
             }
             files.remove();

@@ -28,7 +28,7 @@ struct PoolState {
 pub(crate) struct Leased {
     pool: Pool,
     address: Ipv4Addr,
-    is_kept: bool,
+    is_permanent: bool,
 }
 
 impl Pool {
@@ -51,7 +51,7 @@ impl Pool {
             let address = self.range.nth(state.next);
             state.next = (state.next + 1) % self.range.size();
             if state.taken.insert(address) {
-                return Some(Leased { pool: self.clone(), address, is_kept: false });
+                return Some(Leased { pool: self.clone(), address, is_permanent: false });
             }
         }
         None
@@ -60,7 +60,7 @@ impl Pool {
     /// Allocates this address, or returns `None` if it is in use or outside the range.
     pub(crate) fn lease_one(&self, address: Ipv4Addr) -> Option<Leased> {
         let is_free = self.range.contains(address) && self.state.lock().taken.insert(address);
-        is_free.then(|| Leased { pool: self.clone(), address, is_kept: false })
+        is_free.then(|| Leased { pool: self.clone(), address, is_permanent: false })
     }
 
     /// Releases an address that was kept.
@@ -76,13 +76,13 @@ impl Leased {
 
     /// Keeps the address allocated until [`Pool::give_back`].
     pub(crate) fn keep(mut self) {
-        self.is_kept = true;
+        self.is_permanent = true;
     }
 }
 
 impl Drop for Leased {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if !self.is_permanent {
             self.pool.give_back(self.address);
         }
     }

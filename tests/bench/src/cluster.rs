@@ -3,7 +3,7 @@
 //! Both live in this process and are idle while load runs.
 
 use crate::client::Connection;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::settings::Settings;
 use anyhow::{Context, ensure};
 use common::backend::{Backend, Protocol};
@@ -16,7 +16,7 @@ use kube::api::{Patch, PatchParams};
 use local::api::ApiServer;
 use serde_json::json;
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -44,13 +44,13 @@ pub(crate) struct Plane {
     client: kube::Client,
     /// Uids of the ZeroScalers.
     scalers: Mutex<HashMap<String, String>>,
-    stats: broadcast::Sender<Heard>,
+    stats: broadcast::Sender<ReceivedStat>,
     _server: ApiServer,
     _files: tempfile::TempDir,
 }
 
 /// Name of a revision in a received stat, and the time of arrival.
-pub(crate) type Heard = (String, Instant);
+pub(crate) type ReceivedStat = (String, Instant);
 
 /// Maximum number of stats that wait for a receiver.
 const STATS_WAITING: usize = 4096;
@@ -70,7 +70,8 @@ impl Plane {
         settings: &Settings,
         create: impl AsyncFnOnce(&kube::Client) -> anyhow::Result<()>,
     ) -> anyhow::Result<(Self, Duration)> {
-        let IpOctets([_, second, third, _]) = octets(settings);
+        let IpAddr::V4(ip) = settings.ip() else { anyhow::bail!("the planes have addresses of IPv4") };
+        let [_, second, third, _] = ip.octets();
         let (server, client) = e2e::bare::start(&format!("127.{}.{third}.0/24", second + 64)).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         e2e::bare::create(&client, None, namespace).await?;
@@ -81,21 +82,12 @@ impl Plane {
         std::fs::write(&kubeconfig, server.kubeconfig())?;
         let stats = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let stat_url = format!("ws://{}", stats.local_addr()?);
-        let heard = broadcast::Sender::new(STATS_WAITING);
-        tokio::spawn(hear(stats, heard.clone()));
-        let ip = settings.ip().to_string();
-        let env = [
-            ("KUBECONFIG", kubeconfig.display().to_string()),
-            ("POD_NAME", "activator-0".to_owned()),
-            ("POD_IP", ip.clone()),
-            ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
-            ("ZEROSCALE_MODE", "standalone".to_owned()),
-            ("ZEROSCALE_STAT_URL", stat_url),
-            ("ZEROSCALE_LISTEN_ADDRESS", ip),
-            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("warn".to_owned())),
-        ];
+        let received = broadcast::Sender::new(STATS_WAITING);
+        tokio::spawn(receive_stats(stats, received.clone()));
+        let more = [("ZEROSCALE_MODE", "standalone".to_owned()), ("ZEROSCALE_STAT_URL", stat_url)];
+        let (kubeconfig, pod) = (kubeconfig.display().to_string(), ("activator-0", settings.ip()));
         let started = Instant::now();
-        let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
+        let process = Process::plane("activator", kubeconfig, pod, "warn", more)?;
         let http1 = settings.address(names::ACTIVATOR_HTTP1_PORT);
         let h2c = settings.address(names::ACTIVATOR_H2C_PORT);
         let plane = Self {
@@ -104,7 +96,7 @@ impl Plane {
             process,
             client,
             scalers: Mutex::default(),
-            stats: heard,
+            stats: received,
             _server: server,
             _files: files,
         };
@@ -141,7 +133,7 @@ impl Plane {
     }
 
     /// Returns the stats that arrive at the stat server from now on.
-    pub(crate) fn stats(&self) -> broadcast::Receiver<Heard> {
+    pub(crate) fn stats(&self) -> broadcast::Receiver<ReceivedStat> {
         self.stats.subscribe()
     }
 
@@ -227,15 +219,6 @@ fn labels(name: &str) -> serde_json::Value {
     json!({names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name})
 }
 
-struct IpOctets([u8; 4]);
-
-fn octets(settings: &Settings) -> IpOctets {
-    match settings.ip() {
-        std::net::IpAddr::V4(ip) => IpOctets(ip.octets()),
-        std::net::IpAddr::V6(_) => IpOctets([127, 0, 0, 1]),
-    }
-}
-
 /// Returns a whole response, head and body.
 pub(crate) async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
@@ -263,16 +246,16 @@ pub(crate) async fn until(what: &str, reached: impl AsyncFn() -> bool) -> anyhow
 }
 
 /// Serves as a stat server that receives stats and sends nothing.
-async fn hear(listener: TcpListener, heard: broadcast::Sender<Heard>) {
+async fn receive_stats(listener: TcpListener, received: broadcast::Sender<ReceivedStat>) {
     while let Ok((stream, _)) = listener.accept().await {
-        let heard = heard.clone();
+        let received = received.clone();
         tokio::spawn(async move {
             let Ok(mut socket) = tokio_tungstenite::accept_async(stream).await else { return };
             while let Some(Ok(message)) = socket.next().await {
                 let now = Instant::now();
                 let Ok(frame) = common::wire::decode(&message.into_data()) else { continue };
                 for message in frame.messages.into_iter().filter(|message| message.stat.is_some()) {
-                    let _ = heard.send((message.name, now)); // There may be no receiver.
+                    let _ = received.send((message.name, now)); // There may be no receiver.
                 }
             }
         });

@@ -1,7 +1,7 @@
 //! Resident memory of an idle plane with some sleeping revisions. Both planes have this row.
 
 use crate::process::Process;
-use crate::report::{Figures, Good, MEDIAN, Row};
+use crate::report::{Figures, Row};
 use std::time::Duration;
 
 /// Number of sleeping revisions.
@@ -12,15 +12,7 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(12);
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-pub(crate) const ROW: Row = Row {
-    name: "idle-memory",
-    what: "resident memory with 100 revisions at zero",
-    unit: "MiB",
-    good: Good::Small,
-    judged: MEDIAN,
-    must: 25.0,
-    aim: 12.0,
-};
+pub(crate) const ROW: Row = Row::small("idle-memory", "resident memory with 100 revisions at zero", "MiB", 25.0, 12.0);
 
 /// Measures the row after the process has settled. Context figures split it into anonymous memory and file pages. The
 /// latter are mostly the program itself; all processes of an image share them, and the kernel can drop them at any

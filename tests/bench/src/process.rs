@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -36,18 +37,45 @@ impl Process {
         Ok((process, line))
     }
 
+    /// Starts like `Self::role`, for a role that prints its address.
+    pub(crate) fn server(args: &[&str]) -> anyhow::Result<(Self, SocketAddr)> {
+        let (process, address) = Self::role(args)?;
+        Ok((process, address.parse()?))
+    }
+
+    /// Starts a plane as the pod `name` at `ip`, with this further environment. It logs at `level` unless `RUST_LOG` is
+    /// set.
+    pub(crate) fn plane(
+        plane: &str,
+        kubeconfig: String,
+        (name, ip): (&str, IpAddr),
+        level: &str,
+        more: impl IntoIterator<Item = (&'static str, String)>,
+    ) -> anyhow::Result<Self> {
+        let usual = [
+            ("KUBECONFIG", kubeconfig),
+            ("POD_NAME", name.to_owned()),
+            ("POD_IP", ip.to_string()),
+            ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
+            ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
+            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or(level.to_owned())),
+        ];
+        let env: Vec<_> = usual.into_iter().chain(more).collect();
+        Self::start(program(plane)?, [] as [&str; 0], &env)
+    }
+
     /// Starts like `Self::role`, for a role that continues to print. Returns the lines after the first one.
     pub(crate) fn talking_role(args: &[&str]) -> anyhow::Result<(Self, UnboundedReceiver<String>)> {
         let (process, _, output) = Self::start_role(args)?;
-        let (said, heard) = unbounded_channel();
+        let (sender, lines) = unbounded_channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                if said.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
         });
-        Ok((process, heard))
+        Ok((process, lines))
     }
 
     fn start_role(args: &[&str]) -> anyhow::Result<(Self, String, BufReader<ChildStdout>)> {

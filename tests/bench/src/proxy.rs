@@ -86,8 +86,8 @@ impl Target {
 
     /// Starts the activator's parts in a process with a port of a workload's own.
     pub(crate) async fn activator_tcp(backend: SocketAddr) -> anyhow::Result<Self> {
-        let (process, address) = Process::role(&["tcp-activator", &backend.to_string()])?;
-        Self::listening("activator", address.parse()?, process, None).await
+        let (process, address) = Process::server(&["tcp-activator", &backend.to_string()])?;
+        Self::listening("activator", address, process, None).await
     }
 
     /// Starts nginx, for HTTP/1.1 only: it does not use HTTP/2 to backends.
@@ -110,9 +110,10 @@ impl Target {
 
     /// Starts hyper's server and its pooled client, with nothing in between.
     pub(crate) async fn bare(protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
-        let role = if protocol == Protocol::H2c { "bare-http2" } else { "bare-http1" };
-        let (process, address) = Process::role(&[role, &backend.to_string()])?;
-        Self::listening("bare hyper", address.parse()?, process, None).await
+        let (backend, h2c) = (backend.to_string(), (protocol == Protocol::H2c).then_some("--h2c"));
+        let args: Vec<&str> = ["bare", &backend].into_iter().chain(h2c).collect();
+        let (process, address) = Process::server(&args)?;
+        Self::listening("bare hyper", address, process, None).await
     }
 
     async fn listening(

@@ -52,10 +52,10 @@ impl StallDetector {
     pub(crate) async fn stalled_between(&self, from: Instant, to: Instant) -> bool {
         let mut saw = false;
         for watcher in &self.watchers {
-            while watcher.with_gaps(|seen| seen.latest) <= to {
+            while watcher.with_gaps(|observed| observed.latest) <= to {
                 tokio::time::sleep(MOMENT).await;
             }
-            saw |= watcher.with_gaps(|seen| seen.gaps.iter().any(|(start, end)| *start < to && from < *end));
+            saw |= watcher.with_gaps(|observed| observed.gaps.iter().any(|(start, end)| *start < to && from < *end));
         }
         saw
     }
@@ -71,24 +71,24 @@ impl Watcher {
     fn take(cpu: usize, over: &Arc<AtomicBool>) -> Option<Arc<Self>> {
         let watcher = Arc::new(Self(Mutex::new(ObservedGaps { latest: Instant::now(), gaps: Vec::new() })));
         let (own, over) = (watcher.clone(), over.clone());
-        let (said, heard) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let placed = place(cpu);
             let watches = placed.is_ok();
-            let _ = said.send(placed); // The receiver waits below.
+            let _ = sender.send(placed); // The receiver waits below.
             while watches && !over.load(Ordering::Relaxed) {
                 let before = Instant::now();
                 std::thread::sleep(MOMENT);
                 let now = Instant::now();
-                own.with_gaps(|seen| {
-                    seen.latest = now;
+                own.with_gaps(|observed| {
+                    observed.latest = now;
                     if now - before > MOMENT + USUAL {
-                        seen.gaps.push((before, now));
+                        observed.gaps.push((before, now));
                     }
                 });
             }
         });
-        heard.recv().is_ok_and(|placed| placed.is_ok()).then_some(watcher)
+        receiver.recv().is_ok_and(|placed| placed.is_ok()).then_some(watcher)
     }
 
     fn with_gaps<T>(&self, look: impl FnOnce(&mut ObservedGaps) -> T) -> T {
@@ -130,6 +130,6 @@ mod tests {
         let stalls = StallDetector::new();
         let now = Instant::now();
         let _ = stalls.stalled_between(now, now).await; // The result depends on the machine.
-        assert!(stalls.watchers.iter().all(|watcher| watcher.with_gaps(|seen| seen.latest) > now));
+        assert!(stalls.watchers.iter().all(|watcher| watcher.with_gaps(|observed| observed.latest) > now));
     }
 }

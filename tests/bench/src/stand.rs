@@ -10,8 +10,7 @@ use common::backend::Protocol;
 /// of each use HTTP/2, otherwise HTTP/1.1.
 pub(crate) async fn run(settings: &Settings, h2c: bool) -> anyhow::Result<()> {
     let (role, protocol) = if h2c { ("http2-backend", Protocol::H2c) } else { ("http1-backend", Protocol::Http1) };
-    let (_backend, address) = Process::role(&[role])?;
-    let backend = address.parse()?;
+    let (_backend, backend) = Process::server(&[role])?;
     let targets = [
         Target::direct(backend),
         Target::haproxy(protocol, backend).await?,

@@ -9,7 +9,7 @@ use crate::netns::{self, Namespace};
 use crate::pod::PodServer;
 use crate::rig::Rig;
 use crate::wire;
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use common::backend::{Probe, ProbeKind, Protocol};
 use http::Method;
 use std::fmt;
@@ -44,13 +44,7 @@ pub struct Figures {
 /// # Errors
 /// Fails if namespaces are not permitted, if something does not start, or if the pod does not wake.
 pub fn run(plan: Plan) -> anyhow::Result<Figures> {
-    // The calling thread stays in its own namespace.
-    let thread = std::thread::spawn(move || {
-        netns::enter_new()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(wake(plan))
-    });
-    thread.join().ok().context("the run panicked")?
+    netns::run_in_new(move || wake(plan))
 }
 
 async fn wake(plan: Plan) -> anyhow::Result<Figures> {

@@ -44,6 +44,23 @@ pub fn enter_new() -> anyhow::Result<()> {
     ip("link set lo up")
 }
 
+/// Runs `job` in a new namespace and on threads of its own. The calling thread stays in its namespace.
+///
+/// # Errors
+/// Returns the error of `job`, or fails if namespaces are not permitted.
+pub fn run_in_new<T, F>(job: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = anyhow::Result<T>>,
+{
+    let thread = std::thread::spawn(move || {
+        enter_new()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+        runtime.block_on(job())
+    });
+    thread.join().ok().context("the run panicked")?
+}
+
 /// Runs `ip` in the calling thread's namespace.
 ///
 /// # Errors

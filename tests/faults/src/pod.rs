@@ -49,7 +49,7 @@ impl PodServer {
     /// Fails if no port of `ip` is free.
     pub fn start(ip: IpAddr) -> anyhow::Result<Self> {
         let (counts, end) = (Arc::new(Counts::default()), CancellationToken::new());
-        let (bound, told) = mpsc::channel();
+        let (bound, started) = mpsc::channel();
         let (counted, ended) = (counts.clone(), end.clone());
         std::thread::Builder::new().name("pod".into()).spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
@@ -62,7 +62,7 @@ impl PodServer {
                 }
             });
         })?;
-        let address = told.recv().context("the pod could not be started")??;
+        let address = started.recv().context("the pod could not be started")??;
         Ok(Self { address, counts, end })
     }
 

@@ -80,13 +80,7 @@ pub struct Figures {
 /// # Errors
 /// Fails if namespaces are not permitted or something does not start.
 pub fn run(plan: Plan) -> anyhow::Result<Figures> {
-    // The calling thread stays in its own namespace.
-    let thread = std::thread::spawn(move || {
-        netns::enter_new()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-        runtime.block_on(under_load(plan))
-    });
-    thread.join().ok().context("the run panicked")?
+    netns::run_in_new(move || under_load(plan))
 }
 
 async fn under_load(plan: Plan) -> anyhow::Result<Figures> {

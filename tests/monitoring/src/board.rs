@@ -52,9 +52,9 @@ fn set(query: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faults::promtool;
     use crate::promql::strangers;
     use std::collections::BTreeSet;
-    use std::process::Command;
 
     /// Goal: no panel refers to an unknown metric. `promtool` checks that each query is valid.
     #[test]
@@ -67,12 +67,7 @@ mod tests {
             rules.push(serde_json::json!({"record": format!("query:{at}"), "expr": query}));
         }
         let file = serde_json::json!({"groups": [{"name": "board", "rules": rules}]});
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("board.yaml");
-        std::fs::write(&path, file.to_string()).expect("writable"); // JSON is YAML.
-        let told = Command::new("promtool").args(["check", "rules"]).arg(&path).output().expect("promtool");
-        let said = [told.stdout, told.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
-        assert!(told.status.success(), "{said}");
+        promtool("check", &file);
     }
 
     /// Goal: Grafana shows each panel in its place: ids are unique, and no panel covers another.

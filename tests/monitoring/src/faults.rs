@@ -266,8 +266,8 @@ impl Change {
                 assert!(before.is_some_and(|before| before != values), "{name} is there, and differs");
             }
             Gone(instance) => {
-                let is_kept = |name: &str| name.starts_with("up{") || name.starts_with("zeroscale_build_info{");
-                series.retain(|name, _| !is_of(name, instance) || is_kept(name));
+                let is_alive = |name: &str| name.starts_with("up{") || name.starts_with("zeroscale_build_info{");
+                series.retain(|name, _| !is_of(name, instance) || is_alive(name));
                 for (name, values) in series.iter_mut().filter(|(name, _)| is_of(name, instance)) {
                     *values = if name.starts_with("up{") { "1+0x10 0+0x50" } else { "1+0x10 stale" }.to_owned();
                 }
@@ -449,12 +449,17 @@ fn what_is_knatives_is_not_taken_for_ours() {
 fn pass(tests: &[Value]) {
     let rules = place(FILE).canonicalize().expect(FILE);
     let file = json!({"rule_files": [rules], "evaluation_interval": "1m", "tests": tests});
+    promtool("test", &file);
+}
+
+/// Checks or tests the rules of a file with promtool, which must succeed.
+pub(crate) fn promtool(command: &str, file: &Value) {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("faults.yaml");
+    let path = folder.path().join("rules.yaml");
     std::fs::write(&path, file.to_string()).expect("writable"); // JSON is YAML.
-    let told = Command::new("promtool").args(["test", "rules"]).arg(&path).output().expect("promtool");
-    let said = [told.stdout, told.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
-    assert!(told.status.success(), "{said}");
+    let ended = Command::new("promtool").args([command, "rules"]).arg(&path).output().expect("promtool");
+    let output = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(ended.status.success(), "{output}");
 }
 
 #[test]

@@ -42,10 +42,10 @@ pub fn strangers(query: &str) -> Vec<String> {
                 strangers.push(format!("{metric}: {name}"));
             }
             let is_last = own.last() == Some(name);
-            let is_said = |word: &str| instrument.values.iter().any(|(known, _)| *known == word);
+            let is_value = |word: &str| instrument.values.iter().any(|(known, _)| *known == word);
             let words = if operator.ends_with('~') { value.split('|').collect() } else { vec![value.as_str()] };
             if is_last && !instrument.values.is_empty() && !value.contains('$') {
-                let unknown = words.into_iter().filter(|word| !is_said(word));
+                let unknown = words.into_iter().filter(|word| !is_value(word));
                 strangers.extend(unknown.map(|word| format!("{metric}: {name} never says {word}")));
             }
         }
@@ -58,10 +58,10 @@ pub fn strangers(query: &str) -> Vec<String> {
 /// Returns the instrument whose series have this name.
 fn instrument(metric: &str) -> Option<&'static Instrument> {
     ALL.iter().find(|instrument| {
-        let shown = instrument.prometheus();
+        let name = instrument.prometheus();
         match instrument.kind {
-            Kind::Histogram => ["_bucket", "_sum", "_count"].iter().any(|end| metric.strip_suffix(end) == Some(&shown)),
-            _ => metric == shown,
+            Kind::Histogram => ["_bucket", "_sum", "_count"].iter().any(|end| metric.strip_suffix(end) == Some(&name)),
+            _ => metric == name,
         }
     })
 }

@@ -1,34 +1,16 @@
 //! Tests that the documents name only things that exist: files and folders, targets of links, crates.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use cargo_metadata::MetadataCommand;
+use workspace_tests::{files, metadata, read, root};
 
 /// Prefixes of words that name something in the repository.
 const PLACES: [&str; 8] = [".cargo/", ".ci/", ".github/", "activator/", "autoscaler/", "common/", "deploy/", "tests/"];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn read(file: &Path) -> String {
-    std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
 /// Returns every Markdown file of the repository.
 fn documents() -> Vec<PathBuf> {
-    let mut open: Vec<PathBuf> = PLACES.iter().map(|place| root().join(place)).collect();
-    let mut found = vec![root().join("README.md")];
-    while let Some(folder) = open.pop() {
-        for path in std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            if path.is_dir() {
-                open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                found.push(path);
-            }
-        }
-    }
-    found
+    let below = PLACES.iter().flat_map(|place| files(&root().join(place), "md"));
+    below.chain([root().join("README.md")]).collect()
 }
 
 /// Returns the places that a text names, without patterns and placeholders like `NAME`.
@@ -63,9 +45,8 @@ fn every_place_that_a_document_names_exists() {
 
 #[test]
 fn every_crate_is_on_the_map() {
-    let manifest = root().join("Cargo.toml");
-    let metadata = MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata");
-    let map = read(&root().join(".github/CONTRIBUTING.md"));
+    let metadata = metadata().no_deps().exec().expect("cargo metadata");
+    let map = read(".github/CONTRIBUTING.md");
     for package in &metadata.packages {
         assert!(
             map.contains(&format!("`{}`", package.name)),

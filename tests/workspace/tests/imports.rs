@@ -8,16 +8,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use cargo_metadata::{Metadata, MetadataCommand, Package};
+use cargo_metadata::Package;
 use workspace_tests::imports::{Edge, Imports};
+use workspace_tests::metadata;
 
 /// Path of the committed table.
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/imports.txt");
-
-fn metadata() -> Metadata {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
-    MetadataCommand::new().manifest_path(manifest).no_deps().exec().expect("cargo metadata of the workspace")
-}
 
 fn imports(package: &Package) -> Imports {
     let src = package.manifest_path.parent().expect("a manifest lies in a folder").join("src");
@@ -32,7 +28,7 @@ fn lines(edges: &[Edge]) -> String {
 
 /// Returns the table: for each crate with at least two folders, a line per folder with the folders that it imports.
 fn table() -> String {
-    let metadata = metadata();
+    let metadata = metadata().no_deps().exec().expect("cargo metadata of the workspace");
     let mut packages: Vec<_> = metadata.packages.iter().collect();
     packages.sort_by_key(|package| package.name.as_str());
     let mut text = String::new();
@@ -84,9 +80,9 @@ fn in_crates(table: &str) -> BTreeSet<String> {
 
 #[test]
 fn no_circle_of_files_runs_across_folders() {
-    for package in &metadata().packages {
+    for package in &metadata().no_deps().exec().expect("cargo metadata of the workspace").packages {
         let circles = imports(package).circles();
-        let told: Vec<String> = circles.iter().map(|circle| lines(circle)).collect();
-        assert!(circles.is_empty(), "{}: {} circles:{}", package.name, circles.len(), told.join("\n  and"));
+        let listed: Vec<String> = circles.iter().map(|circle| lines(circle)).collect();
+        assert!(circles.is_empty(), "{}: {} circles:{}", package.name, circles.len(), listed.join("\n  and"));
     }
 }

@@ -2,16 +2,8 @@
 //! other. Its pages are in its summary, and links lead to existing headings.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn read(file: impl AsRef<Path>) -> String {
-    let path = root().join(file);
-    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
+use std::path::PathBuf;
+use workspace_tests::{read, root};
 
 /// Returns all Rust sources of some folders, without tests.
 fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
@@ -163,20 +155,11 @@ fn every_variable_is_in_the_settings() {
         let letters = |text: &str| text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
         head.chars().all(|c| c.is_ascii_uppercase()) && letters(rest) && word.contains('_') && !word.ends_with('_')
     };
-    let ours = [
-        "ZEROSCALE_",
-        "CONFIG_",
-        "METRICS_PROMETHEUS_",
-        "STATEFUL_",
-        "MAX_IDLE_",
-        "KUBE_API_",
-        "ACTIVATOR_TLS",
-        "POD_",
-        "OTEL_",
-    ];
+    let ours = "ZEROSCALE_ CONFIG_ METRICS_PROMETHEUS_ STATEFUL_ MAX_IDLE_ KUBE_API_ ACTIVATOR_TLS POD_ OTEL_";
+    let is_ours = |word: &&str| ours.split(' ').any(|prefix| word.starts_with(prefix));
     let mut read: BTreeSet<&str> = BTreeSet::new();
     for (_, code) in &sources {
-        read.extend(quoted(code).filter(is_variable).filter(|word| ours.iter().any(|prefix| word.starts_with(prefix))));
+        read.extend(quoted(code).filter(is_variable).filter(is_ours));
     }
     assert!(read.len() > 30, "{read:?}");
     // `_KEY` beside a variable stands for one with the same beginning, `STATEFUL_SERVICE_*` for all with that prefix.
@@ -219,8 +202,8 @@ fn a_pod_has_as_long_as_its_activator_takes_to_end() {
         assert!(manifest.contains("/knative/") || page.contains(&format!("its pod has {has} s")), "{has}");
     }
     let page = read("deploy/docs/operating.md");
-    for said in [format!("for {} s at most", linger + elsewhere), format!("within {drain} s")] {
-        assert!(page.contains(&said), "operating.md does not say `{said}`");
+    for words in [format!("for {} s at most", linger + elsewhere), format!("within {drain} s")] {
+        assert!(page.contains(&words), "operating.md does not say `{words}`");
     }
 }
 
@@ -237,26 +220,19 @@ fn every_page_is_on_the_list() {
 
 /// Converts a heading into an anchor like GitHub and mdBook.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().to_lowercase().replace(' ', "-");
-    kept.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+    let words = heading.trim().to_lowercase().replace(' ', "-");
+    words.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
 }
 
 #[test]
 fn every_anchor_is_a_heading() {
-    let documents = [
-        "README.md",
-        ".github/CONTRIBUTING.md",
-        ".github/SECURITY.md",
-        ".github/CHANGELOG.md",
-        "deploy/kubernetes/README.md",
-        "deploy/kubernetes/chart/README.md",
-        "deploy/images/README.md",
-        "deploy/DIFFERENCES.md",
-    ];
+    let documents = "\
+        README.md .github/CONTRIBUTING.md .github/SECURITY.md .github/CHANGELOG.md deploy/kubernetes/README.md \
+        deploy/kubernetes/chart/README.md deploy/images/README.md deploy/DIFFERENCES.md";
     let manual = std::fs::read_dir(root().join("deploy/docs")).expect("the manual").flatten().map(|entry| entry.path());
     let pages = manual.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let mut anchors = 0;
-    for document in documents.iter().map(|file| root().join(file)).chain(pages) {
+    for document in documents.split(' ').map(|file| root().join(file)).chain(pages) {
         let text = read(&document);
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let Some((file, fragment)) = target.split_once('#').filter(|_| !target.contains("://")) else { continue };

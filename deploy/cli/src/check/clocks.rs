@@ -115,7 +115,7 @@ mod tests {
         ];
         for (all, expected) in rows {
             let found = leases("nodes", &all, server);
-            assert_eq!(found.as_ref().map(|f| f.standing), expected.map(|(standing, _)| standing), "{found:?}");
+            assert_eq!(found.as_ref().map(|f| f.standing), expected.map(|(result, _)| result), "{found:?}");
             assert!(
                 expected.is_none_or(|(_, part)| found.as_ref().is_some_and(|f| f.says.contains(part))),
                 "{found:?}"

@@ -184,9 +184,9 @@ fn render_findings(findings: &[Finding], colours: Colours) -> String {
 
 /// Lists the first few names and the number of the rest.
 pub(crate) fn first_names(names: &[String]) -> String {
-    const SHOWN: usize = 5;
-    let first = names.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
+    const NAMED: usize = 5;
+    let first = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
         0 => first,
         more => format!("{first} and {more} more"),
     }

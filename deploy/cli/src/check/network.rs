@@ -68,8 +68,8 @@ fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Findi
         let mut ports = rules.iter().map(|rule| rule.ports.as_deref().unwrap_or_default());
         ports.any(|ports| ports.is_empty() || ports.iter().any(|port| admits(port, number)))
     };
-    let asked = [ACTIVATOR_HTTP1_PORT, first, last].into_iter();
-    let closed: Vec<String> = asked.filter(|n| !open(*n)).map(|n| n.to_string()).collect();
+    let ports = [ACTIVATOR_HTTP1_PORT, first, last].into_iter();
+    let closed: Vec<String> = ports.filter(|n| !open(*n)).map(|n| n.to_string()).collect();
     let names: Vec<String> = ours.iter().map(|policy| policy.name_any()).collect();
     if closed.is_empty() {
         return Finding::good(POLICIES, format!("{} admit all clients to the activators", first_names(&names)));
@@ -114,9 +114,9 @@ mod tests {
             (vec![map("ports.20001", 20_000..20_009)], CheckResult::Good, "0 of 10"), // No block starts here.
         ];
         let range = PortRange { first: 20_000, last: 20_009 };
-        for (maps, standing, says) in rows {
+        for (maps, expected, says) in rows {
             let finding = used(&maps, range, "zs");
-            assert!(finding.standing == standing && finding.says.starts_with(says), "{finding:?}");
+            assert!(finding.standing == expected && finding.says.starts_with(says), "{finding:?}");
         }
     }
 
@@ -144,9 +144,9 @@ mod tests {
             (vec![ours(25_000)], CheckResult::Wrong),
             (vec![some_only], CheckResult::Wrong),
         ];
-        for (policies, standing) in rows {
+        for (policies, expected) in rows {
             let names: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
-            assert_eq!(admitted(&policies, PortRange::default(), "zs").standing, standing, "{names:?}");
+            assert_eq!(admitted(&policies, PortRange::default(), "zs").standing, expected, "{names:?}");
         }
     }
 }

@@ -79,13 +79,13 @@ pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
         let what = format!("Deployment {DEPLOYMENT} of {system}, which names the namespaces that need rights,");
         Finding::denied(ABOUT, &what, &error)
     })?;
-    let seen = deployment.ok_or_else(|| format!("there is no Deployment {DEPLOYMENT} in namespace {system}"));
-    let seen = seen.and_then(|deployment| looked_at(&deployment, system)).map_err(|why| {
+    let watched = deployment.ok_or_else(|| format!("there is no Deployment {DEPLOYMENT} in namespace {system}"));
+    let watched = watched.and_then(|deployment| looked_at(&deployment, system)).map_err(|why| {
         Finding::unknown(ABOUT, format!("the namespaces in which the planes need rights are unknown: {why}"))
     })?;
     let reviews: Api<SubjectAccessReview> = Api::all(place.cluster.client.clone());
-    let rights = needed(seen.as_ref(), system);
-    let asked = rights.len();
+    let rights = needed(watched.as_ref(), system);
+    let total = rights.len();
     let answers = stream::iter(rights).map(|spec| {
         let (reviews, right) = (reviews.clone(), described(&spec));
         async move {
@@ -99,11 +99,11 @@ pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let answers = answers.map_err(|error| Finding::denied(ABOUT, "the rights of the planes", &error))?;
     let lacking: Vec<String> = answers.into_iter().flatten().collect();
     if lacking.is_empty() {
-        return Ok(vec![Finding::good(ABOUT, format!("the planes have all {asked} rights that they need"))]);
+        return Ok(vec![Finding::good(ABOUT, format!("the planes have all {total} rights that they need"))]);
     }
-    let says = format!("the planes lack {} of {asked} rights: {}", lacking.len(), first_names(&lacking));
+    let says = format!("the planes lack {} of {total} rights: {}", lacking.len(), first_names(&lacking));
     let mut remedy = format!("apply the roles of this version, {AS_INSTALLED}");
-    if seen.is_some() {
+    if watched.is_some() {
         remedy += "; with kustomize, also apply deploy/kubernetes/namespaced/rights in each further namespace of ";
         remedy += VARIABLE;
     }
@@ -132,9 +132,9 @@ fn looked_at(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<St
 }
 
 /// Returns the rights that planes in namespace `system` need to watch the given namespaces, or all of them.
-fn needed(seen: Option<&BTreeSet<String>>, system: &str) -> Vec<SubjectAccessReviewSpec> {
+fn needed(watched: Option<&BTreeSet<String>>, system: &str) -> Vec<SubjectAccessReviewSpec> {
     let mut needed = rights_of(ROLES, system, system);
-    if let Some(names) = seen {
+    if let Some(names) = watched {
         needed.retain(|right| right.resource_attributes.as_ref().is_some_and(|right| right.namespace.is_some()));
         let own = (!names.contains(system)).then_some(system);
         for namespace in own.into_iter().chain(names.iter().map(String::as_str)) {
@@ -232,14 +232,14 @@ mod tests {
     #[test]
     fn every_rule_of_the_roles_is_a_question() {
         let all = needed(None, "zeroscale-system");
-        let said: Vec<String> = all.iter().map(described).collect();
+        let described_rights: Vec<String> = all.iter().map(described).collect();
         for right in [
             "activator list zeroscalers",
             "autoscaler patch deployments/scale",
             "autoscaler update zeroscalers/status",
             "activator watch configmaps in zeroscale-system",
         ] {
-            assert!(said.iter().any(|known| known == right), "{right}: {said:#?}");
+            assert!(described_rights.iter().any(|known| known == right), "{right}: {described_rights:#?}");
         }
         let documents =
             serde_yaml_ng::Deserializer::from_str(ROLES).filter_map(|document| Value::deserialize(document).ok());
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn planes_of_some_namespaces_need_no_right_beyond_them() {
         let all = needed(Some(&names(["shop", "stage"])), "zs");
-        let said: Vec<String> = all.iter().map(described).collect();
+        let described_rights: Vec<String> = all.iter().map(described).collect();
         for right in [
             "activator watch endpointslices in shop",
             "autoscaler patch deployments/scale in shop",
@@ -276,7 +276,7 @@ mod tests {
             "autoscaler update leases in zs",
             "activator watch configmaps in zs",
         ] {
-            assert!(said.iter().any(|known| known == right), "{right}: {said:#?}");
+            assert!(described_rights.iter().any(|known| known == right), "{right}: {described_rights:#?}");
         }
         for question in &all {
             let attributes = question.resource_attributes.as_ref().expect("attributes");

@@ -18,7 +18,7 @@ const SERVICES: &str = "services";
 const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 
 /// Maximum number of workloads that are listed one by one.
-const TOLD_MAX: usize = 20;
+const REPORTED_MAX: usize = 20;
 
 /// Checks all workloads.
 pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
@@ -60,8 +60,8 @@ fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
         return vec![Finding::good(WORKLOADS, format!("none of {all} is rejected{paused}"))];
     }
     // Faults are reported separately, with their own remedy.
-    let is_told = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
-    condition_findings(&wrong.into_iter().filter(|(scaler, _)| !is_told(scaler)).collect::<Vec<_>>(), "is not Ready")
+    let is_faulty = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
+    condition_findings(&wrong.into_iter().filter(|(scaler, _)| !is_faulty(scaler)).collect::<Vec<_>>(), "is not Ready")
 }
 
 /// Finds workloads that are Ready, but with another condition False, such as for texts, fallbacks, ports, hosts or
@@ -82,13 +82,13 @@ fn degraded(scalers: &[ZeroScaler]) -> Vec<Finding> {
 /// Reports conditions with remedies, one by one up to a limit.
 fn condition_findings(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
     let one = |(scaler, condition): &(&ZeroScaler, &Condition)| {
-        let said = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
+        let message = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
         let of = if condition.type_ == READY { String::new() } else { format!("{}: ", condition.type_) };
-        let says = format!("{} {what}: {of}{}{said}", name(*scaler), condition.reason);
+        let says = format!("{} {what}: {of}{}{message}", name(*scaler), condition.reason);
         Finding::wrong(WORKLOADS, says, reason_remedy(scaler, &condition.reason))
     };
-    let mut findings: Vec<Finding> = wrong.iter().take(TOLD_MAX).map(one).collect();
-    let more: Vec<String> = wrong.iter().skip(TOLD_MAX).map(|(scaler, _)| name(*scaler)).collect();
+    let mut findings: Vec<Finding> = wrong.iter().take(REPORTED_MAX).map(one).collect();
+    let more: Vec<String> = wrong.iter().skip(REPORTED_MAX).map(|(scaler, _)| name(*scaler)).collect();
     if !more.is_empty() {
         let list = "kubectl get zeroscalers -A -o wide lists all with their reasons";
         findings.push(Finding::wrong(WORKLOADS, format!("{} more: {}", more.len(), first_names(&more)), list));
@@ -138,11 +138,11 @@ fn reason_remedy(scaler: &ZeroScaler, reason: &str) -> String {
 /// Finds workloads whose pods cannot serve, with remedies.
 fn faulty(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let faults = scalers.iter().filter_map(|scaler| Some((scaler, scaler.status.as_ref()?.fault.as_ref()?)));
-    let told = |(scaler, fault): (&ZeroScaler, &Fault)| {
+    let finding = |(scaler, fault): (&ZeroScaler, &Fault)| {
         let says = format!("{} cannot serve: {}: {}", name(scaler), fault.reason, fault.message);
         Finding::wrong(WORKLOADS, says, fault.remedy.clone())
     };
-    faults.take(TOLD_MAX).map(told).collect()
+    faults.take(REPORTED_MAX).map(finding).collect()
 }
 
 /// Finds metrics API groups that workloads need, and reports which are not served.
@@ -152,9 +152,9 @@ fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
         "External" => "external.metrics.k8s.io",
         _ => "custom.metrics.k8s.io",
     };
-    let asked: BTreeSet<&str> =
+    let needed: BTreeSet<&str> =
         scalers.iter().flat_map(|scaler| scaler.spec.metrics.iter().map(|metric| group(&metric.type_))).collect();
-    let (there, missing): (Vec<&str>, Vec<&str>) = asked.into_iter().partition(|group| served.contains(*group));
+    let (there, missing): (Vec<&str>, Vec<&str>) = needed.into_iter().partition(|group| served.contains(*group));
     let mut findings: Vec<Finding> = Vec::new();
     if !there.is_empty() {
         findings.push(Finding::good(METRICS, format!("{} is served", there.join(", "))));
@@ -261,8 +261,8 @@ mod tests {
             json!({"reason": "CrashLoop", "message": "it ends", "remedy": "mend it", "since": "2026-01-01T00:00:00Z"});
         let (good, bad) = (scaler("a", json!({}), json!({})), scaler("b", json!({}), json!({"fault": fault})));
         let [found] = &faulty(&[good, bad])[..] else { panic!("one is named") };
-        let told = (found.says.as_str(), found.remedy.as_str());
-        assert_eq!(told, ("shop/b cannot serve: CrashLoop: it ends", "mend it"));
+        let text = (found.says.as_str(), found.remedy.as_str());
+        assert_eq!(text, ("shop/b cannot serve: CrashLoop: it ends", "mend it"));
     }
 
     #[test]
@@ -280,8 +280,8 @@ mod tests {
         let served = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(unserved(&[], &served(&[])), []);
         let found = unserved(&[cpu, queue], &served(&["metrics.k8s.io"]));
-        let standings: Vec<_> = found.iter().map(|finding| finding.standing).collect();
-        assert_eq!(standings, [CheckResult::Good, CheckResult::Wrong]);
+        let results: Vec<_> = found.iter().map(|finding| finding.standing).collect();
+        assert_eq!(results, [CheckResult::Good, CheckResult::Wrong]);
         assert!(found[1].says.contains("external.metrics.k8s.io") && found[1].says.contains("shop/b"), "{found:?}");
     }
 

@@ -187,8 +187,8 @@ fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
         from.note("/spec/hosts", "a host that matches everything has no equivalent; name the hosts");
         hosts.retain(|host| host != "*");
     }
-    let mut seen = HashSet::new();
-    hosts.retain(|host| seen.insert(host.clone()));
+    let mut known = HashSet::new();
+    hosts.retain(|host| known.insert(host.clone()));
     draft.set("hosts", hosts);
 }
 

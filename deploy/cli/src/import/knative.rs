@@ -95,8 +95,9 @@ fn scaling(from: &mut Source, draft: &mut Draft) {
         // A percentage of the window in Knative, a duration here.
         let window = draft.spec["scale"]["window"].as_str().unwrap_or_default().to_owned();
         let percentage = from.text(&pointer).unwrap_or_default();
-        let said = [(knative::WINDOW.name.to_owned(), window), (knative::PANIC_WINDOW.name.to_owned(), percentage)];
-        let panic: GoDuration = knative::panic_window(&said.into(), &AutoscalerConfig::default());
+        let annotations =
+            [(knative::WINDOW.name.to_owned(), window), (knative::PANIC_WINDOW.name.to_owned(), percentage)];
+        let panic: GoDuration = knative::panic_window(&annotations.into(), &AutoscalerConfig::default());
         draft.set("scale.panic.window", panic.to_string());
     }
     if !foreign {

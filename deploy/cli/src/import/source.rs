@@ -85,11 +85,11 @@ impl Source {
 
     /// Keeps only labels and annotations with this prefix. The rest of the object is not translated and needs no notes.
     pub(super) fn keep_of(&mut self, prefix: &str) {
-        let kept = |at: &str| {
+        let matching = |at: &str| {
             let all = self.rest.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default();
             all.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect::<Map<_, _>>()
         };
-        let (labels, annotations) = (kept("/metadata/labels"), kept("/metadata/annotations"));
+        let (labels, annotations) = (matching("/metadata/labels"), matching("/metadata/annotations"));
         self.rest = json!({"metadata": {"labels": labels, "annotations": annotations}});
     }
 
@@ -100,9 +100,9 @@ impl Source {
             let domain = name.split_once('/').map_or("", |(domain, _)| domain);
             OF_TOOLS.iter().any(|tool| domain.ends_with(tool)) || name == "app.kubernetes.io/managed-by"
         };
-        let (left, kept): (_, Map<_, _>) = std::mem::take(all).into_iter().partition(|(name, _)| of_tool(name));
+        let (left, copied): (_, Map<_, _>) = std::mem::take(all).into_iter().partition(|(name, _)| of_tool(name));
         *all = left;
-        Some(kept).filter(|kept| !kept.is_empty())
+        Some(copied).filter(|copied| !copied.is_empty())
     }
 
     /// Takes out a boolean, written as a boolean or as text in a form that Go accepts.

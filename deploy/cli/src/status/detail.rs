@@ -105,9 +105,11 @@ fn tables(object: &ZeroScaler, status: &ZeroScalerStatus, colours: Colours, now:
         vec![port.name.as_str().into(), service.into(), activators.into(), port.protocol.as_str().into()]
     });
     let ports = section(&["PORT", "SERVICE", "ACTIVATORS", "PROTOCOL"], ports, colours);
-    let schedules = object.spec.schedules.iter().map(|said| {
-        let (cron, zone, length) = (said.cron.clone(), said.time_zone.clone(), said.duration.to_string());
-        [cron, zone, length, count(said.min), count(said.max), said.prewarm.to_string()].map(Cell::from).to_vec()
+    let schedules = object.spec.schedules.iter().map(|schedule| {
+        let (cron, zone, length) = (schedule.cron.clone(), schedule.time_zone.clone(), schedule.duration.to_string());
+        [cron, zone, length, count(schedule.min), count(schedule.max), schedule.prewarm.to_string()]
+            .map(Cell::from)
+            .to_vec()
     });
     let heads = ["SCHEDULE", "TIME ZONE", "LENGTH", "MIN", "MAX", "PREWARM"];
     conditions + &ports + &section(&heads, schedules, colours)

@@ -63,14 +63,14 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
         return detail::run(&sources, name, out).await;
     }
     let scope = (!args.all_namespaces).then_some(namespace.as_str());
-    let mut told = Vec::new();
+    let mut warned = Vec::new();
     let mut warn = |text: String| {
-        if !told.contains(&text) {
+        if !warned.contains(&text) {
             eprintln!("warning: {}", printable_line(&text));
-            told.push(text);
+            warned.push(text);
         }
     };
-    let mut shown: HashMap<RevisionKey, Summary> = HashMap::new();
+    let mut printed: HashMap<RevisionKey, Summary> = HashMap::new();
     let (mut is_first, mut is_failing) = (true, false);
     loop {
         let looked = match &names[..] {
@@ -89,9 +89,9 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
             Ok(listing) => listing,
         };
         is_failing = false;
-        let is_new = |workload: &&Summary| shown.get(&workload.key()) != Some(*workload);
+        let is_new = |workload: &&Summary| printed.get(&workload.key()) != Some(*workload);
         let news: Vec<Summary> = listing.workloads.iter().filter(is_new).cloned().collect();
-        shown = listing.workloads.iter().map(|workload| (workload.key(), workload.clone())).collect();
+        printed = listing.workloads.iter().map(|workload| (workload.key(), workload.clone())).collect();
         if table && is_first && news.is_empty() {
             let place = scope.map_or_else(|| "the cluster".to_owned(), |namespace| format!("namespace {namespace}"));
             eprintln!("no ZeroScalers in {place}");

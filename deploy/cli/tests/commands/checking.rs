@@ -8,7 +8,7 @@ const REVIEWS: &str = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// Starts an API server with planes in namespace `zs` that watch `shop` and `stage` and have all rights or none.
 fn server(allowed: bool) -> Server {
-    Server::start(move |asked| match asked {
+    Server::start(move |request| match request {
         "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
         REVIEWS => (
             201,
@@ -17,7 +17,7 @@ fn server(allowed: bool) -> Server {
         ),
         "GET /apis/apps/v1/namespaces/zs/deployments/autoscaler" => (200, deployment("autoscaler", "0.2.0")),
         "GET /apis/apps/v1/namespaces/zs/deployments/activator" => (200, deployment("activator", "0.1.0")),
-        _ if asked.starts_with("GET /apis/apps/v1/namespaces/zeroscale-system/deployments/") => {
+        _ if request.starts_with("GET /apis/apps/v1/namespaces/zeroscale-system/deployments/") => {
             failure(404, "NotFound", "not found", json!({"name": "a", "kind": "deployments"}))
         }
         _ => failure(403, "Forbidden", "no", json!({})),
@@ -37,8 +37,8 @@ fn deployment(name: &str, version: &str) -> Value {
 #[test]
 fn a_sound_install_for_some_namespaces_has_all_rights() {
     let api = server(true);
-    let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
-    assert!(said.contains("ok       rights      the planes have all"), "{said}");
+    let output = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
+    assert!(output.contains("ok       rights      the planes have all"), "{output}");
     let reviews: Vec<Value> = api
         .requests()
         .into_iter()
@@ -58,7 +58,7 @@ fn a_right_of_ours_that_is_missing_is_named() {
         ("list", "you may not list zeroscalers in namespace shop, as these commands require: status, top"),
         ("patch", "you may not patch zeroscalers in namespace shop, as these commands require: wake"),
     ] {
-        let api = Server::hearing(move |asked, body| match asked {
+        let api = Server::with_body(move |request, body| match request {
             "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
             "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
                 let mut review: Value = serde_json::from_str(body).expect("JSON");
@@ -68,8 +68,8 @@ fn a_right_of_ours_that_is_missing_is_named() {
             }
             _ => failure(403, "Forbidden", "no", json!({})),
         });
-        let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
-        assert!(said.contains(expected), "{said}");
+        let output = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
+        assert!(output.contains(expected), "{output}");
     }
 }
 
@@ -77,17 +77,17 @@ fn a_right_of_ours_that_is_missing_is_named() {
 /// images.
 #[test]
 fn remedies_are_about_the_install_that_there_is() {
-    let output = run(server(false).address, &["check", "--system-namespace", "zs"]);
-    let said = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let checked = run(server(false).address, &["check", "--system-namespace", "zs"]);
+    let output = text(&checked.stdout);
+    assert_eq!(checked.status.code(), Some(1), "{output}");
     for wrong in ["the planes lack", "the planes have different versions"] {
-        let remedy = said.lines().skip_while(|line| !line.contains(wrong)).nth(1).unwrap_or_default();
-        assert!(remedy.contains("fix: ") && remedy.contains("helm upgrade"), "{wrong}: {said}");
+        let remedy = output.lines().skip_while(|line| !line.contains(wrong)).nth(1).unwrap_or_default();
+        assert!(remedy.contains("fix: ") && remedy.contains("helm upgrade"), "{wrong}: {output}");
     }
-    let said = text(&run(server(false).address, &["check"]).stdout);
-    assert!(said.contains("there is no Deployment autoscaler in namespace zeroscale-system"), "{said}");
-    assert!(said.contains("fix: select its namespace with --system-namespace, or install it"), "{said}");
-    assert!(!said.contains("WRONG    rights"), "nothing is known of who is not there: {said}");
+    let output = text(&run(server(false).address, &["check"]).stdout);
+    assert!(output.contains("there is no Deployment autoscaler in namespace zeroscale-system"), "{output}");
+    assert!(output.contains("fix: select its namespace with --system-namespace, or install it"), "{output}");
+    assert!(!output.contains("WRONG    rights"), "nothing is known of who is not there: {output}");
 }
 
 /// Goal: leases of other programs in the planes' namespace, such as Knative's controllers, do not affect the check of
@@ -104,12 +104,12 @@ fn leases_of_others_say_nothing_of_the_planes() {
         lease(OTHER, "2023-12-31T00:00:00.000000Z"),
     ];
     let list = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList", "metadata": {}, "items": leases});
-    let api = Server::start(move |asked| match asked {
+    let api = Server::start(move |request| match request {
         "GET /version" => (200, json!({"major": "1", "minor": "34", "gitVersion": "v1.34.0"})),
         "GET /apis/coordination.k8s.io/v1/namespaces/zs/leases" => (200, list.clone()),
         _ => failure(403, "Forbidden", "no", json!({})),
     });
-    let said = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
-    assert!(said.contains("the clocks of planes agree with the API server's (3)"), "{said}");
-    assert!(!said.contains(OTHER), "{said}");
+    let output = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
+    assert!(output.contains("the clocks of planes agree with the API server's (3)"), "{output}");
+    assert!(!output.contains(OTHER), "{output}");
 }

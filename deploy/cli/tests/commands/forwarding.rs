@@ -13,7 +13,7 @@ const PODS: &str = "GET /api/v1/namespaces/zeroscale-system/pods";
 const PORT: [u8; 2] = 8090_u16.to_le_bytes();
 
 /// Reports whether the pending request asks for port forwarding.
-pub(super) fn is_asked_for(stream: &TcpStream) -> bool {
+pub(super) fn is_port_forward(stream: &TcpStream) -> bool {
     let mut head = [0; 1024];
     loop {
         let read = stream.peek(&mut head).unwrap_or(0);
@@ -32,13 +32,13 @@ pub(super) fn is_asked_for(stream: &TcpStream) -> bool {
 /// pod's error.
 #[allow(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
 pub(super) fn forward(stream: TcpStream, says: &Says) {
-    let mut said = (0, Value::Null);
+    let mut scripted = (0, Value::Null);
     let mut judge = |request: &Request, mut response: Response| {
-        said = says(&format!("{} {}", request.method(), request.uri().path()), "");
+        scripted = says(&format!("{} {}", request.method(), request.uri().path()), "");
         let offered = request.headers()["sec-websocket-protocol"].to_str().unwrap_or_default();
-        if said.0 != 101 || !offered.split(", ").any(|offered| offered == PROTOCOL) {
-            let mut refused = ErrorResponse::new(Some(said.1.to_string()));
-            *refused.status_mut() = said.0.try_into().unwrap_or_default();
+        if scripted.0 != 101 || !offered.split(", ").any(|offered| offered == PROTOCOL) {
+            let mut refused = ErrorResponse::new(Some(scripted.1.to_string()));
+            *refused.status_mut() = scripted.0.try_into().unwrap_or_default();
             return Err(refused);
         }
         response.headers_mut().insert("sec-websocket-protocol", PROTOCOL.parse().expect("a value"));
@@ -48,16 +48,16 @@ pub(super) fn forward(stream: TcpStream, says: &Says) {
     let mut send = |channel: u8, bytes: &[u8]| socket.send(Message::binary([&[channel], bytes].concat()));
     // Errors are ignored: a client that only checks the right may have closed the connection.
     let _ = send(0, &PORT).and_then(|()| send(1, &PORT));
-    if let Some(error) = said.1["error"].as_str() {
+    if let Some(error) = scripted.1["error"].as_str() {
         let _ = send(1, error.as_bytes());
         while socket.read().is_ok() {} // Wait until the client closes, so that it receives the error.
         return;
     }
-    let to: SocketAddr = said.1["to"].as_str().and_then(|to| to.parse().ok()).expect("an address");
-    let Ok(Message::Binary(asked)) = socket.read() else { return };
-    assert_eq!(asked[0], 0, "the port's own channel");
+    let to: SocketAddr = scripted.1["to"].as_str().and_then(|to| to.parse().ok()).expect("an address");
+    let Ok(Message::Binary(bytes)) = socket.read() else { return };
+    assert_eq!(bytes[0], 0, "the port's own channel");
     let mut pod = TcpStream::connect(to).expect("a dashboard");
-    pod.write_all(&asked[1..]).expect("written");
+    pod.write_all(&bytes[1..]).expect("written");
     let mut answer = Vec::new();
     pod.read_to_end(&mut answer).expect("an answer");
     for piece in answer.chunks(7) {
@@ -91,7 +91,7 @@ fn dashboard() -> Server {
 fn the_dashboard_is_reached_through_the_api_server() {
     let to = json!({"to": dashboard().address.to_string()});
     let gone = std::sync::atomic::AtomicBool::new(false);
-    let api = Server::start(move |asked| match asked {
+    let api = Server::start(move |request| match request {
         LIST => listed(&[scaler("hello", json!({}), json!({"state": "Asleep"}))]),
         // The second list has the replacement.
         PODS if gone.swap(true, std::sync::atomic::Ordering::Relaxed) => pods(&[("autoscaler-c", "True")]),
@@ -104,8 +104,8 @@ fn the_dashboard_is_reached_through_the_api_server() {
     assert!(output.status.success() && warnings.is_empty(), "{warnings}");
     let row: Vec<_> = table.lines().nth(1).unwrap_or_default().split_whitespace().collect();
     assert_eq!(row[..7], ["hello", "Awake", "2/2", "-", "-", "12", "4"], "{table}");
-    let asked: Vec<_> = api.requests().into_iter().map(|(line, _)| line).collect();
-    assert!(asked.iter().all(|line| line == LIST || line == PODS), "{asked:?}");
+    let requests: Vec<_> = api.requests().into_iter().map(|(line, _)| line).collect();
+    assert!(requests.iter().all(|line| line == LIST || line == PODS), "{requests:?}");
 }
 
 /// Goal: the error names the obstacle: no ready pod, a missing right, or a pod without a dashboard on that port.
@@ -132,7 +132,7 @@ fn what_stands_in_the_way_of_the_dashboard_is_named() {
     ];
     for (listed_pods, forwarded, expected) in rows {
         let listed_pods = pods(listed_pods);
-        let api = Server::start(move |asked| match asked {
+        let api = Server::start(move |request| match request {
             LIST => listed(&[scaler("hello", json!({}), json!({"state": "Asleep"}))]),
             PODS => listed_pods.clone(),
             _ => forwarded.clone(),

@@ -24,25 +24,25 @@ type Says = Arc<dyn Fn(&str, &str) -> (u16, Value) + Send + Sync>;
 /// Mock server that runs as long as the process and serves one request per connection.
 struct Server {
     address: SocketAddr,
-    asked: Arc<Mutex<Vec<(String, String)>>>,
+    requests: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl Server {
     fn start(says: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> Self {
-        Self::hearing(move |asked, _| says(asked))
+        Self::with_body(move |request, _| says(request))
     }
 
-    fn hearing(says: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    fn with_body(says: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let (address, says, asked) = (listener.local_addr().expect("bound"), Arc::new(says) as Says, Arc::default());
-        let server = Self { address, asked: Arc::clone(&asked) };
+        let (address, says, requests) = (listener.local_addr().expect("bound"), Arc::new(says) as Says, Arc::default());
+        let server = Self { address, requests: Arc::clone(&requests) };
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                if forwarding::is_asked_for(&stream) {
+                if forwarding::is_port_forward(&stream) {
                     let says = says.clone();
                     std::thread::spawn(move || forwarding::forward(stream, &says));
                 } else {
-                    answer(stream, &says, &asked);
+                    answer(stream, &says, &requests);
                 }
             }
         });
@@ -50,11 +50,11 @@ impl Server {
     }
 
     fn requests(&self) -> Vec<(String, String)> {
-        self.asked.lock().expect("not poisoned").clone()
+        self.requests.lock().expect("not poisoned").clone()
     }
 }
 
-fn answer(stream: TcpStream, says: &Says, asked: &Mutex<Vec<(String, String)>>) {
+fn answer(stream: TcpStream, says: &Says, requests: &Mutex<Vec<(String, String)>>) {
     let mut reader = BufReader::new(stream);
     let (mut line, mut length) = (String::new(), 0);
     if reader.read_line(&mut line).unwrap_or(0) == 0 {
@@ -74,17 +74,17 @@ fn answer(stream: TcpStream, says: &Says, asked: &Mutex<Vec<(String, String)>>) 
     let mut words = line.split_whitespace();
     let method = words.next().unwrap_or_default();
     let path = words.next().unwrap_or_default().split('?').next().unwrap_or_default();
-    let asked_for = format!("{method} {path}");
+    let request = format!("{method} {path}");
     let body = text(&body);
-    asked.lock().expect("not poisoned").push((asked_for.clone(), body.clone()));
-    let (status, said) = says(&asked_for, &body);
-    let said = said.to_string();
+    requests.lock().expect("not poisoned").push((request.clone(), body.clone()));
+    let (status, body) = says(&request, &body);
+    let body = body.to_string();
     let head = format!(
         "HTTP/1.1 {status} x\r\ndate: {DATE}\r\ncontent-type: application/json\r\nconnection: close\r\n\
          content-length: {}\r\n\r\n",
-        said.len()
+        body.len()
     );
-    let _ = reader.get_mut().write_all(format!("{head}{said}").as_bytes());
+    let _ = reader.get_mut().write_all(format!("{head}{body}").as_bytes());
 }
 
 /// Returns the last patch.
@@ -158,7 +158,7 @@ fn a_table_holds_what_the_dashboard_adds() {
         json!({"state": "Awake", "min": 0, "pods": {"ready": 1, "actual": 1}, "desired": 1}),
     );
     let both = [awake, asleep];
-    let api = Server::start(move |asked| match asked {
+    let api = Server::start(move |request| match request {
         LIST => listed(&both),
         _ => failure(403, "Forbidden", "pods is forbidden", json!({"kind": "pods"})),
     });
@@ -198,7 +198,7 @@ fn a_table_holds_what_the_dashboard_adds() {
 /// Goal: each kind of failure is named on standard error and has an exit code for scripts.
 #[test]
 fn what_is_wrong_is_named() {
-    let named = Server::start(|asked| match asked {
+    let named = Server::start(|request| match request {
         LIST => listed(&[]),
         _ => failure(
             404,
@@ -270,6 +270,26 @@ fn arguments_that_make_no_sense_and_kubeconfigs_that_cannot_be_used_are_named() 
     }
 }
 
+/// Returns the mock responses about the ZeroScaler `hello`, whose autoscaler reports `result` of each request. The API
+/// server stores times with `utc` in place of `Z`.
+fn waking(result: &'static str, utc: &'static str) -> impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static {
+    let written = Mutex::new(None::<Value>);
+    move |request, body| {
+        let mut written = written.lock().expect("not poisoned");
+        if request.starts_with("PATCH ") {
+            let patch: Value = serde_json::from_str(body).expect("JSON");
+            let at = patch["spec"]["request"]["at"].as_str().expect("a time").replace('Z', utc);
+            *written = Some(json!({"state": "Awake", "at": at}));
+        }
+        let (mut spec, mut status) = (json!({}), json!({"state": "Asleep"}));
+        if let Some(request) = &*written {
+            spec["request"] = request.clone();
+            status["request"] = json!({"state": "Awake", "at": request["at"], "result": result, "message": "too busy"});
+        }
+        (200, scaler("hello", spec, status))
+    }
+}
+
 /// Goal: a wake edits one field of the ZeroScaler, and the autoscaler's report ends the command, in any time notation
 /// that the API server stores.
 #[test]
@@ -278,58 +298,25 @@ fn what_the_autoscaler_says_to_a_wake_ends_it() {
         ("Done", "Z", 0, "zeroscaler.zeroscale.dev/hello wakes"),
         ("Kept", "+00:00", 1, "the request is not carried out: too busy"),
     ] {
-        let written = Mutex::new(None::<Value>);
-        let api = Server::hearing(move |asked, body| {
-            let mut written = written.lock().expect("not poisoned");
-            if asked.starts_with("PATCH ") {
-                let patch: Value = serde_json::from_str(body).expect("JSON");
-                let at = patch["spec"]["request"]["at"].as_str().expect("a time").replace('Z', utc);
-                *written = Some(json!({"state": "Awake", "at": at}));
-            }
-            let (mut spec, mut status) = (json!({}), json!({"state": "Asleep"}));
-            if let Some(request) = &*written {
-                spec["request"] = request.clone();
-                status["request"] =
-                    json!({"state": "Awake", "at": request["at"], "result": result, "message": "too busy"});
-            }
-            match asked.split_once(' ') {
-                Some(("GET" | "PATCH", ONE)) => (200, scaler("hello", spec, status)),
-                _ => failure(403, "Forbidden", "no", json!({})),
-            }
-        });
+        let api = Server::with_body(waking(result, utc));
         let output = run(api.address, &["wake", "hello"]);
         let patch = patched(&api);
         assert_eq!(patch["spec"]["request"]["state"], "Awake", "{patch}");
         assert_eq!(patch.as_object().map(serde_json::Map::len), Some(1), "nothing else: {patch}");
-        let said = text(&output.stdout) + &text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{said}");
-        assert!(said.contains(expected), "{said}");
-        assert!(
-            api.requests().iter().all(|(line, _)| line.ends_with(ONE)),
-            "no other right is used: {:?}",
-            api.requests()
-        );
+        let output_text = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{output_text}");
+        assert!(output_text.contains(expected), "{output_text}");
+        let requests = api.requests();
+        assert!(requests.iter().all(|(line, _)| line.ends_with(ONE)), "no other right is used: {requests:?}");
     }
 }
 
 /// Goal: each of several workloads is requested even if an earlier one failed, and all failures are reported.
 #[test]
 fn each_of_several_workloads_is_asked() {
-    let written = Mutex::new(Value::Null);
-    let api = Server::hearing(move |asked, body| match asked.split_once(' ') {
-        Some((method, ONE)) => {
-            let mut at = written.lock().expect("not poisoned");
-            if method == "PATCH" {
-                let patch: Value = serde_json::from_str(body).expect("JSON");
-                *at = patch["spec"]["request"]["at"].clone();
-            }
-            let (mut spec, mut status) = (json!({}), json!({"state": "Asleep"}));
-            if at.is_string() {
-                spec["request"] = json!({"state": "Awake", "at": *at});
-                status["request"] = json!({"state": "Awake", "at": *at, "result": "Done", "message": ""});
-            }
-            (200, scaler("hello", spec, status))
-        }
+    let hello = waking("Done", "Z");
+    let api = Server::with_body(move |request, body| match request.split_once(' ') {
+        Some((_, ONE)) => hello(request, body),
         Some((_, path)) if path.ends_with("/nobody") => {
             failure(404, "NotFound", "not found", json!({"name": "nobody", "kind": "zeroscalers"}))
         }
@@ -350,7 +337,7 @@ fn each_of_several_workloads_is_asked() {
 fn a_look_that_fails_does_not_end_a_watch() {
     let looks = AtomicUsize::new(0);
     let now = |state: &str| listed(&[scaler("hello", json!({}), json!({"state": state}))]);
-    let api = Server::start(move |asked| match asked {
+    let api = Server::start(move |request| match request {
         LIST => match looks.fetch_add(1, Ordering::Relaxed) {
             0 => now("Awake"),
             1 => failure(403, "Forbidden", "not just now", json!({"kind": "zeroscalers"})),
@@ -363,10 +350,10 @@ fn a_look_that_fails_does_not_end_a_watch() {
     command.args(["status", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("started");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-    let shown = lines.map_while(Result::ok).any(|line| line.contains("Asleep"));
+    let is_printed = lines.map_while(Result::ok).any(|line| line.contains("Asleep"));
     let _ = child.kill();
     let errors = text(&child.wait_with_output().expect("ended").stderr);
-    assert!(shown, "{errors}");
+    assert!(is_printed, "{errors}");
     assert_eq!(errors.matches("not just now; trying again").count(), 1, "{errors}");
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn assign(
         return None;
     }
     let wanted = text(value, "/spec/clusterIP").to_string();
-    let kept = old.map(|old| text(old, "/spec/clusterIP").to_string()).unwrap_or_default();
+    let current = old.map(|old| text(old, "/spec/clusterIP").to_string()).unwrap_or_default();
     if text(value, "/spec/type") == "ExternalName" {
         if let Some(spec) = value.get_mut("spec").map(object) {
             spec.remove("clusterIP");
@@ -31,11 +31,11 @@ pub(crate) fn assign(
         }
         return None;
     }
-    if !kept.is_empty() {
-        if !wanted.is_empty() && wanted != kept {
+    if !current.is_empty() {
+        if !wanted.is_empty() && wanted != current {
             causes.invalid("spec.clusterIPs[0]", &wanted.into(), "may not change once set");
         }
-        set(value, &kept);
+        set(value, &current);
         return None;
     }
     let leased = match wanted.as_str() {

@@ -217,8 +217,8 @@ impl Api {
     }
 
     /// Removes other items from a list in the metadata.
-    fn retain(&self, target: Target<'_>, list: &str, is_kept: impl Fn(&Value) -> bool) -> Result<()> {
-        self.edit(target, |value| fields::list(metadata(value), list).retain(&is_kept))
+    fn retain(&self, target: Target<'_>, list: &str, is_retained: impl Fn(&Value) -> bool) -> Result<()> {
+        self.edit(target, |value| fields::list(metadata(value), list).retain(&is_retained))
     }
 
     fn edit(&self, target: Target<'_>, change: impl Fn(&mut Value)) -> Result<()> {

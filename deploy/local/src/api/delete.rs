@@ -127,10 +127,10 @@ fn mark(resource: &Resource, old: &Value, options: &DeleteOptions) -> Value {
 }
 
 /// Returns the grace period of a pod in seconds. It is 0 if no node runs the pod or the pod has ended.
-fn grace(pod: &Value, asked: Option<i64>) -> i64 {
+fn grace(pod: &Value, requested: Option<i64>) -> i64 {
     let own = number(pod, "/spec/terminationGracePeriodSeconds").unwrap_or(30);
     let idle = text(pod, "/spec/nodeName").is_empty() || matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
-    match asked.unwrap_or(own) {
+    match requested.unwrap_or(own) {
         _ if idle => 0,
         grace if grace < 0 => 1,
         grace => grace.min(GRACE_MAX),
@@ -164,10 +164,10 @@ mod tests {
             let end: Timestamp = text(pod, "/metadata/deletionTimestamp").parse().expect("a time");
             end.duration_since(Timestamp::now()).as_secs()
         };
-        for (own, asked) in [(i64::MAX, None), (30, Some(i64::MAX)), (i64::MIN, Some(GRACE_MAX))] {
+        for (own, requested) in [(i64::MAX, None), (30, Some(i64::MAX)), (i64::MIN, Some(GRACE_MAX))] {
             let spec = json!({"nodeName": "n", "terminationGracePeriodSeconds": own});
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-            let leaving = mark(&pods, &pod, &ask(asked));
+            let leaving = mark(&pods, &pod, &ask(requested));
             assert_eq!(number(&leaving, "/metadata/deletionGracePeriodSeconds"), Some(GRACE_MAX));
             assert!((GRACE_MAX - 60..=GRACE_MAX).contains(&seconds_left(&leaving)));
             let shortened = mark(&pods, &leaving, &ask(Some(5)));

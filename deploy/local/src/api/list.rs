@@ -81,9 +81,9 @@ impl Api {
         }
         let (mut objects, current) = self.store.list(&resource.table, &resource.prefix(namespace));
         match version(query)? {
-            asked if asked > current => return Err(ApiError::version_too_large(asked, current)),
-            asked if asked < current && query.text("resourceVersionMatch") == "Exact" => {
-                return Err(ApiError::expired(format!("The provided version is too old: {asked} is forgotten")));
+            requested if requested > current => return Err(ApiError::version_too_large(requested, current)),
+            requested if requested < current && query.text("resourceVersionMatch") == "Exact" => {
+                return Err(ApiError::expired(format!("The provided version is too old: {requested} is forgotten")));
             }
             _ => {}
         }

@@ -46,7 +46,7 @@ pub(crate) fn document(registry: &Registry, group: &str, version: &str) -> Optio
                 let schema = custom(&resource.schema, &kind, &mut generator);
                 customs.insert(custom_name(resource), schema);
             }
-            Model::Kept | Model::Measured | Model::Review => {}
+            Model::Untyped | Model::Measured | Model::Review => {}
         }
     }
     if paths.is_empty() {

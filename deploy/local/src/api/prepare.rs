@@ -143,7 +143,7 @@ fn read(resource: &Resource, mut value: Value, options: &WriteOptions) -> Result
     match &resource.model {
         Model::Typed(model) => model.schemas.read(&model.name, &mut value, &mut unknown).map_err(refuse)?,
         Model::Custom => schema::prune(&mut value, &resource.schema, "", &mut unknown),
-        Model::Kept | Model::Review | Model::Measured => {}
+        Model::Untyped | Model::Review | Model::Measured => {}
     }
     meta::tidy(metadata(&mut value));
     let warnings: Vec<String> = unknown.iter().map(|field| format!("unknown field \"{field}\"")).collect();

@@ -97,7 +97,7 @@ pub(crate) enum Model {
     Typed(TypedModel),
     /// Stored unchanged: nothing here acts on it.
     #[default]
-    Kept,
+    Untyped,
     /// A custom resource with its schema.
     Custom,
     /// Usage of pods; read-only.

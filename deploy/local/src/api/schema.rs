@@ -206,7 +206,7 @@ fn validate_list(items: &[Value], node: &Value, path: &str, causes: &mut Causes)
         }
         _ => None,
     };
-    let (mut seen, mut unique) = (HashSet::new(), HashSet::new());
+    let (mut identities, mut unique) = (HashSet::new(), HashSet::new());
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
         if let Some(field) = node["x-unique"].as_str()
@@ -215,7 +215,7 @@ fn validate_list(items: &[Value], node: &Value, path: &str, causes: &mut Causes)
         {
             causes.duplicate(format!("{path}.{field}"), value);
         }
-        if identity(item).is_some_and(|identity| !seen.insert(identity)) {
+        if identity(item).is_some_and(|identity| !identities.insert(identity)) {
             causes.duplicate(&path, item);
         }
         if let Some(node) = node.get("items") {

@@ -172,8 +172,8 @@ impl ApiError {
     }
 
     /// 504: the client requested a version that this server has not reached.
-    pub(crate) fn version_too_large(asked: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {current}");
+    pub(crate) fn version_too_large(requested: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {requested}, current: {current}");
         ApiError::new(504, "Timeout", message).details(json!({
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,

@@ -27,7 +27,7 @@ pub(crate) fn merge(document: &mut Value, patch: &Value, shape: Shape<'_>) {
     let fields = object(document);
     for (key, value) in patch {
         if key == "$retainKeys" {
-            fields.retain(|field, _| items(value, "").iter().any(|kept| kept == field));
+            fields.retain(|field, _| items(value, "").iter().any(|name| name == field));
         } else if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
             if let Some(stored) = fields.get_mut(list).and_then(Value::as_array_mut) {
                 stored.retain(|item| !items(value, "").contains(item));

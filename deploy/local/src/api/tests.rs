@@ -27,6 +27,12 @@ async fn start(options: ApiOptions) -> (ApiServer, Client) {
     (server, client)
 }
 
+/// Starts a server. Also returns the ConfigMaps of the default namespace.
+async fn maps(options: ApiOptions) -> (ApiServer, Api<ConfigMap>) {
+    let (server, client) = start(options).await;
+    (server, Api::namespaced(client, "default"))
+}
+
 fn config_map(name: &str, text: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": text}})).unwrap()
 }
@@ -42,8 +48,7 @@ async fn exchange(server: &ApiServer, request: &str) -> String {
 
 #[tokio::test]
 async fn a_watch_begins_where_a_list_ends_and_sees_every_change_in_order() {
-    let (server, client) = start(options()).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let (_server, maps) = maps(options()).await;
     maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
     let list = maps.list(&ListParams::default()).await.unwrap();
     assert_eq!(list.items.len(), 1);
@@ -52,23 +57,21 @@ async fn a_watch_begins_where_a_list_ends_and_sees_every_change_in_order() {
     maps.create(&PostParams::default(), &config_map("b", "1")).await.unwrap();
     maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"k": "2"}}))).await.unwrap();
     maps.delete("b", &DeleteParams::default()).await.unwrap();
-    let mut seen = Vec::new();
-    while seen.len() < 3 {
+    let mut observed = Vec::new();
+    while observed.len() < 3 {
         match events.try_next().await.unwrap().unwrap() {
-            WatchEvent::Added(map) => seen.push(format!("added {}", map.metadata.name.unwrap())),
-            WatchEvent::Modified(map) => seen.push(format!("modified {}", map.metadata.name.unwrap())),
-            WatchEvent::Deleted(map) => seen.push(format!("deleted {}", map.metadata.name.unwrap())),
+            WatchEvent::Added(map) => observed.push(format!("added {}", map.metadata.name.unwrap())),
+            WatchEvent::Modified(map) => observed.push(format!("modified {}", map.metadata.name.unwrap())),
+            WatchEvent::Deleted(map) => observed.push(format!("deleted {}", map.metadata.name.unwrap())),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(seen, ["added b", "modified a", "deleted b"]);
-    server.shutdown().await;
+    assert_eq!(observed, ["added b", "modified a", "deleted b"]);
 }
 
 #[tokio::test]
 async fn a_watch_from_a_forgotten_version_is_told_410() {
-    let (server, client) = start(ApiOptions { history: 4, ..options() }).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let (_server, maps) = maps(ApiOptions { history: 4, ..options() }).await;
     let first = maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
     for n in 1..9 {
         let patch = json!({"data": {"k": n.to_string()}});
@@ -77,13 +80,11 @@ async fn a_watch_from_a_forgotten_version_is_told_410() {
     let version = first.metadata.resource_version.unwrap();
     let events: Vec<_> = maps.watch(&WatchParams::default(), &version).await.unwrap().try_collect().await.unwrap();
     assert!(matches!(&events[..], [WatchEvent::Error(error)] if error.code == 410), "{events:?}");
-    server.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_watch_that_has_seen_everything_is_told_410_when_the_history_is_forgotten() {
-    let (server, client) = start(options()).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let (server, maps) = maps(options()).await;
     maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
     let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
     let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
@@ -96,14 +97,12 @@ async fn a_watch_that_has_seen_everything_is_told_410_when_the_history_is_forgot
     let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
     maps.create(&PostParams::default(), &config_map("c", "0")).await.unwrap();
     assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Added(_))), "a new list is watched from");
-    server.shutdown().await;
 }
 
 /// Goal: a watcher that does not read falls behind and gets an error once it reads again. Writers are not affected.
 #[tokio::test]
 async fn a_watcher_that_falls_behind_is_told_410_and_never_blocks_a_writer() {
-    let (server, client) = start(ApiOptions { history: 8, ..options() }).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let (server, maps) = maps(ApiOptions { history: 8, ..options() }).await;
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let request = format!(
         "GET /api/v1/namespaces/default/configmaps?watch=1 HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
@@ -130,26 +129,22 @@ async fn a_watcher_that_falls_behind_is_told_410_and_never_blocks_a_writer() {
     }
     let text = String::from_utf8_lossy(&rest);
     assert!(text.contains(r#""type":"ERROR""#) && text.contains(r#""code":410"#), "an ERROR event ends the stream");
-    server.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_stale_version_is_a_conflict() {
-    let (server, client) = start(options()).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let (_server, maps) = maps(options()).await;
     let first = maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
     let mut second = first.clone();
     second.data = config_map("a", "2").data;
     maps.replace("a", &PostParams::default(), &second).await.unwrap();
     let refused = maps.replace("a", &PostParams::default(), &first).await.unwrap_err();
     assert!(matches!(refused, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"));
-    server.shutdown().await;
 }
 
 #[tokio::test]
 async fn a_finalizer_holds_an_object_until_it_is_removed() {
-    let (server, client) = start(options()).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let (_server, maps) = maps(options()).await;
     let mut held = config_map("a", "1");
     held.metadata.finalizers = Some(vec!["example.test/hold".into()]);
     maps.create(&PostParams::default(), &held).await.unwrap();
@@ -158,7 +153,6 @@ async fn a_finalizer_holds_an_object_until_it_is_removed() {
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     maps.patch("a", &PatchParams::default(), &free).await.unwrap();
     assert!(maps.get_opt("a").await.unwrap().is_none());
-    server.shutdown().await;
 }
 
 #[tokio::test]
@@ -178,7 +172,6 @@ async fn foreign_hosts_origins_and_tokens_are_refused() {
         let answer = exchange(&server, &request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{host} {extra}: {answer}");
     }
-    server.shutdown().await;
 }
 
 /// Goal: each way of creating an object without effect returns a warning. Changes and other objects return none.
@@ -208,11 +201,10 @@ async fn who_makes_an_object_is_warned_of_it() {
     ] {
         let answer = send(method, path, format, &body).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{method} {path}: {answer}");
-        let told = answer.lines().find_map(|line| line.strip_prefix("warning: 299 - "));
+        let warning = answer.lines().find_map(|line| line.strip_prefix("warning: 299 - "));
         let expected = warned.map(|name| format!("\"Job default/{name} will have no pods: without --external only Deployments, ReplicaSets and Pods are run\""));
-        assert_eq!(told, expected.as_deref(), "{method} {path}");
+        assert_eq!(warning, expected.as_deref(), "{method} {path}");
     }
-    server.shutdown().await;
 }
 
 #[tokio::test]
@@ -241,13 +233,11 @@ async fn the_kubeconfig_is_for_its_owner_alone_and_works() {
     let client = Client::try_from(config).unwrap();
     let spaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
     assert_eq!(spaces.list(&ListParams::default()).await.unwrap().items.len(), 4);
-    server.shutdown().await;
 }
 
 #[tokio::test]
 async fn shutdown_ends_open_watches() {
-    let (server, client) = start(options()).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+    let (server, maps) = maps(options()).await;
     let watch = maps.watch(&WatchParams::default(), "0").await.unwrap();
     server.shutdown().await;
     let rest: Vec<Result<WatchEvent<ConfigMap>, _>> = watch.collect().await;
@@ -256,8 +246,7 @@ async fn shutdown_ends_open_watches() {
 
 #[tokio::test]
 async fn dependents_and_namespaces_are_collected() {
-    let (server, client) = start(options()).await;
-    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let (_server, maps) = maps(options()).await;
     let owner = maps.create(&PostParams::default(), &config_map("owner", "1")).await.unwrap();
     let mut dependent: Value = json!({"metadata": {"name": "dependent"}});
     dependent["metadata"]["ownerReferences"] =
@@ -268,14 +257,13 @@ async fn dependents_and_namespaces_are_collected() {
     let mut events = maps.watch(&params, &version).await.unwrap().boxed();
     maps.delete("owner", &DeleteParams::default()).await.unwrap();
     assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Deleted(_))));
-    server.shutdown().await;
 }
 
 /// Goal: a Service that becomes an ExternalName releases its address, but not before the change. Method: another
 /// Service requests that address after a dry run, and after the change itself.
 #[tokio::test]
 async fn an_address_is_free_once_its_service_has_let_go_of_it() {
-    let (server, client) = start(options()).await;
+    let (_server, client) = start(options()).await;
     let services: Api<Service> = Api::namespaced(client, "default");
     let service = |name: &str, address: Option<&str>| -> Service {
         let spec = json!({"ports": [{"port": 80}], "clusterIP": address});
@@ -291,7 +279,6 @@ async fn an_address_is_free_once_its_service_has_let_go_of_it() {
     assert!(refused(services.create(&PostParams::default(), &second).await), "still taken");
     services.patch("a", &PatchParams::default(), &named).await.unwrap();
     services.create(&PostParams::default(), &second).await.unwrap();
-    server.shutdown().await;
 }
 
 /// Goal: a protobuf body, as sent by `kubectl create namespace` and helm, is accepted like JSON, and the response is
@@ -335,5 +322,4 @@ async fn a_refusal_reaches_a_client_that_sends_on() {
         let answer = exchange(&server, &request).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
     }
-    server.shutdown().await;
 }

@@ -152,11 +152,11 @@ mod tests {
                 vec![],
             ),
         ];
-        for (given, kept, unknown) in rows {
+        for (given, expected, unknown) in rows {
             let read = read("io.k8s.api.core.v1.Pod", given.clone()).expect("a Pod");
             let mut found: Vec<_> = read.1.iter().map(String::as_str).collect();
             found.sort_unstable();
-            assert_eq!((read.0, found), (kept, unknown), "{given}");
+            assert_eq!((read.0, found), (expected, unknown), "{given}");
         }
         let default = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": {"default": "red", "nope": 1}}}]}});
         let (definition, unknown) = read(DEFINITION, default).expect("a definition");

@@ -69,7 +69,7 @@ pub(super) struct Worker {
     pub(super) node: Arc<Node>,
     pub(super) pod: Arc<Pod>,
     /// Pod in the watch; `None` if it is gone.
-    pub(super) seen: watch::Receiver<Option<Arc<Pod>>>,
+    pub(super) observed: watch::Receiver<Option<Arc<Pod>>>,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -223,13 +223,13 @@ impl Worker {
     }
 
     fn status(&self, home: &PodPlacement, containers: &[ContainerStatus], before: &PodStatus) -> PodStatus {
-        let latest = self.seen.borrow().clone();
+        let latest = self.observed.borrow().clone();
         pod_status(latest.as_ref().unwrap_or(&self.pod), home, containers, before, Timestamp::now())
     }
 
     /// Returns the reason to stop in the latest state of the pod.
     fn stop_reason(&mut self) -> Option<StopReason> {
-        match &*self.seen.borrow_and_update() {
+        match &*self.observed.borrow_and_update() {
             None => Some(StopReason::Gone),
             Some(pod) => deletion_grace(pod).map(StopReason::Deleted),
         }
@@ -244,7 +244,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 () = self.shutdown.cancelled() => return StopReason::Shutdown,
-                changed = self.seen.changed() => if changed.is_err() { return StopReason::Shutdown },
+                changed = self.observed.changed() => if changed.is_err() { return StopReason::Shutdown },
             }
         }
     }
@@ -257,7 +257,7 @@ impl Worker {
             tokio::select! {
                 biased;
                 ended = containers.join_next() => if ended.is_none() { return },
-                Ok(()) = self.seen.changed() => if let Some(why) = self.stop_reason() {
+                Ok(()) = self.observed.changed() => if let Some(why) = self.stop_reason() {
                     shorten(why.grace(&self.pod));
                 },
                 () = self.shutdown.cancelled(), if stop.borrow().is_none_or(|grace| grace > SHUTDOWN_GRACE) => {
@@ -329,9 +329,9 @@ fn deletion_grace(pod: &Pod) -> Option<Duration> {
 /// be replaced.
 fn patch(old: &PodStatus, new: &PodStatus) -> Option<Value> {
     // Keep fields that this node never sets.
-    let kept =
+    let merged =
         PodStatus { qos_class: old.qos_class.clone(), observed_generation: old.observed_generation, ..new.clone() };
-    let patch = merge_patch(&serde_json::to_value(old).ok()?, &serde_json::to_value(kept).ok()?)?;
+    let patch = merge_patch(&serde_json::to_value(old).ok()?, &serde_json::to_value(merged).ok()?)?;
     Some(json!({"status": patch}))
 }
 
@@ -354,14 +354,14 @@ mod tests {
             (Some(i64::MAX), None, MOST),
             (None, Some(i64::MAX), MOST),
         ];
-        for (own, asked, expected) in rows {
+        for (own, requested, expected) in rows {
             let pod: Pod = serde_json::from_value(json!({
-                "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": asked},
+                "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": requested},
                 "spec": {"containers": [], "terminationGracePeriodSeconds": own},
             }))
             .expect("a Pod");
             let grace = deletion_grace(&pod).expect("it is deleted");
-            assert_eq!(grace.as_secs(), expected, "{own:?} {asked:?}");
+            assert_eq!(grace.as_secs(), expected, "{own:?} {requested:?}");
             assert!(Instant::now().checked_add(grace).is_some());
         }
     }

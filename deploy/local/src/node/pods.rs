@@ -30,7 +30,7 @@ pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &Cancellatio
         node: node.clone(),
         shutdown: shutdown.clone(),
         tasks: JoinSet::new(),
-        seen: HashMap::new(),
+        observed: HashMap::new(),
         waiting: VecDeque::new(),
         known: Cache::default(),
     };
@@ -40,7 +40,7 @@ pub(super) async fn run(node: &Arc<Node>, client: Client, shutdown: &Cancellatio
             () = shutdown.cancelled() => break,
             Some(ended) = pods.tasks.join_next(), if !pods.tasks.is_empty() => match ended {
                 Ok(uid) => {
-                    pods.seen.remove(&uid);
+                    pods.observed.remove(&uid);
                     while pods.has_room() && let Some(next) = pods.waiting.pop_front() {
                         pods.start(next);
                     }
@@ -60,7 +60,7 @@ struct Pods {
     /// Tasks of pods; each returns its pod's uid.
     tasks: JoinSet<String>,
     /// State of each running pod, by uid.
-    seen: HashMap<String, watch::Sender<Option<Arc<Pod>>>>,
+    observed: HashMap<String, watch::Sender<Option<Arc<Pod>>>>,
     /// Pods that wait until another one ends, in order.
     waiting: VecDeque<Arc<Pod>>,
     /// All pods in the watch.
@@ -82,17 +82,17 @@ impl Pods {
 
     fn gone(&mut self, pod: &Pod) {
         self.waiting.retain(|waiting| waiting.metadata.uid != pod.metadata.uid);
-        if let Some(seen) = self.seen.get(&pod.uid().unwrap_or_default()) {
-            seen.send_replace(None);
+        if let Some(observed) = self.observed.get(&pod.uid().unwrap_or_default()) {
+            observed.send_replace(None);
         }
     }
 
     fn present(&mut self, pod: Arc<Pod>) {
         let uid = pod.uid().unwrap_or_default();
-        if let Some(seen) = self.seen.get(&uid) {
+        if let Some(observed) = self.observed.get(&uid) {
             let is_elsewhere =
                 pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| *n != self.node.options.name);
-            seen.send_replace(Some(pod).filter(|_| !is_elsewhere));
+            observed.send_replace(Some(pod).filter(|_| !is_elsewhere));
             return;
         }
         if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.metadata.uid == pod.metadata.uid) {
@@ -103,9 +103,9 @@ impl Pods {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            // An earlier process of this node ran the pod; nothing of it runs now. The entry in `seen` makes sure that
+            // An earlier process of this node ran the pod; nothing of it runs now. The entry in `observed` makes sure
             // it is removed only once.
-            self.seen.insert(uid.clone(), watch::Sender::new(None));
+            self.observed.insert(uid.clone(), watch::Sender::new(None));
             let (node, shutdown) = (self.node.clone(), self.shutdown.clone());
             self.tasks.spawn(async move {
                 pod::remove(&node, &pod, &shutdown).await;
@@ -147,9 +147,9 @@ impl Pods {
 
     fn start(&mut self, pod: Arc<Pod>) {
         let uid = pod.uid().unwrap_or_default();
-        let (sender, seen) = watch::channel(Some(pod.clone()));
-        self.seen.insert(uid.clone(), sender);
-        let worker = Worker { node: self.node.clone(), pod, seen, shutdown: self.shutdown.clone() };
+        let (sender, observed) = watch::channel(Some(pod.clone()));
+        self.observed.insert(uid.clone(), sender);
+        let worker = Worker { node: self.node.clone(), pod, observed, shutdown: self.shutdown.clone() };
         self.tasks.spawn(async move {
             worker.run().await;
             uid

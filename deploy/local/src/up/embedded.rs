@@ -39,14 +39,14 @@ pub(super) async fn start(
 
 /// Fails unless the file may be overwritten: it is missing, empty, or the kubeconfig of an embedded cluster.
 fn check_writable(path: &Path) -> anyhow::Result<()> {
-    let shown = path.display();
+    let name = path.display();
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        read => read.with_context(|| format!("--kubeconfig {shown} exists and cannot be read"))?,
+        read => read.with_context(|| format!("--kubeconfig {name} exists and cannot be read"))?,
     };
     anyhow::ensure!(
         text.trim().is_empty() || is_own(&text),
-        "--kubeconfig {shown} exists and does not belong to an embedded cluster; name a file that may be overwritten"
+        "--kubeconfig {name} exists and does not belong to an embedded cluster; name a file that may be overwritten"
     );
     Ok(())
 }

@@ -65,16 +65,16 @@ pub struct Phases {
 impl Phases {
     /// Splits the time that the activator measured at the response to the autoscaler's patch.
     pub fn from_cold_start(cold: &ColdStart, scaled: Option<Instant>) -> Self {
-        let seen = cold.phases();
-        let signalled = cold.received + seen.signal;
-        let known = signalled + seen.scale;
+        let phases = cold.phases();
+        let signalled = cold.received + phases.signal;
+        let known = signalled + phases.scale;
         let scaled = scaled.unwrap_or(signalled).clamp(signalled, known);
         Self {
-            signal: seen.signal,
+            signal: phases.signal,
             scale: scaled - signalled,
             pod: known - scaled,
-            probe: seen.probe,
-            forward: seen.release + seen.answer,
+            probe: phases.probe,
+            forward: phases.release + phases.answer,
         }
     }
 }

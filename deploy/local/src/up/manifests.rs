@@ -223,20 +223,20 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
 
 /// Returns the error for a kind that is not served, with the served alternatives: the same kind in another version, or
 /// all kinds of the group.
-async fn unknown(client: &Client, asked: &GroupVersionKind) -> String {
-    let says = format!("the cluster does not serve kind {} in {}", asked.kind, asked.api_version());
-    let Ok(group) = discovery::group(client, &asked.group).await else {
-        let name = if asked.group.is_empty() { "core" } else { &asked.group };
+async fn unknown(client: &Client, kind: &GroupVersionKind) -> String {
+    let says = format!("the cluster does not serve kind {} in {}", kind.kind, kind.api_version());
+    let Ok(group) = discovery::group(client, &kind.group).await else {
+        let name = if kind.group.is_empty() { "core" } else { &kind.group };
         return format!("{says}; it serves no group {name}: apply the CustomResourceDefinition first");
     };
     let served = group.versions().flat_map(|version| group.versioned_resources(version)).map(|(resource, _)| resource);
     let served: Vec<_> = served.filter(|resource| !resource.plural.contains('/')).collect();
-    if let Some(same) = served.iter().find(|resource| resource.kind == asked.kind) {
+    if let Some(same) = served.iter().find(|resource| resource.kind == kind.kind) {
         return format!("{says}; write apiVersion: {}", same.api_version);
     }
     let kinds: BTreeSet<_> = served.iter().map(|resource| resource.kind.as_str()).collect();
     let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-    format!("{says}; the kinds in {} are {kinds}", asked.api_version())
+    format!("{says}; the kinds in {} are {kinds}", kind.api_version())
 }
 
 /// Reduces a rejection by the API server to its message.
@@ -286,19 +286,19 @@ mod tests {
             ("Pod", "name: a", "spec: {nodeName: n}", json!({"spec": {"nodeName": "n"}})),
             ("Shop", "name: a", "status: {open: true}", json!({"status": {"open": true}})),
         ]
-        .map(|(kind, metadata, rest, kept)| {
-            (format!("{{apiVersion: v1, kind: {kind}, metadata: {{{metadata}}}, {rest}}}"), kept)
+        .map(|(kind, metadata, rest, remaining)| {
+            (format!("{{apiVersion: v1, kind: {kind}, metadata: {{{metadata}}}, {rest}}}"), remaining)
         });
         let items: Vec<_> = rows.iter().map(|(given, _)| given.as_str()).collect();
         let list = format!("apiVersion: v1\nkind: List\nitems: [{}]\n", items.join(", "));
         let listed = parse("f.yaml", &list).expect("a List");
         assert_eq!(listed.len(), rows.len());
-        for (index, (manifest, (given, kept))) in listed.into_iter().zip(&rows).enumerate() {
+        for (index, (manifest, (given, remaining))) in listed.into_iter().zip(&rows).enumerate() {
             assert_eq!(manifest.origin, format!("f.yaml, document 1, item {}", index + 1));
             let alone = parse("f.yaml", given).expect(given).pop().expect("an object");
             for object in [manifest.object, alone.object] {
                 let left = ObjectMeta { name: Some("a".to_owned()), ..ObjectMeta::default() };
-                assert_eq!((object.metadata, &object.data), (left, kept), "{given}");
+                assert_eq!((object.metadata, &object.data), (left, remaining), "{given}");
             }
         }
     }
@@ -350,7 +350,9 @@ mod tests {
     fn a_zero_scaler_is_checked_before_it_is_sent() {
         let rows = [
             ("{target: {name: a}, scale: {window: 1s}}", "spec.scale.window"),
-            ("{target: {name: a}, scale: {max: many}}", "spec.scale.max"),
+            // Types under the names that users know.
+            ("{target: {name: a}, scale: {max: many}}", "spec.scale.max: Invalid value: \"many\""),
+            ("{target: {name: a}, scale: {load: 3}}", "spec.scale.load: Invalid value: 3"),
             ("{scale: {max: 1}}", "target"),
             ("{target: {name: a}, scale: {maximum: 1}, ports: [{name: a, colour: red}]}", "spec.scale.maximum"),
             ("{target: {name: a}, ports: [{name: a, colour: red}]}", "spec.ports[0].colour"),
@@ -360,6 +362,7 @@ mod tests {
                 format!("apiVersion: zeroscale.dev/v1alpha1\nkind: ZeroScaler\nmetadata: {{name: a}}\nspec: {spec}\n");
             let error = format!("{:#}", parse("f.yaml", &text).expect_err(spec));
             assert!(error.contains("f.yaml, document 1: ZeroScaler a") && error.contains(expected), "{error}");
+            assert!(!error.contains("i32") && !error.contains("struct"), "{error}");
         }
     }
 }

@@ -42,9 +42,9 @@ mod tests {
         ];
         for (version, kind, expected) in rows {
             let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a, namespace: shop}}\n");
-            let told: Vec<_> = warnings(&parse("f.yaml", &text).expect("manifests")).collect();
+            let warned: Vec<_> = warnings(&parse("f.yaml", &text).expect("manifests")).collect();
             let beginnings: Vec<_> =
-                told.iter().filter_map(|told| told.split(": without --external ").next()).collect();
+                warned.iter().filter_map(|warned| warned.split(": without --external ").next()).collect();
             let expected = expected.map(|expected| format!("f.yaml, document 1: {expected}"));
             assert_eq!(beginnings, Vec::from_iter(expected));
         }

@@ -1,18 +1,16 @@
 //! Every way of ending leaves nothing behind.
 
-use crate::process::{Local, ProcessId, children, eventually};
+use crate::process::{Local, children, eventually};
 use crate::up::{deployment, write};
 use rustix::process::Signal;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// Maximum duration of an orderly end: pods have a grace period, but do not need it here.
 const END: Duration = Duration::from_secs(15);
 
-/// Starts a cluster with two running pods. Returns it with their processes and its kubeconfig.
-async fn busy(folder: &tempfile::TempDir) -> (Local, Vec<ProcessId>, PathBuf) {
-    let manifest = write(folder, "pods.yaml", &deployment("pods", 2));
-    let mut local = Local::up([manifest]);
+async fn ends_in_order(signal: Signal) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut local = Local::up([write(&folder, "pods.yaml", &deployment("pods", 2))]);
     let kubeconfig = local.ready().await.kubeconfig;
     let mut pods = Vec::new();
     eventually("two processes of pods", async || {
@@ -20,12 +18,6 @@ async fn busy(folder: &tempfile::TempDir) -> (Local, Vec<ProcessId>, PathBuf) {
         pods.len() == 2
     })
     .await;
-    (local, pods, kubeconfig)
-}
-
-async fn ends_in_order(signal: Signal) {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (mut local, pods, kubeconfig) = busy(&folder).await;
     local.signal(signal);
     let status = local.ended(END).await;
     assert_eq!(status.code(), Some(0), "{status}");
@@ -34,18 +26,8 @@ async fn ends_in_order(signal: Signal) {
 }
 
 #[tokio::test]
-async fn sigint_ends_it_and_every_pod() {
-    ends_in_order(Signal::INT).await;
-}
-
-#[tokio::test]
-async fn sigterm_ends_it_and_every_pod() {
-    ends_in_order(Signal::TERM).await;
-}
-
-#[tokio::test]
-async fn sighup_ends_it_and_every_pod() {
-    ends_in_order(Signal::HUP).await;
+async fn each_signal_ends_it_and_every_pod() {
+    tokio::join!(ends_in_order(Signal::INT), ends_in_order(Signal::TERM), ends_in_order(Signal::HUP));
 }
 
 /// Goal: a forced end leaves nothing behind either. Method: a pod whose shell ignores SIGTERM, with a child process
@@ -71,15 +53,4 @@ async fn a_second_signal_ends_pods_with_all_their_processes() {
     assert_eq!(local.ended(END).await.code(), Some(1));
     eventually("the end of all", async || !all.iter().any(|process| process.is_alive())).await;
     assert!(!kubeconfig.parent().expect("a folder of its own").exists());
-}
-
-#[tokio::test]
-async fn pods_end_also_when_it_is_killed() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (mut local, pods, kubeconfig) = busy(&folder).await;
-    local.signal(Signal::KILL);
-    assert_eq!(local.ended(END).await.code(), None);
-    eventually("the end of its pods", async || !pods.iter().any(|pod| pod.is_alive())).await;
-    let left = kubeconfig.parent().expect("a folder of its own");
-    std::fs::remove_dir_all(left).expect("what a killed process leaves: its folder of logs");
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 /// Maximum duration of any step; far more than needed.
@@ -154,20 +154,14 @@ fn up_args<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<
     all
 }
 
-/// Runs the binary to its end. Returns exit code, output and error output.
-pub(crate) async fn run(args: &[&str]) -> (Option<i32>, String, String) {
+/// Runs the binary to its end, which must be a failure without output. Returns its error output.
+pub(crate) async fn refused(args: &[&str]) -> String {
     let mut command = Command::new(BINARY);
-    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().expect("started");
-    let (mut output, mut errors) = (child.stdout.take().expect("output"), child.stderr.take().expect("errors"));
-    let (mut out, mut err) = (String::new(), String::new());
-    let finished = async {
-        let (read, also, status) =
-            tokio::join!(output.read_to_string(&mut out), errors.read_to_string(&mut err), child.wait());
-        (read.expect("UTF-8"), also.expect("UTF-8"), status.expect("a status")).2
-    };
-    let status = tokio::time::timeout(PATIENCE, finished).await.expect("an end in time");
-    (status.code(), out, err)
+    command.args(args).stdin(Stdio::null()).kill_on_drop(true);
+    let ended = tokio::time::timeout(PATIENCE, command.output()).await.expect("an end in time").expect("started");
+    let errors = String::from_utf8(ended.stderr).expect("UTF-8");
+    assert_eq!((ended.status.code(), &ended.stdout[..]), (Some(1), &b""[..]), "{errors}");
+    errors
 }
 
 /// A process, distinguished from a later one with the same id by its start time.
@@ -183,10 +177,10 @@ pub(crate) fn children(parent: i32) -> Vec<ProcessId> {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut children = Vec::new();
     for pid in pids {
-        if let Some((seen, of)) = look(pid)
+        if let Some((process, of)) = look(pid)
             && of == parent
         {
-            children.push(seen);
+            children.push(process);
         }
     }
     children

@@ -1,7 +1,7 @@
 //! More pods than the node can run.
 
 use super::cluster::{Cluster, container, deployment, is_ready};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
@@ -13,7 +13,7 @@ fn is_unschedulable(pod: &Pod) -> bool {
 }
 
 /// Goal: a Deployment with too many replicas starts as many pods as the node can run. A bounded number of others waits:
-/// Pending, with a scheduler's explanation. They take the places of pods that end.
+/// Pending, with a scheduler's explanation. They take the places of pods that end. A deletion takes all with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_beyond_the_capacity_of_the_node_wait_until_another_ends() {
     let cluster = Cluster::start_with(|options| options.pods_max = 2).await;
@@ -24,11 +24,11 @@ async fn pods_beyond_the_capacity_of_the_node_wait_until_another_ends() {
             && pods.iter().filter(|pod| is_unschedulable(pod)).count() > 9
     };
     let pods = cluster.until("two ready pods and others that wait", has_waiting).await;
-    let is_told = |events: &[Event]| {
+    let has_event = |events: &[Event]| {
         let words = |event: &Event| event.message.as_deref().is_some_and(|message| message.contains("Too many pods"));
         events.iter().any(|event| event.reason.as_deref() == Some("FailedScheduling") && words(event))
     };
-    cluster.until("an event about it", is_told).await;
+    cluster.until("an event about it", has_event).await;
     let deployments: Api<Deployment> = cluster.api();
     let wanted = async |replicas: i32| {
         cluster.patch::<Deployment>("a", json!({"spec": {"replicas": replicas}})).await;
@@ -46,5 +46,6 @@ async fn pods_beyond_the_capacity_of_the_node_wait_until_another_ends() {
     cluster.until("a pod that waited runs", is_replaced).await;
     deployments.delete("a", &DeleteParams::default()).await.expect("deleted");
     cluster.until("no pods", |pods: &[Pod]| pods.is_empty()).await;
+    cluster.until("no sets", |sets: &[ReplicaSet]| sets.is_empty()).await;
     cluster.stop().await;
 }

@@ -1,21 +1,18 @@
 //! A cluster without planes: API server, controllers, node.
 
 use super::program;
+use common_controller::Kind;
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ObjectList, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Config, Resource, ResourceExt};
+use kube::{Api, Client, Config};
 use local::Range;
 use local::api::{ApiOptions, ApiServer};
 use local::node::NodeOptions;
 use local::node::proxy::ServiceTable;
 use local::up::ranges::Ranges;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::fmt::Debug;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -87,49 +84,25 @@ impl Cluster {
         }
     }
 
-    pub(crate) fn api<K>(&self) -> Api<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-    {
+    pub(crate) fn api<K: Kind>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    pub(crate) async fn create<K>(&self, object: Value) -> K
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + serde::Serialize
-            + DeserializeOwned
-            + Clone
-            + Debug,
-    {
+    pub(crate) async fn create<K: Kind>(&self, object: Value) -> K {
         let object: K = serde_json::from_value(object).expect("a valid object");
         self.api().create(&PostParams::default(), &object).await.expect("created")
     }
 
-    pub(crate) async fn patch<K>(&self, name: &str, patch: Value) -> K
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-    {
+    pub(crate) async fn patch<K: Kind>(&self, name: &str, patch: Value) -> K {
         self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched")
     }
 
-    pub(crate) async fn list<K>(&self) -> ObjectList<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
-    {
+    pub(crate) async fn list<K: Kind>(&self) -> ObjectList<K> {
         self.api().list(&Default::default()).await.expect("listed")
     }
 
     /// Watches the objects of a kind until all of them together meet the condition.
-    pub(crate) async fn until<K>(&self, what: &str, mut condition: impl FnMut(&[K]) -> bool) -> Vec<K>
-    where
-        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-            + DeserializeOwned
-            + Clone
-            + Debug
-            + Send
-            + 'static,
-    {
+    pub(crate) async fn until<K: Kind>(&self, what: &str, mut condition: impl FnMut(&[K]) -> bool) -> Vec<K> {
         let mut events = watcher(self.api::<K>(), watcher::Config::default()).default_backoff().boxed();
         let mut objects: Vec<K> = Vec::new();
         let mut synced = false;
@@ -268,15 +241,4 @@ pub(crate) async fn get(address: std::net::SocketAddr, path: &str) -> std::io::R
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
-}
-
-/// Returns the names of pods, sorted.
-pub(crate) fn names(pods: &[Pod]) -> Vec<String> {
-    let mut names: Vec<_> = pods.iter().map(ResourceExt::name_any).collect();
-    names.sort();
-    names
-}
-
-pub(crate) fn as_deployment(all: &[Deployment]) -> Option<&Deployment> {
-    all.iter().find(|d| d.name_any() == "a")
 }

@@ -15,12 +15,12 @@ async fn expect_collision(cluster: &Cluster, loser: &str, words: &[&str]) {
             .any(|(reason, message)| reason == "PortCollision" && words.iter().all(|word| message.contains(word)))
     };
     cluster.until(&format!("{loser} reports a PortCollision with {words:?}"), reported).await;
-    let told = |events: &[Event]| {
+    let has_event = |events: &[Event]| {
         events
             .iter()
             .any(|e| e.reason.as_deref() == Some("PortCollision") && e.involved_object.name.as_deref() == Some(loser))
     };
-    cluster.until("an Event about it", told).await;
+    cluster.until("an Event about it", has_event).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

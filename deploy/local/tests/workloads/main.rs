@@ -8,7 +8,6 @@
 mod capacity;
 mod cluster;
 mod collisions;
-mod controllers;
 mod horizontal;
 mod node_alone;
 mod pods;

@@ -1,8 +1,7 @@
 //! `local node` as a separate process.
 
 use super::cluster::{Cluster, PATIENCE, address, container, eventually, get, is_alive, pid, pod};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use std::process::{Child, Command, Stdio};
 
@@ -67,22 +66,5 @@ async fn pods_die_with_a_node_that_is_killed() {
         }
     };
     tokio::time::timeout(PATIENCE, answered).await.expect("it answers");
-    cluster.stop().await;
-}
-
-/// Goal: SIGTERM ends the node's pods in order, and removes the Node.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_is_told_to_end_takes_its_leave() {
-    let cluster = Cluster::start().await;
-    let mut node = start(&cluster, 102);
-    cluster.create::<Pod>(for_the_lone_node("p")).await;
-    let process = pid(&cluster.until_pods_ready(1).await[0]).expect("a process");
-    let id = rustix::process::Pid::from_raw(i32::try_from(node.0.id()).expect("an id")).expect("an id");
-    rustix::process::kill_process(id, rustix::process::Signal::TERM).expect("told");
-    let status = tokio::task::spawn_blocking(move || node.0.wait()).await.expect("no panic").expect("an end");
-    assert!(status.success(), "{status}");
-    assert!(!is_alive(process));
-    let nodes = Api::<Node>::all(cluster.client.clone()).list(&Default::default()).await.expect("listed");
-    assert!(nodes.iter().all(|n| n.name_any() != "alone"));
     cluster.stop().await;
 }

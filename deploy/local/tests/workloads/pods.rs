@@ -1,36 +1,28 @@
 //! Pods on the node.
 
-use super::cluster::{Cluster, address, container, eventually, get, http_probe, is_alive, is_ready, pid, pod, waiting};
+use super::cluster::{Cluster, address, container, eventually, get, http_probe, is_alive, is_ready, pid, pod};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
 
+/// Goal: an activator may try a pod before Kubernetes reports it ready, which a startup probe delays. Method: a
+/// readiness probe that never succeeds, and a program that starts late.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pod_becomes_ready_answers_at_its_own_address_and_leaves_nothing_behind() {
-    let cluster = Cluster::start().await;
-    cluster.create::<Pod>(pod("p", container("hello", json!({"readinessProbe": http_probe("/healthz")})))).await;
-    let pods = cluster.until_pods_ready(1).await;
-    let answer = get(address(&pods[0]), "/").await.expect("an answer");
-    assert!(answer.contains("200 OK") && answer.contains("x-pod: p"), "{answer}");
-    let status = pods[0].status.clone().expect("a status");
-    assert_eq!(status.phase.as_deref(), Some("Running"));
-    assert_eq!(pods[0].spec.as_ref().and_then(|s| s.node_name.as_deref()), Some("node"));
-    let process = pid(&pods[0]).expect("a process");
-    cluster.api::<Pod>().delete("p", &DeleteParams::default()).await.expect("deleted");
-    cluster.until("no pod", |pods: &[Pod]| pods.is_empty()).await;
-    assert!(!is_alive(process), "the object goes after the process");
-    cluster.stop().await;
-}
-
-/// Goal: an activator may try a pod before Kubernetes reports it ready. Method: a readiness probe that never succeeds.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_address_is_published_before_the_pod_is_ready() {
+async fn the_address_is_published_before_the_pod_is_ready_and_a_startup_probe_holds_readiness_back() {
     let cluster = Cluster::start().await;
     cluster.create::<Pod>(pod("p", container("hello", json!({"readinessProbe": http_probe("/?status=500")})))).await;
     let with_address = |pods: &[Pod]| pods.iter().any(|p| p.status.as_ref().is_some_and(|s| s.pod_ip.is_some()));
     let pods = cluster.until("an address", with_address).await;
     assert!(!is_ready(&pods[0]));
+    let probes = json!({
+        "env": [{"name": "HELLO_START_MS", "value": "300"}],
+        "startupProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 30},
+    });
+    cluster.create::<Pod>(pod("q", container("hello", probes))).await;
+    let pods = cluster.until_pods_ready(1).await;
+    let started = pods.iter().find(|pod| is_ready(pod)).expect("the ready one");
+    get(address(started), "/").await.expect("it listens by now");
     cluster.stop().await;
 }
 
@@ -70,59 +62,6 @@ async fn answer(pod: &Pod) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_run_says_why() {
-    let cluster = Cluster::start().await;
-    let volume = json!({"volumeMounts": [{"name": "v", "mountPath": "/data"}]});
-    let rows = [
-        (
-            "no-command",
-            container("none", json!({"command": [], "image": "example.test/a"})),
-            "CreateContainerConfigError",
-            "needs a command",
-        ),
-        ("no-program", container("none", json!({"command": ["/nonexistent"]})), "CreateContainerError", "/nonexistent"),
-        (
-            "no-map",
-            container("none", json!({"envFrom": [{"configMapRef": {"name": "absent"}}]})),
-            "CreateContainerConfigError",
-            "absent",
-        ),
-        ("volume", container("none", volume), "CreateContainerConfigError", "mounts no volumes"),
-    ];
-    for (name, container, reason, words) in rows {
-        let mut manifest = pod(name, container);
-        if name == "volume" {
-            manifest["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
-        }
-        cluster.create::<Pod>(manifest).await;
-        let told = |pods: &[Pod]| {
-            pods.iter()
-                .any(|p| p.name_any() == name && waiting(p).is_some_and(|(r, m)| r == reason && m.contains(words)))
-        };
-        cluster.until(&format!("{name} says {reason}"), told).await;
-    }
-    cluster.stop().await;
-}
-
-/// Goal: a failing program is restarted, at once the first time and with a back-off after that. Method: check every
-/// status of the pod.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_program_that_ends_is_restarted_with_back_off() {
-    let cluster = Cluster::start().await;
-    cluster.create::<Pod>(pod("p", container("none", json!({"command": ["/bin/sh", "-c", "exit 3"]})))).await;
-    let restarted = |pods: &[Pod]| {
-        let status = pods.first().and_then(|p| p.status.as_ref()?.container_statuses.as_ref()?.first());
-        let Some(status) = status else { return false };
-        let backs_off = pods.first().and_then(waiting).is_some_and(|(reason, _)| reason == "CrashLoopBackOff");
-        assert!(!backs_off || status.restart_count >= 2, "{status:?}");
-        let last = status.last_state.as_ref().and_then(|l| l.terminated.as_ref());
-        backs_off && last.is_some_and(|t| t.exit_code == 3)
-    };
-    cluster.until("restarts and a back-off", restarted).await;
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn pods_that_need_not_run_again_do_not() {
     let cluster = Cluster::start().await;
     for (name, code, phase) in [("good", 0, "Succeeded"), ("bad", 1, "Failed")] {
@@ -159,20 +98,7 @@ async fn a_failing_liveness_probe_restarts_the_container() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_startup_probe_holds_readiness_back() {
-    let cluster = Cluster::start().await;
-    let probes = json!({
-        "env": [{"name": "HELLO_START_MS", "value": "300"}],
-        "startupProbe": {"tcpSocket": {"port": 8080}, "periodSeconds": 1, "failureThreshold": 30},
-    });
-    cluster.create::<Pod>(pod("p", container("hello", probes))).await;
-    let pods = cluster.until_pods_ready(1).await;
-    get(address(&pods[0]), "/").await.expect("it listens by now");
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_grace_period_is_kept_and_ends() {
+async fn a_grace_period_is_kept_and_ends_and_a_deletion_by_force_has_none() {
     let cluster = Cluster::start().await;
     let script = "trap '' TERM; while :; do sleep 0.01; done";
     let mut manifest = pod("p", container("none", json!({"command": ["/bin/sh", "-c", script]})));
@@ -185,29 +111,11 @@ async fn a_grace_period_is_kept_and_ends() {
     cluster.until("no pod", |pods: &[Pod]| pods.is_empty()).await;
     assert!(begun.elapsed() >= std::time::Duration::from_millis(900), "it had its second");
     assert!(!is_alive(process));
-    cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pod_deleted_by_force_is_ended_too() {
-    let cluster = Cluster::start().await;
-    cluster.create::<Pod>(pod("p", container("hello", json!({})))).await;
+    cluster.create::<Pod>(pod("q", container("hello", json!({})))).await;
     let process = pid(&cluster.until_pods_ready(1).await[0]).expect("a process");
-    cluster.api::<Pod>().delete("p", &DeleteParams::default().grace_period(0)).await.expect("deleted");
+    cluster.api::<Pod>().delete("q", &DeleteParams::default().grace_period(0)).await.expect("deleted");
     eventually("the process ends", || !is_alive(process)).await;
     cluster.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_node_takes_its_processes_with_it() {
-    let cluster = Cluster::start().await;
-    for name in ["p", "q"] {
-        cluster.create::<Pod>(pod(name, container("hello", json!({})))).await;
-    }
-    let processes: Vec<_> = cluster.until_pods_ready(2).await.iter().filter_map(pid).collect();
-    assert_eq!(processes.len(), 2);
-    cluster.stop().await;
-    assert!(!processes.into_iter().any(is_alive));
 }
 
 /// Reports whether the process ignores SIGTERM, signal 15.

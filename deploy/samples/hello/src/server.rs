@@ -147,13 +147,13 @@ fn headers(head: &request::Parts) -> Response<Body> {
         .iter()
         .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
         .collect();
-    let seen = serde_json::json!({
+    let request_data = serde_json::json!({
         "method": head.method.as_str(),
         "uri": head.uri.to_string(),
         "version": format!("{:?}", head.version),
         "headers": headers,
     });
-    let mut response = text(StatusCode::OK, seen.to_string());
+    let mut response = text(StatusCode::OK, request_data.to_string());
     response.headers_mut().insert("content-type", HeaderValue::from_static("application/json"));
     response
 }

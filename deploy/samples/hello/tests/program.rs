@@ -101,6 +101,6 @@ fn it_has_as_many_descriptors_as_it_may_have() {
 fn a_bad_setting_ends_it_with_a_reason() {
     let output = Command::new(env!("CARGO_BIN_EXE_hello")).env("HELLO_START_MS", "soon").output().expect("it runs");
     assert!(!output.status.success());
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("HELLO_START_MS=\"soon\" must be a whole number"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("HELLO_START_MS=\"soon\" must be a whole number"), "{stderr}");
 }

@@ -5,7 +5,7 @@ use super::interleaved::{self, ratio, series_named};
 use crate::load::bodies::{self, Bodies, Direction};
 use crate::process::Process;
 use crate::proxy::Target;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
@@ -16,7 +16,7 @@ const MANY: usize = 64;
 
 const fn rate(name: &'static str, what: &'static str) -> Row {
     // The bounds are the inverse of those for CPU time.
-    Row { name, what, unit: "", good: Good::Large, judged: MEDIAN, must: 0.91, aim: 1.0 }
+    Row::large(name, what, "", 0.91, 1.0)
 }
 
 const fn cpu(name: &'static str) -> Row {
@@ -82,8 +82,7 @@ pub(super) const H2C: Measurement =
 
 async fn run(settings: &Settings, protocol: Protocol, cases: &[Case]) -> anyhow::Result<Figures> {
     let role: &[&str] = if protocol == Protocol::H2c { &["body-backend", "--h2c"] } else { &["body-backend"] };
-    let (_backend, address) = Process::role(role)?;
-    let backend = address.parse()?;
+    let (_backend, backend) = Process::server(role)?;
     let targets = [Target::haproxy(protocol, backend).await?, Target::activator(settings, protocol, backend).await?];
     let (host, folder) = (Target::host(), tempfile::tempdir()?);
     let mut figures = Figures::default();

@@ -10,7 +10,7 @@ use crate::client;
 use crate::cluster::{self, Plane};
 use crate::process::Process;
 use crate::proxy::Target;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
@@ -20,33 +20,17 @@ const REQUESTS: usize = 5000;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row {
-            name: "release-5000",
-            what: "5 000 held requests: first response → last response",
-            unit: "s",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 0.4,
-            aim: 0.2,
-        },
-        Row {
-            name: "fresh-5000",
-            what: "5 000 requests on new connections: first response → last response",
-            unit: "s",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 0.4,
-            aim: 0.2,
-        },
+        Row::small("release-5000", "5 000 held requests: first response → last response", "s", 0.4, 0.2),
+        Row::small("fresh-5000", "5 000 requests on new connections: first response → last response", "s", 0.4, 0.2),
         Row::small("fresh-5000-haproxy", "the same ÷ HAProxy's", "", 1.3, 1.0),
     ],
     run: |settings| run(settings).boxed_local(),
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
-    let (_backend, address) = Process::role(&["http1-backend"])?;
+    let (_backend, address) = Process::server(&["http1-backend"])?;
     let plane = Plane::start(settings).await?;
-    let peers = [Target::direct(address.parse()?), Target::haproxy(Protocol::Http1, address.parse()?).await?];
+    let peers = [Target::direct(address), Target::haproxy(Protocol::Http1, address).await?];
     let (mut spans, mut fresh) = (Vec::new(), Vec::new());
     let mut beside: [Vec<f64>; 2] = Default::default();
     for n in 0..settings.repetitions {
@@ -57,7 +41,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         client::send(&mut connections, &cluster::host(&name)).await?;
         plane.until_held(&name, REQUESTS).await?;
         let reading = tokio::spawn(client::answers(connections));
-        plane.pods(&name, Protocol::Http1, &[address.parse()?]).await?;
+        plane.pods(&name, Protocol::Http1, &[address]).await?;
         let (connections, answered) = reading.await??;
         spans.extend(span(&answered));
         drop(connections);

@@ -9,7 +9,7 @@
 //!   no longer listed it. The requests in the killed activator are lost; no others may be.
 
 use crate::process::{self, Process};
-use crate::report::{Figures, GREATEST, Good, LEAST, MEDIAN, Measurement, Row};
+use crate::report::{Figures, GREATEST, LEAST, MEDIAN, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use anyhow::ensure;
 use common_runtime::environment::Mode;
@@ -40,33 +40,16 @@ const fn ratio(name: &'static str, what: &'static str) -> Row {
 
 pub(super) const EVEN: Measurement = Measurement {
     rows: &[
-        Row {
-            name: "fair-even",
-            what: "2 activators, 5 pods, limit 1, 50 ms, 40 requests/s on each: p99 of the slower activator",
-            unit: "ms",
-            good: Good::Small,
-            judged: GREATEST,
-            must: 60.0,
-            aim: 57.0,
-        },
-        Row {
-            name: "fair-even-least",
-            what: "smallest share of a pod",
-            unit: "%",
-            good: Good::Large,
-            judged: LEAST,
-            must: 18.0,
-            aim: 19.0,
-        },
-        Row {
-            name: "fair-even-most",
-            what: "largest share of a pod",
-            unit: "%",
-            good: Good::Small,
-            judged: GREATEST,
-            must: 22.0,
-            aim: 21.0,
-        },
+        Row::small(
+            "fair-even",
+            "2 activators, 5 pods, limit 1, 50 ms, 40 requests/s on each: p99 of the slower activator",
+            "ms",
+            60.0,
+            57.0,
+        )
+        .judged_by(GREATEST),
+        Row::large("fair-even-least", "smallest share of a pod", "%", 18.0, 19.0).judged_by(LEAST),
+        Row::small("fair-even-most", "largest share of a pod", "%", 22.0, 21.0).judged_by(GREATEST),
     ],
     run: |settings| even(settings).boxed_local(),
 };
@@ -84,24 +67,16 @@ pub(super) const POISSON: Measurement = Measurement {
 
 pub(super) const KILLED: Measurement = Measurement {
     rows: &[
-        Row {
-            name: "fair-killed",
-            what: "1 of 2 activators killed: lost requests of the other one",
-            unit: "requests",
-            good: Good::Small,
-            judged: GREATEST,
-            must: 0.0,
-            aim: 0.0,
-        },
-        Row {
-            name: "fair-killed-most",
-            what: "the same: most concurrent requests at a pod with limit 1",
-            unit: "requests",
-            good: Good::Small,
-            judged: GREATEST,
-            must: 1.0,
-            aim: 1.0,
-        },
+        Row::small("fair-killed", "1 of 2 activators killed: lost requests of the other one", "requests", 0.0, 0.0)
+            .judged_by(GREATEST),
+        Row::small(
+            "fair-killed-most",
+            "the same: most concurrent requests at a pod with limit 1",
+            "requests",
+            1.0,
+            1.0,
+        )
+        .judged_by(GREATEST),
     ],
     run: |settings| killed(settings).boxed_local(),
 };

@@ -15,7 +15,6 @@ use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Time from the release until the remaining memory is measured.
@@ -51,8 +50,7 @@ pub(super) const MANY: Measurement = Measurement {
 };
 
 async fn run(settings: &Settings, n: usize, [fresh, again, left]: [&'static str; 3]) -> anyhow::Result<Figures> {
-    let (_backend, address) = Process::role(&["http1-backend"])?;
-    let backend: SocketAddr = address.parse()?;
+    let (_backend, backend) = Process::server(&["http1-backend"])?;
     let plane = Plane::start(settings).await?;
     let host = cluster::host(REVISION);
     plane.warm(REVISION, Protocol::Http1, backend).await?;

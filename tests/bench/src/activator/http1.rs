@@ -6,7 +6,7 @@ use super::interleaved::{self, ratio, series_named};
 use crate::load::wrk;
 use crate::process::Process;
 use crate::proxy::Target;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
@@ -15,40 +15,15 @@ const CONNECTIONS: usize = 64;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row {
-            name: "http1-cpu-haproxy",
-            what: "CPU per HTTP/1.1 request ÷ HAProxy's",
-            unit: "",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 1.3,
-            aim: 1.0,
-        },
-        Row {
-            name: "http1-cpu-bare",
-            what: "the same ÷ a bare hyper proxy's",
-            unit: "",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 1.3,
-            aim: 1.1,
-        },
-        Row {
-            name: "http1-rate",
-            what: "requests/s ÷ HAProxy's, all on the same cores",
-            unit: "",
-            good: Good::Large,
-            judged: MEDIAN,
-            must: 0.82,
-            aim: 0.95,
-        },
+        Row::small("http1-cpu-haproxy", "CPU per HTTP/1.1 request ÷ HAProxy's", "", 1.3, 1.0),
+        Row::small("http1-cpu-bare", "the same ÷ a bare hyper proxy's", "", 1.3, 1.1),
+        Row::large("http1-rate", "requests/s ÷ HAProxy's, all on the same cores", "", 0.82, 0.95),
     ],
     run: |settings| run(settings).boxed_local(),
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
-    let (_backend, address) = Process::role(&["http1-backend"])?;
-    let backend = address.parse()?;
+    let (_backend, backend) = Process::server(&["http1-backend"])?;
     let targets = [
         Target::haproxy(Protocol::Http1, backend).await?,
         Target::activator(settings, Protocol::Http1, backend).await?,

@@ -4,7 +4,7 @@ use super::interleaved::{self, ratio, series_named};
 use crate::load::h2load;
 use crate::process::Process;
 use crate::proxy::Target;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
@@ -17,28 +17,12 @@ const CLIENTS: (usize, usize) = (8, 8);
 const MESSAGE: &[u8] = b"\0\0\0\0\x240123456789abcdefghijklmnopqrstuvwxyz";
 
 pub(super) const H2C: Measurement = Measurement {
-    rows: &[Row {
-        name: "h2c-cpu",
-        what: "CPU per h2c request ÷ HAProxy's, h2c on both sides",
-        unit: "",
-        good: Good::Small,
-        judged: MEDIAN,
-        must: 1.5,
-        aim: 1.1,
-    }],
+    rows: &[Row::small("h2c-cpu", "CPU per h2c request ÷ HAProxy's, h2c on both sides", "", 1.5, 1.1)],
     run: |settings| run(settings, "h2c-cpu", None).boxed_local(),
 };
 
 pub(super) const GRPC: Measurement = Measurement {
-    rows: &[Row {
-        name: "grpc-cpu",
-        what: "CPU per unary gRPC call ÷ HAProxy's",
-        unit: "",
-        good: Good::Small,
-        judged: MEDIAN,
-        must: 1.5,
-        aim: 1.1,
-    }],
+    rows: &[Row::small("grpc-cpu", "CPU per unary gRPC call ÷ HAProxy's", "", 1.5, 1.1)],
     run: |settings| {
         async {
             let folder = tempfile::tempdir()?;
@@ -51,8 +35,7 @@ pub(super) const GRPC: Measurement = Measurement {
 };
 
 async fn run(settings: &Settings, row: &'static str, body: Option<&Path>) -> anyhow::Result<Figures> {
-    let (_backend, address) = Process::role(&["http2-backend"])?;
-    let backend = address.parse()?;
+    let (_backend, backend) = Process::server(&["http2-backend"])?;
     let targets = [
         Target::haproxy(Protocol::H2c, backend).await?,
         Target::activator(settings, Protocol::H2c, backend).await?,

@@ -5,28 +5,19 @@ use super::interleaved::ratio;
 use crate::load::wrk;
 use crate::process::Process;
 use crate::proxy::Target;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use common::backend::Protocol;
 use futures::FutureExt;
 use std::time::Duration;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
-    rows: &[Row {
-        name: "p99-half-load",
-        what: "p99 added at half load ÷ HAProxy's",
-        unit: "",
-        good: Good::Small,
-        judged: MEDIAN,
-        must: 1.5,
-        aim: 1.1,
-    }],
+    rows: &[Row::small("p99-half-load", "p99 added at half load ÷ HAProxy's", "", 1.5, 1.1)],
     run: |settings| run(settings).boxed_local(),
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
-    let (_backend, address) = Process::role(&["http1-backend"])?;
-    let backend = address.parse()?;
+    let (_backend, backend) = Process::server(&["http1-backend"])?;
     let targets = [
         Target::direct(backend),
         Target::haproxy(Protocol::Http1, backend).await?,

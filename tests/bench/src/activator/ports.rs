@@ -2,10 +2,10 @@
 //! needs than with [`FEW`], and whether one of many workloads wakes as soon as one of few.
 
 use crate::client::Connection;
-use crate::cluster::{Heard, Plane};
+use crate::cluster::{Plane, ReceivedStat};
 use crate::idle::SETTLE;
 use crate::process::Process;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, MEDIAN, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use anyhow::Context;
 use common::RevisionKey;
@@ -39,42 +39,22 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row {
-            name: "ports-ready",
-            what: "start → ready, 10 000 workloads at zero",
-            unit: "s",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 10.0,
-            aim: 3.0,
-        },
-        Row {
-            name: "ports-memory",
-            what: "resident memory beyond that with 100 workloads",
-            unit: "MiB",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 20.0,
-            aim: 10.0,
-        },
-        Row {
-            name: "ports-poke",
-            what: "request written to a workload's port → report at the autoscaler: of 10 000 workloads ÷ of 100, medians",
-            unit: "",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 1.2,
-            aim: 1.0,
-        },
-        Row {
-            name: "ports-wake",
-            what: "address of a pod written to the API server → response to the held request: the same ratio",
-            unit: "",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 1.2,
-            aim: 1.0,
-        },
+        Row::small("ports-ready", "start → ready, 10 000 workloads at zero", "s", 10.0, 3.0),
+        Row::small("ports-memory", "resident memory beyond that with 100 workloads", "MiB", 20.0, 10.0),
+        Row::small(
+            "ports-poke",
+            "request written to a workload's port → report at the autoscaler: of 10 000 workloads ÷ of 100, medians",
+            "",
+            1.2,
+            1.0,
+        ),
+        Row::small(
+            "ports-wake",
+            "address of a pod written to the API server → response to the held request: the same ratio",
+            "",
+            1.2,
+            1.0,
+        ),
     ],
     run: |settings| run(settings).boxed_local(),
 };
@@ -135,26 +115,27 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
         let mut connection = Connection::open(SocketAddr::new(plane.http1.ip(), number(n)?)).await?;
         let begin = Instant::now();
         connection.send("hello").await?;
-        let heard = timeout(SOON, stat_of(&name, &mut stats)).await.with_context(|| format!("no stat of {name}"))??;
-        pokes.push((heard - begin).as_secs_f64() * 1e3);
+        let arrived =
+            timeout(SOON, stat_of(&name, &mut stats)).await.with_context(|| format!("no stat of {name}"))??;
+        pokes.push((arrived - begin).as_secs_f64() * 1e3);
         held.push((n, name, connection));
     }
-    let (_pod, address) = Process::role(&["http1-backend"])?;
-    let (pod, mut wakes) = (address.parse()?, Vec::new());
+    let (_pod, address) = Process::server(&["http1-backend"])?;
+    let mut wakes = Vec::new();
     for (n, name, mut connection) in held {
         plane.is_known_as(&name, uids.get(n).context("one for each")?.clone());
         let begin = Instant::now();
-        plane.pods(&name, Protocol::Http1, &[pod]).await?;
+        plane.pods(&name, Protocol::Http1, &[address]).await?;
         wakes.push((connection.answer().await? - begin).as_secs_f64() * 1e3);
     }
     Ok(Measured { ready, resident, pokes, wakes })
 }
 
 /// Waits for the first stat of `name`, and returns the time of its arrival.
-async fn stat_of(name: &str, stats: &mut broadcast::Receiver<Heard>) -> anyhow::Result<Instant> {
+async fn stat_of(name: &str, stats: &mut broadcast::Receiver<ReceivedStat>) -> anyhow::Result<Instant> {
     loop {
         match stats.recv().await {
-            Ok((heard, when)) if heard == name => return Ok(when),
+            Ok((revision, when)) if revision == name => return Ok(when),
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => anyhow::bail!("the stat server has gone"),
         }

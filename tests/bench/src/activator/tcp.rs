@@ -7,7 +7,7 @@ use super::interleaved::{self, Series, ratio, series_named};
 use crate::load::tcp::{self, Unit};
 use crate::process::Process;
 use crate::proxy::Target;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use futures::FutureExt;
 
@@ -21,49 +21,22 @@ const SMALL: usize = 100;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row {
-            name: "tcp-rate",
-            what: "bytes/s of four streams ÷ HAProxy's in mode tcp, all on the same cores",
-            unit: "",
-            good: Good::Large,
-            judged: MEDIAN,
-            must: 0.9,
-            aim: 1.0,
-        },
-        Row {
-            name: "tcp-cpu",
-            what: "CPU per byte ÷ HAProxy's",
-            unit: "",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 1.2,
-            aim: 1.0,
-        },
-        Row {
-            name: "tcp-exchange-cpu",
-            what: "CPU per exchange of 100 bytes in each direction, on 64 connections ÷ HAProxy's",
-            unit: "",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 1.2,
-            aim: 1.0,
-        },
-        Row {
-            name: "tcp-connects",
-            what: "connections/s with one byte in each direction ÷ HAProxy's",
-            unit: "",
-            good: Good::Large,
-            judged: MEDIAN,
-            must: 0.8,
-            aim: 1.0,
-        },
+        Row::large("tcp-rate", "bytes/s of four streams ÷ HAProxy's in mode tcp, all on the same cores", "", 0.9, 1.0),
+        Row::small("tcp-cpu", "CPU per byte ÷ HAProxy's", "", 1.2, 1.0),
+        Row::small(
+            "tcp-exchange-cpu",
+            "CPU per exchange of 100 bytes in each direction, on 64 connections ÷ HAProxy's",
+            "",
+            1.2,
+            1.0,
+        ),
+        Row::large("tcp-connects", "connections/s with one byte in each direction ÷ HAProxy's", "", 0.8, 1.0),
     ],
     run: |settings| run(settings).boxed_local(),
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
-    let (_backend, address) = Process::role(&["tcp-backend"])?;
-    let backend = address.parse()?;
+    let (_backend, backend) = Process::server(&["tcp-backend"])?;
     let targets = [
         Target::haproxy_tcp(false, backend).await?,
         Target::activator_tcp(backend).await?,

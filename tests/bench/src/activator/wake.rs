@@ -8,7 +8,7 @@
 
 use crate::client::Connection;
 use crate::cluster::{self, Plane};
-use crate::report::{Figures, Good, Measurement, P99, Row};
+use crate::report::{Figures, Measurement, P99, Row};
 use crate::role::http1_backend::{answer, serve};
 use crate::settings::Settings;
 use crate::stalls::StallDetector;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 const fn row(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
-    Row { name, what, unit: "ms", good: Good::Small, judged: P99, must, aim }
+    Row::small(name, what, "ms", must, aim).judged_by(P99)
 }
 
 /// Names of the rows, with the start time of the pod's program.
@@ -117,6 +117,6 @@ async fn pod_on(listener: TcpListener) {
     let answer = answer();
     while let Ok((stream, _)) = listener.accept().await {
         let answer = answer.clone();
-        serving.spawn(async move { serve(stream, answer.as_bytes()).await });
+        serving.spawn(async move { serve(stream, || &answer).await });
     }
 }

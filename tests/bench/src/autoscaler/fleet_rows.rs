@@ -12,7 +12,7 @@
 use super::wake::{SLEEPERS, wakes};
 use crate::fleet::{Autoscaler, Fleet, RevisionKind, Rules};
 use crate::idle::SETTLE;
-use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
+use crate::report::{Figures, Measurement, P99, Row};
 use crate::settings::Settings;
 use anyhow::ensure;
 use futures::FutureExt;
@@ -29,33 +29,16 @@ const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row
 pub(super) const SCRAPED: Measurement = Measurement {
     rows: &[
         kib("scraped-memory", "memory per revision whose pod is scraped once per second", 32.0, 12.0),
-        Row {
-            name: "scraped-cpu",
-            what: "CPU per such revision and second",
-            unit: "µs",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 60.0,
-            aim: 33.0,
-        },
-        Row {
-            name: "tick-lateness",
-            what: "group of revisions due → last of them decided, p99 at most",
-            unit: "ms",
-            good: Good::Small,
-            judged: MEDIAN,
-            must: 20.0,
-            aim: 5.0,
-        },
-        Row {
-            name: "wake-ticking",
-            what: "first stat written → patch at the API server, p99; all other revisions are evaluated and scraped",
-            unit: "ms",
-            good: Good::Small,
-            judged: P99,
-            must: 20.0,
-            aim: 5.0,
-        },
+        Row::small("scraped-cpu", "CPU per such revision and second", "µs", 60.0, 33.0),
+        Row::small("tick-lateness", "group of revisions due → last of them decided, p99 at most", "ms", 20.0, 5.0),
+        Row::small(
+            "wake-ticking",
+            "first stat written → patch at the API server, p99; all other revisions are evaluated and scraped",
+            "ms",
+            20.0,
+            5.0,
+        )
+        .judged_by(P99),
     ],
     run: |settings| scraped(settings).boxed_local(),
 };

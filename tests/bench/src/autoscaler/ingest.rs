@@ -8,7 +8,7 @@
 use super::wake::{send_all, stat_socket};
 use crate::fleet::{self, Fleet, NAMESPACE, RevisionKind, Rules};
 use crate::process::Process;
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use bytes::Bytes;
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
@@ -22,15 +22,7 @@ const STATS_IN_FRAME: u32 = 100;
 const STATS: u32 = 500_000;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
-    rows: &[Row {
-        name: "ingest-cpu",
-        what: "CPU per stat ÷ that of a bare WebSocket server that decodes it",
-        unit: "",
-        good: Good::Small,
-        judged: MEDIAN,
-        must: 8.0,
-        aim: 4.0,
-    }],
+    rows: &[Row::small("ingest-cpu", "CPU per stat ÷ that of a bare WebSocket server that decodes it", "", 8.0, 4.0)],
     run: |settings| run(settings).boxed_local(),
 };
 
@@ -39,8 +31,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     fleet.fill("busy", RevisionKind::Unscraped, REVISIONS as usize).await?;
     let autoscaler = fleet.autoscaler().await?;
     fleet.until_reconciled(2 * REVISIONS as usize).await?;
-    let (floor, address) = Process::role(&["stat-floor"])?;
-    let floor_address: SocketAddr = address.parse()?;
+    let (floor, floor_address) = Process::server(&["stat-floor"])?;
     let (mut ours, mut least) = (Series::default(), Series::default());
     for _ in 0..settings.repetitions {
         ours.measure(&autoscaler.process, autoscaler.stats).await?;

@@ -3,7 +3,7 @@
 
 use super::wake::{Socket, stat_socket};
 use crate::fleet::{Fleet, Rules};
-use crate::report::{Figures, Good, MEDIAN, Measurement, Row};
+use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
 use anyhow::Context;
 use bytes::Bytes;
@@ -22,15 +22,13 @@ const AGAIN: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
-    rows: &[Row {
-        name: "links-500",
-        what: "500 activators reconnect at once after a restart: first connection → report of the last one",
-        unit: "s",
-        good: Good::Small,
-        judged: MEDIAN,
-        must: 0.4,
-        aim: 0.2,
-    }],
+    rows: &[Row::small(
+        "links-500",
+        "500 activators reconnect at once after a restart: first connection → report of the last one",
+        "s",
+        0.4,
+        0.2,
+    )],
     run: |settings| run(settings).boxed_local(),
 };
 
@@ -47,7 +45,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         autoscaler = restarted?;
         let links = links.context("some were never heard")??;
         let first = links.iter().map(|link| link.connected).min().context("links")?;
-        let last = links.iter().map(|link| link.heard).max().context("links")?;
+        let last = links.iter().map(|link| link.answered).max().context("links")?;
         spans.push((last - first).as_secs_f64());
     }
     let mut figures = Figures::default();
@@ -58,7 +56,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
 /// An activator's link. It stays open until all links exist.
 struct Link {
     connected: Instant,
-    heard: Instant,
+    answered: Instant,
     _socket: Socket,
 }
 
@@ -72,5 +70,5 @@ async fn link(address: SocketAddr) -> anyhow::Result<Link> {
     let connected = Instant::now();
     socket.send(Message::Ping(Bytes::new())).await?;
     while !matches!(socket.next().await.context("closed")??, Message::Pong(_)) {}
-    Ok(Link { connected, heard: Instant::now(), _socket: socket })
+    Ok(Link { connected, answered: Instant::now(), _socket: socket })
 }

@@ -86,7 +86,7 @@ struct Measured {
 async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
     let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
     fleet.fill(PREFIX, RevisionKind::Asleep, workloads).await?;
-    fleet.activators(&[settings.second_ip()]).await?;
+    fleet.activator(settings.second_ip()).await?;
     let before = fleet.writes().await?;
     let begin = Instant::now();
     let autoscaler = fleet.autoscaler().await?;

@@ -8,8 +8,8 @@
 use crate::client::Connection;
 use crate::cluster;
 use crate::fleet::{self, Autoscaler, Fleet, NAMESPACE, RevisionKind, Rules};
-use crate::process::{self, Process};
-use crate::report::{Figures, Good, Measurement, P99, Row};
+use crate::process::Process;
+use crate::report::{Figures, Measurement, P99, Row};
 use crate::settings::Settings;
 use anyhow::Context;
 use common::names;
@@ -32,7 +32,7 @@ pub(super) const SOON: Duration = Duration::from_secs(5);
 pub(super) const PAUSE: Duration = Duration::from_millis(97);
 
 const fn row(name: &'static str, what: &'static str) -> Row {
-    Row { name, what, unit: "ms", good: Good::Small, judged: P99, must: 5.0, aim: 2.0 }
+    Row::small(name, what, "ms", 5.0, 2.0).judged_by(P99)
 }
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
@@ -114,18 +114,9 @@ pub(super) async fn activator(
     fleet: &Fleet,
     stats: SocketAddr,
 ) -> anyhow::Result<(Process, SocketAddr)> {
-    let ip = settings.second_ip().to_string();
-    let env = [
-        ("KUBECONFIG", fleet.kubeconfig()),
-        ("POD_NAME", "activator-0".to_owned()),
-        ("POD_IP", ip.clone()),
-        ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
-        ("ZEROSCALE_MODE", "standalone".to_owned()),
-        ("ZEROSCALE_STAT_URL", format!("ws://{stats}")),
-        ("ZEROSCALE_LISTEN_ADDRESS", ip),
-        ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
-    ];
-    let process = Process::start(process::program("activator")?, [] as [&str; 0], &env)?;
+    let more = [("ZEROSCALE_MODE", "standalone".to_owned()), ("ZEROSCALE_STAT_URL", format!("ws://{stats}"))];
+    let pod = ("activator-0", settings.second_ip());
+    let process = Process::plane("activator", fleet.kubeconfig(), pod, "error", more)?;
     let http1 = SocketAddr::new(settings.second_ip(), names::ACTIVATOR_HTTP1_PORT);
     cluster::until("the activator to serve", async || local::up::is_ready(http1).await == Some(true)).await?;
     Ok((process, http1))

@@ -181,28 +181,33 @@ impl ControlPlane {
 
     /// Publishes exactly these activators, as Kubernetes does.
     pub(crate) async fn publish(&self, activators: &[(IpAddr, ActivatorState)]) -> anyhow::Result<()> {
-        let endpoint = |(address, standing): &(IpAddr, ActivatorState)| {
-            let ready = *standing == ActivatorState::Ready;
-            let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
-            json!({"addresses": [address], "conditions": conditions})
-        };
-        let endpoints: Vec<_> = activators.iter().map(endpoint).collect();
-        let name = "activator-service-bench";
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names::ACTIVATOR_SERVICE}},
-            "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"}],
-            "endpoints": endpoints,
-        });
-        let api: Api<EndpointSlice> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
-        api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&slice)).await?;
-        Ok(())
+        publish(&self.client, activators).await
     }
 
     /// Ends every watch, and forces the watchers to list again. Returns whether this API server supports that.
     pub(crate) fn forget_history(&self) -> anyhow::Result<bool> {
-        self.api.as_ref().map(|(api, _)| api.signal(Signal::USR1)).transpose().map(|told| told.is_some())
+        self.api.as_ref().map(|(api, _)| api.signal(Signal::USR1)).transpose().map(|sent| sent.is_some())
     }
+}
+
+/// Publishes exactly these activators, as Kubernetes does.
+pub(super) async fn publish(client: &Client, activators: &[(IpAddr, ActivatorState)]) -> anyhow::Result<()> {
+    let endpoint = |(address, state): &(IpAddr, ActivatorState)| {
+        let ready = *state == ActivatorState::Ready;
+        let conditions = json!({"ready": ready, "serving": true, "terminating": !ready});
+        json!({"addresses": [address], "conditions": conditions})
+    };
+    let endpoints: Vec<_> = activators.iter().map(endpoint).collect();
+    let name = "activator-service-bench";
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": names::ACTIVATOR_SERVICE}},
+        "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT, "protocol": "TCP"}],
+        "endpoints": endpoints,
+    });
+    let api: Api<EndpointSlice> = Api::namespaced(client.clone(), e2e::bare::SYSTEM);
+    api.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(&slice)).await?;
+    Ok(())
 }
 
 fn namespace(number: u32) -> String {

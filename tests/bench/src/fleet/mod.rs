@@ -8,7 +8,7 @@ mod control_plane;
 mod objects;
 
 use crate::cluster;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::role::api::monotonic_nanos;
 use crate::role::queue_proxies;
 use crate::settings::Settings;
@@ -154,22 +154,9 @@ impl Fleet {
         Ok((since, last))
     }
 
-    /// Publishes ready activators at these addresses, as Kubernetes does.
-    pub(crate) async fn activators(&self, addresses: &[IpAddr]) -> anyhow::Result<()> {
-        let ready = json!({"ready": true, "serving": true, "terminating": false});
-        let endpoints: Vec<_> =
-            addresses.iter().map(|address| json!({"addresses": [address], "conditions": ready})).collect();
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {
-                "name": "activator-service-bench",
-                "labels": {"kubernetes.io/service-name": names::ACTIVATOR_SERVICE},
-            },
-            "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}],
-            "endpoints": endpoints,
-        });
-        e2e::bare::create(&self.client, Some(e2e::bare::SYSTEM), slice).await?;
-        Ok(())
+    /// Publishes a ready activator, as Kubernetes does.
+    pub(crate) async fn activator(&self, address: IpAddr) -> anyhow::Result<()> {
+        control_plane::publish(&self.client, &[(address, ActivatorState::Ready)]).await
     }
 
     /// Waits until the ledger has a number for each of `workloads`.
@@ -197,17 +184,17 @@ impl Fleet {
         for (count, pods) in &mut self.pods {
             while pods.try_recv().is_ok() {} // Skip earlier reports.
             let mut before = None;
-            let asked = async {
+            let scraped = async {
                 loop {
                     let answered: u64 = pods.recv().await.context("the pods have gone")?.parse()?;
-                    let asked = before.replace(answered).map_or(0, |before| answered - before);
+                    let scrapes = before.replace(answered).map_or(0, |before| answered - before);
                     // Some scrapes come slightly later than a second after the previous one.
-                    if asked * 10 >= u64::from(*count) * 9 {
+                    if scrapes * 10 >= u64::from(*count) * 9 {
                         return anyhow::Ok(());
                     }
                 }
             };
-            timeout(RECONCILED_WITHIN, asked).await.with_context(|| format!("{count} pods are not all asked"))??;
+            timeout(RECONCILED_WITHIN, scraped).await.with_context(|| format!("{count} pods are not all asked"))??;
         }
         Ok(())
     }
@@ -270,16 +257,10 @@ impl Launch<'_> {
     async fn start(self) -> anyhow::Result<Autoscaler> {
         let Self { kubeconfig, rules, name, ip, is_paced } = self;
         let mode = if rules == Rules::Knative { "knative" } else { "standalone" };
-        let mut env = vec![
-            ("KUBECONFIG", kubeconfig),
-            ("POD_NAME", name.to_owned()),
-            ("POD_IP", ip.to_string()),
-            ("SYSTEM_NAMESPACE", e2e::bare::SYSTEM.to_owned()),
+        let mut more = vec![
             ("CLUSTER_DOMAIN", "cluster.local".to_owned()),
             ("ZEROSCALE_MODE", mode.to_owned()),
             ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
-            ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
-            ("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("error".to_owned())),
         ];
         // Dashboards listen on loopback, and two of them cannot share an address.
         let own = match ip {
@@ -287,11 +268,11 @@ impl Launch<'_> {
             _ => ip,
         };
         let dashboard = SocketAddr::new(own, DASHBOARD_PORT);
-        env.push(("ZEROSCALE_DASHBOARD_ADDRESS", dashboard.to_string()));
+        more.push(("ZEROSCALE_DASHBOARD_ADDRESS", dashboard.to_string()));
         if !is_paced {
-            env.extend(["KUBE_API_QPS", "KUBE_API_BURST"].map(|name| (name, "100000".to_owned())));
+            more.extend(["KUBE_API_QPS", "KUBE_API_BURST"].map(|name| (name, "100000".to_owned())));
         }
-        let process = Process::start(process::program("autoscaler")?, [] as [&str; 0], &env)?;
+        let process = Process::plane("autoscaler", kubeconfig, (name, ip), "error", more)?;
         let stats = SocketAddr::new(ip, names::STAT_PORT);
         let deadline = Instant::now() + READY_WITHIN;
         while local::up::is_ready(stats).await != Some(true) {

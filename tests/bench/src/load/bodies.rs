@@ -4,17 +4,16 @@
 //! HTTP/2 the generator is h2load. The receiver ([`crate::role::Role::BodyBackend`]) counts uploaded bytes: bytes that
 //! have left the client may still be in buffers.
 
-use super::Done;
+use super::{Done, on_threads};
 use crate::cluster;
-use crate::tools;
 use anyhow::{Context, ensure};
 use common::backend::Protocol;
 use rustix::net::{RecvFlags, recv};
+use std::ffi::OsStr;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
-use tokio::process::Command;
 use tokio::time::Instant;
 
 /// Direction of the bodies.
@@ -65,7 +64,10 @@ pub(crate) async fn run(
     let before = received(bodies, backend).await?;
     let began = Instant::now();
     let down = match bodies.protocol {
-        Protocol::Http1 => threads(bodies, address, host, span).await?,
+        Protocol::Http1 => {
+            let (host, until) = (host.to_owned(), began + span);
+            on_threads(bodies.number, move || drive(bodies, address, &host, until)).await?
+        }
         Protocol::H2c => h2load(bodies, address, host, file, span).await?,
     };
     let took = began.elapsed();
@@ -85,20 +87,6 @@ async fn received(bodies: Bodies, backend: SocketAddr) -> anyhow::Result<f64> {
         }
         (Direction::Up, Protocol::H2c) => Ok(crate::client::get_http2(backend, "/received").await?.trim().parse()?),
     }
-}
-
-async fn threads(bodies: Bodies, address: SocketAddr, host: &str, span: Duration) -> anyhow::Result<f64> {
-    let until = Instant::now() + span;
-    let one = |_| {
-        let host = host.to_owned();
-        std::thread::spawn(move || drive(bodies, address, &host, until))
-    };
-    let threads: Vec<_> = (0..bodies.number).map(one).collect();
-    let joined = tokio::task::spawn_blocking(move || {
-        let done = threads.into_iter().map(|thread| thread.join().ok().context("a thread panicked")?);
-        done.sum::<anyhow::Result<f64>>()
-    });
-    joined.await?
 }
 
 /// Returns the number of bytes downloaded on one connection.
@@ -140,10 +128,10 @@ fn drive(bodies: Bodies, address: SocketAddr, host: &str, until: Instant) -> any
 fn head_of_answer(stream: &mut TcpStream) -> anyhow::Result<u64> {
     let (mut head, mut peeked) = (Vec::new(), [0; 1024]);
     loop {
-        let seen = stream.peek(&mut peeked)?;
-        ensure!(seen > 0, "closed before an answer");
+        let peeked_len = stream.peek(&mut peeked)?;
+        ensure!(peeked_len > 0, "closed before an answer");
         let before = head.len();
-        head.extend_from_slice(&peeked[..seen]);
+        head.extend_from_slice(&peeked[..peeked_len]);
         let end = head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
         let taken = end.unwrap_or(head.len()) - before;
         stream.read_exact(&mut peeked[..taken])?;
@@ -157,21 +145,12 @@ fn head_of_answer(stream: &mut TcpStream) -> anyhow::Result<u64> {
 
 async fn h2load(bodies: Bodies, address: SocketAddr, host: &str, file: &Path, span: Duration) -> anyhow::Result<f64> {
     let streams = bodies.number.min(STREAMS);
-    let (clients, seconds) = (bodies.number / streams, span.as_secs().max(1));
-    let mut command = Command::new(tools::H2LOAD.path()?);
-    command
-        .args(["-t1", &format!("-c{clients}"), &format!("-m{streams}"), &format!("-D{seconds}")])
-        .args(["-H", &format!(":authority: {host}")]);
-    let path = match bodies.way {
-        Direction::Down => bodies.size.to_string(),
-        Direction::Up => {
-            command.arg("-d").arg(file);
-            String::new()
-        }
+    let (path, args) = match bodies.way {
+        Direction::Down => (bodies.size.to_string(), vec![]),
+        Direction::Up => (String::new(), vec![OsStr::new("-d"), file.as_os_str()]),
     };
-    let output = command.arg(format!("http://{address}/{path}")).kill_on_drop(true).output().await?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    traffic(&text).with_context(|| format!("h2load: {text}{}", String::from_utf8_lossy(&output.stderr)))
+    let url = format!("http://{address}/{path}");
+    super::h2load::output_of(&url, host, (bodies.number / streams, streams), span, &args, traffic).await
 }
 
 /// Parses `traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), 1.00GB (1073729536)

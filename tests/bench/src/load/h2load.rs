@@ -3,6 +3,7 @@
 use super::Done;
 use crate::tools;
 use anyhow::{Context, ensure};
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -17,19 +18,35 @@ pub(crate) async fn run(
     span: Duration,
     body: Option<&Path>,
 ) -> anyhow::Result<Done> {
-    let seconds = span.as_secs().max(1);
-    let mut command = Command::new(tools::H2LOAD.path()?);
-    command
-        .args(["-t1", &format!("-c{clients}"), &format!("-m{streams}"), &format!("-D{seconds}")])
-        .args(["-H", &format!(":authority: {host}")]);
-    if let Some(body) = body {
-        command.arg("-d").arg(body).args(["-H", "content-type: application/grpc", "-H", "te: trailers"]);
-    }
-    let output = command.arg(format!("http://{address}/")).kill_on_drop(true).output().await?;
+    let grpc = ["-H", "content-type: application/grpc", "-H", "te: trailers"].map(OsStr::new);
+    let args = body.map(|body| [&[OsStr::new("-d"), body.as_os_str()][..], &grpc].concat()).unwrap_or_default();
+    let requests = output_of(&format!("http://{address}/"), host, (clients, streams), span, &args, parse).await?;
+    Ok(Done { requests, took: Duration::from_secs(seconds(span)) })
+}
+
+/// Runs h2load with these further arguments. Returns what `read` finds in its output.
+pub(super) async fn output_of(
+    url: &str,
+    host: &str,
+    (clients, streams): (usize, usize),
+    span: Duration,
+    args: &[&OsStr],
+    read: fn(&str) -> anyhow::Result<f64>,
+) -> anyhow::Result<f64> {
+    let output = Command::new(tools::H2LOAD.path()?)
+        .args(["-t1", &format!("-c{clients}"), &format!("-m{streams}"), &format!("-D{}", seconds(span))])
+        .args(["-H", &format!(":authority: {host}")])
+        .args(args)
+        .arg(url)
+        .kill_on_drop(true)
+        .output()
+        .await?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let requests =
-        parse(&text).with_context(|| format!("h2load: {text}{}", String::from_utf8_lossy(&output.stderr)))?;
-    Ok(Done { requests, took: Duration::from_secs(seconds) })
+    read(&text).with_context(|| format!("h2load: {text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn seconds(span: Duration) -> u64 {
+    span.as_secs().max(1)
 }
 
 fn parse(text: &str) -> anyhow::Result<f64> {

@@ -2,9 +2,9 @@
 //!
 //! Each connection has a thread, which blocks in the kernel. The kernel discards the bytes of a stream.
 
-use super::Done;
+use super::{Done, on_threads};
 use crate::role::tcp_backend::{ECHO, STREAM};
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use rustix::net::{RecvFlags, recv};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -27,12 +27,8 @@ const PIECE: usize = 256 * 1024;
 
 /// Runs `connections` for `span`, at maximum throughput.
 pub(crate) async fn run(address: SocketAddr, unit: Unit, connections: usize, span: Duration) -> anyhow::Result<Done> {
-    let threads: Vec<_> = (0..connections).map(|_| std::thread::spawn(move || drive(address, unit, span))).collect();
-    let joined = tokio::task::spawn_blocking(move || {
-        let done = threads.into_iter().map(|thread| thread.join().ok().context("a thread panicked")?);
-        done.sum::<anyhow::Result<f64>>()
-    });
-    Ok(Done { requests: joined.await??, took: span })
+    let requests = on_threads(connections, move || drive(address, unit, span)).await?;
+    Ok(Done { requests, took: span })
 }
 
 fn drive(address: SocketAddr, unit: Unit, span: Duration) -> anyhow::Result<f64> {

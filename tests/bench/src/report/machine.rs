@@ -63,6 +63,6 @@ fn field(path: &str, name: &str) -> String {
 /// run.
 fn first_line(program: impl AsRef<std::ffi::OsStr>, args: &[&str]) -> String {
     let Ok(output) = Command::new(program).args(args).output() else { return String::new() };
-    let said = [output.stdout, output.stderr].concat();
-    String::from_utf8_lossy(&said).lines().next().unwrap_or_default().trim().to_owned()
+    let text = [output.stdout, output.stderr].concat();
+    String::from_utf8_lossy(&text).lines().next().unwrap_or_default().trim().to_owned()
 }

@@ -33,6 +33,16 @@ impl Row {
     pub(crate) const fn small(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Self {
         Self { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
     }
+
+    /// Creates a row whose larger values are better, otherwise like [`Row::small`].
+    pub(crate) const fn large(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Self {
+        Self { good: Good::Large, ..Self::small(name, what, unit, must, aim) }
+    }
+
+    /// Returns this row with its bounds on another quantile of the repetitions.
+    pub(crate) const fn judged_by(self, judged: f64) -> Self {
+        Self { judged, ..self }
+    }
 }
 
 /// Median of the repetitions.

@@ -5,7 +5,7 @@
 //! - `scale NAME NANOS`: a patch of the replicas of NAME arrived at that time of the monotonic clock, which all
 //!   processes of a machine share. The time is taken when the server has read the request's head and checks its
 //!   authorization;
-//! - `writes N`: the total number of writes, except renewals of leases; every [`TOLD`].
+//! - `writes N`: the total number of writes, except renewals of leases; every [`REPORT_EVERY`].
 //!
 //! On SIGUSR1 it forgets its history, so that watchers must list again.
 
@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::unbounded_channel;
 
 /// Interval between two reports of the number of writes.
-const TOLD: Duration = Duration::from_millis(250);
+const REPORT_EVERY: Duration = Duration::from_millis(250);
 
 /// Returns the nanoseconds of the monotonic clock.
 pub(crate) fn monotonic_nanos() -> i128 {
@@ -47,7 +47,7 @@ pub(super) async fn run(kubeconfig: &Path, range: &str) -> anyhow::Result<()> {
     std::fs::write(kubeconfig, server.kubeconfig())?;
     let mut forgets = signal(SignalKind::user_defined1())?;
     say("ready")?;
-    let mut ticks = tokio::time::interval(TOLD);
+    let mut ticks = tokio::time::interval(REPORT_EVERY);
     loop {
         tokio::select! {
             Some((name, nanos)) = patches.recv() => say(format_args!("scale {name} {nanos}"))?,

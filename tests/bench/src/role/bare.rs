@@ -11,33 +11,22 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 
-/// Serves HTTP/1.1 on both sides.
-pub(crate) async fn http1(backend: SocketAddr) -> anyhow::Result<()> {
+/// Serves HTTP/2 or HTTP/1.1, the same on both sides.
+pub(crate) async fn run(h2c: bool, backend: SocketAddr) -> anyhow::Result<()> {
     let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
-    let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).build(connector());
+    let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).http2_only(h2c).build(connector());
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        let (client, authority) = (client.clone(), authority.clone());
+        let (client, authority, stream) = (client.clone(), authority.clone(), TokioIo::new(stream));
         tokio::spawn(async move {
             let service = service_fn(move |request| client.request(directed(request, &authority)));
-            let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await; // The client has gone.
-        });
-    }
-}
-
-/// Serves HTTP/2 on both sides.
-pub(crate) async fn http2(backend: SocketAddr) -> anyhow::Result<()> {
-    let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
-    let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).http2_only(true).build(connector());
-    loop {
-        let (stream, _) = listener.accept().await?;
-        stream.set_nodelay(true)?;
-        let (client, authority) = (client.clone(), authority.clone());
-        tokio::spawn(async move {
-            let service = service_fn(move |request| client.request(directed(request, &authority)));
-            let serving = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
-            let _ = serving.await; // The client has gone.
+            // An error means that the client has gone.
+            if h2c {
+                let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await;
+            } else {
+                let _ = http1::Builder::new().serve_connection(stream, service).await;
+            }
         });
     }
 }

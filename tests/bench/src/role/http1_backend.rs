@@ -13,7 +13,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         tokio::spawn(async move {
-            let _ = serve(stream, answer.as_bytes()).await; // The client has gone.
+            let _ = serve(stream, || answer).await; // The client has gone.
         });
     }
 }
@@ -27,24 +27,24 @@ pub(crate) fn answer() -> String {
 }
 
 /// Responds to each head on one connection.
-pub(crate) async fn serve(mut stream: TcpStream, answer: &[u8]) -> std::io::Result<()> {
+pub(crate) async fn serve<A: AsRef<[u8]>>(mut stream: TcpStream, answer: impl Fn() -> A) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = [0; 8192];
-    let mut kept = 0;
+    let mut filled = 0;
     loop {
-        let n = stream.read(&mut buffer[kept..]).await?;
+        let n = stream.read(&mut buffer[filled..]).await?;
         if n == 0 {
             return Ok(());
         }
-        let end = kept + n;
+        let end = filled + n;
         let mut start = 0;
         while let Some(length) = head_length(&buffer[start..end]) {
-            stream.write_all(answer).await?;
+            stream.write_all(answer().as_ref()).await?;
             start += length;
         }
         buffer.copy_within(start..end, 0);
-        kept = end - start;
-        if kept == buffer.len() {
+        filled = end - start;
+        if filled == buffer.len() {
             return Err(std::io::ErrorKind::InvalidData.into());
         }
     }

@@ -39,14 +39,12 @@ pub(crate) enum Role {
         h2c: bool,
     },
     /// Relays HTTP/1.1.
-    BareHttp1 {
+    Bare {
         /// Address of the backend.
         backend: SocketAddr,
-    },
-    /// Relays HTTP/2.
-    BareHttp2 {
-        /// Address of the backend.
-        backend: SocketAddr,
+        /// HTTP/2, instead of HTTP/1.1.
+        #[arg(long)]
+        h2c: bool,
     },
     /// Streams bytes without end, or echoes, depending on the first byte.
     TcpBackend,
@@ -102,8 +100,7 @@ impl Role {
             Self::Http1Backend => one_thread()?.block_on(http1_backend::run()),
             Self::Http2Backend => one_thread()?.block_on(http2_backend::run()),
             Self::BodyBackend { h2c } => all_cores()?.block_on(body_backend::run(h2c)),
-            Self::BareHttp1 { backend } => all_cores()?.block_on(bare::http1(backend)),
-            Self::BareHttp2 { backend } => all_cores()?.block_on(bare::http2(backend)),
+            Self::Bare { backend, h2c } => all_cores()?.block_on(bare::run(h2c, backend)),
             Self::TcpBackend => all_cores()?.block_on(tcp_backend::run()),
             Self::TcpActivator { backend } => tcp_activator::run(backend),
             Self::Api { kubeconfig, range } => all_cores()?.block_on(api::run(&kubeconfig, &range)),

@@ -4,7 +4,7 @@
 //! number of scrapes that it has answered so far.
 
 use super::announce::say;
-use super::http1_backend::head_length;
+use super::http1_backend::serve;
 use anyhow::Context;
 use common::stat::Stat;
 use prost::Message;
@@ -12,8 +12,7 @@ use std::cell::Cell;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::task::{LocalSet, spawn_local};
 
 /// Upstream's port for stats.
@@ -52,26 +51,12 @@ async fn accept(listener: TcpListener, n: u32, answered: Rc<Cell<u64>>) {
     while let Ok((stream, _)) = listener.accept().await {
         let answered = answered.clone();
         spawn_local(async move {
-            let _ = serve(stream, n, &answered).await; // The autoscaler has gone.
+            let counted = || {
+                answered.set(answered.get() + 1);
+                answer(n, answered.get())
+            };
+            let _ = serve(stream, counted).await; // The autoscaler has gone.
         });
-    }
-}
-
-async fn serve(mut stream: TcpStream, n: u32, answered: &Cell<u64>) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut buffer = [0; 512];
-    let mut filled = 0;
-    loop {
-        match stream.read(&mut buffer[filled..]).await? {
-            0 => return Ok(()),
-            more => filled += more,
-        }
-        if head_length(&buffer[..filled]).is_none() {
-            continue;
-        }
-        filled = 0;
-        answered.set(answered.get() + 1);
-        stream.write_all(&answer(n, answered.get())).await?;
     }
 }
 

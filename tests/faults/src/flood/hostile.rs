@@ -74,7 +74,7 @@ impl HostilePods {
     /// Fails if no port is free.
     pub(super) fn start() -> anyhow::Result<Self> {
         let end = CancellationToken::new();
-        let (bound, told) = mpsc::channel();
+        let (bound, started) = mpsc::channel();
         let ended = end.clone();
         std::thread::Builder::new().name("hostile".into()).spawn(move || {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
@@ -89,7 +89,7 @@ impl HostilePods {
                 ended.cancelled().await;
             });
         })?;
-        let addresses = told.iter().collect::<Result<Vec<_>, _>>()?;
+        let addresses = started.iter().collect::<Result<Vec<_>, _>>()?;
         anyhow::ensure!(addresses.len() == HostileResponse::ALL.len(), "a hostile pod could not be started");
         Ok(Self { addresses, end })
     }
@@ -111,7 +111,7 @@ async fn serve(listener: TcpListener, way: HostileResponse) {
 }
 
 /// Event that needs a frame in return. The frame is built when its turn comes.
-enum Asked {
+enum ClientFrame {
     Settings,
     /// Request on this stream.
     Request(u32),
@@ -123,14 +123,14 @@ async fn meet(mut stream: TcpStream, block: Option<Arc<Vec<u8>>>) -> anyhow::Res
     stream.read_exact(&mut [0; PREFACE]).await?;
     stream.write_all(&window_of_streams(0)).await?;
     let (mut read, mut write) = stream.into_split();
-    let (asked, mut to_answer) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut to_answer) = tokio::sync::mpsc::unbounded_channel();
     // Writing is separate from reading, so that requests are read while the client does not read responses.
     let answering = async {
-        while let Some(asked) = to_answer.recv().await {
-            let answer = match (asked, &block) {
-                (Asked::Settings, _) => frame(SETTINGS, ACK, 0, &[]),
-                (Asked::Request(id), Some(block)) => head(END_STREAM, id, block),
-                (Asked::Request(_), None) => continue,
+        while let Some(event) = to_answer.recv().await {
+            let answer = match (event, &block) {
+                (ClientFrame::Settings, _) => frame(SETTINGS, ACK, 0, &[]),
+                (ClientFrame::Request(id), Some(block)) => head(END_STREAM, id, block),
+                (ClientFrame::Request(_), None) => continue,
             };
             write.write_all(&answer).await?;
         }
@@ -145,11 +145,11 @@ async fn meet(mut stream: TcpStream, block: Option<Arc<Vec<u8>>>) -> anyhow::Res
             payload.resize(u32::from_be_bytes([0, a, b, c]) as usize, 0);
             read.read_exact(&mut payload).await?;
             let what = match kind {
-                SETTINGS if flags & ACK == 0 => Asked::Settings,
-                HEADERS => Asked::Request(u32::from_be_bytes(id)),
+                SETTINGS if flags & ACK == 0 => ClientFrame::Settings,
+                HEADERS => ClientFrame::Request(u32::from_be_bytes(id)),
                 _ => continue,
             };
-            asked.send(what).context("the connection has ended")?;
+            sender.send(what).context("the connection has ended")?;
         }
     };
     tokio::select! {

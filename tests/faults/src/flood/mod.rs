@@ -100,17 +100,9 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
             let offset = WARM_SPACING * n / WARM_CLIENTS;
             clients.spawn(warm(plane.address, offset, n.is_multiple_of(2), taken.clone()));
         }
-        let (probed, mut probes) = unbounded_channel();
-        clients.spawn(probes::repeat(plane.address, probes::network_probe(), probed));
-        let (opened, mut pages) = unbounded_channel();
-        clients.spawn(probes::repeat(plane.address, probes::page_events(PAGED_TOO), opened));
-        let start = Instant::now();
-        let number = kind.clients() * clients_of_100 / 100;
-        for n in 0..number {
-            clients.spawn(kind.client(n, plane.address));
-            tokio::time::sleep_until(start + RAMP * n as u32 / number as u32).await;
-        }
-        tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;
+        let mut probes = probes::repeat(&mut clients, plane.address, probes::network_probe());
+        let mut pages = probes::repeat(&mut clients, plane.address, probes::page_events(PAGED_TOO));
+        start_clients(&mut clients, kind, kind.clients() * clients_of_100 / 100, plane.address, lasts).await;
         let (peak, late) = (plane.process.peak()?, plane.process.resident()?);
         let descriptors = plane.process.descriptors()?;
         // The kernel may have no memory left for sockets. Then only the figures above are known.
@@ -120,6 +112,16 @@ pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<P
         let (warm, probes, pages) = (all(&mut times), all(&mut probes), all(&mut pages));
         Ok(Figures { kind, resident: [before, peak, late], descriptors, warm, probes, pages, held, refused })
     })
+}
+
+/// Starts this number of clients of a flood within [`RAMP`]. Returns `lasts` after the first one has started.
+async fn start_clients(tasks: &mut JoinSet<()>, kind: Kind, number: usize, to: SocketAddr, lasts: Duration) {
+    let start = Instant::now();
+    for n in 0..number {
+        tasks.spawn(kind.client(n, to));
+        tokio::time::sleep_until(start + RAMP * n as u32 / number as u32).await;
+    }
+    tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;
 }
 
 /// Takes all reported times.

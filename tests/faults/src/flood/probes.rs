@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Path of the event stream of a waiting page.
@@ -47,15 +48,17 @@ pub(super) async fn once(to: SocketAddr, request: &str) -> Option<Duration> {
     tokio::time::timeout(TIMEOUT, exchange).await.ok().flatten()
 }
 
-/// Repeats [`once`] at an interval, forever, and reports its results.
-pub(super) async fn repeat(to: SocketAddr, request: String, times: UnboundedSender<Option<Duration>>) {
-    let mut interval = tokio::time::interval(INTERVAL);
-    loop {
-        interval.tick().await;
-        if times.send(once(to, &request).await).is_err() {
-            return;
+/// Starts to repeat [`once`] at an interval, and returns the receiver of its results.
+pub(super) fn repeat(tasks: &mut JoinSet<()>, to: SocketAddr, request: String) -> UnboundedReceiver<Option<Duration>> {
+    let (sender, times) = unbounded_channel();
+    tasks.spawn(async move {
+        let mut interval = tokio::time::interval(INTERVAL);
+        loop {
+            interval.tick().await;
+            let _ = sender.send(once(to, &request).await); // At the end there is no receiver.
         }
-    }
+    });
+    times
 }
 
 /// Times of the successful exchanges in ascending order, and the number of the others.

@@ -3,8 +3,7 @@
 
 use super::plane::{self, Cluster};
 use super::probes::{self, Times};
-use super::{RAMP, all};
-use crate::flood::readers::until_closed;
+use super::{Kind, all, start_clients};
 use common::names;
 use futures::future::FutureExt;
 use std::fmt;
@@ -12,16 +11,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::net::TcpStream;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 /// The autoscaler's own address.
 const IP: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 77, 0, 2));
-
-/// Pause after a connection that the autoscaler has closed.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Result of a run.
 #[derive(Debug)]
@@ -57,23 +50,9 @@ pub fn run(clients: usize, lasts: Duration, program: Option<PathBuf>) -> anyhow:
         plane::until("the autoscaler to be ready", is_ready).await?;
         let (before, lines) = (process.resident()?, std::fs::read_to_string(log.path())?.lines().count());
         let mut tasks = JoinSet::new();
-        let (sender, mut live) = unbounded_channel();
-        tasks.spawn(probes::repeat(address, probes::probe("/"), sender));
-        let (sender, mut ready) = unbounded_channel();
-        tasks.spawn(probes::repeat(address, probes::probe("/ready"), sender));
-        let start = Instant::now();
-        for n in 0..clients {
-            tasks.spawn(async move {
-                loop {
-                    if let Ok(stream) = TcpStream::connect(address).await {
-                        let _ = until_closed(stream).await;
-                    }
-                    tokio::time::sleep(PAUSE).await;
-                }
-            });
-            tokio::time::sleep_until(start + RAMP * n as u32 / clients as u32).await;
-        }
-        tokio::time::sleep(lasts.saturating_sub(start.elapsed())).await;
+        let mut live = probes::repeat(&mut tasks, address, probes::probe("/"));
+        let mut ready = probes::repeat(&mut tasks, address, probes::probe("/ready"));
+        start_clients(&mut tasks, Kind::Silent, clients, address, lasts).await;
         let (resident, descriptors) = ([before, process.resident()?], process.descriptors()?);
         tasks.shutdown().await;
         let log = std::fs::read_to_string(log.path())?.lines().skip(lines).map(str::to_owned).collect();

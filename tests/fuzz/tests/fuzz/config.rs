@@ -6,6 +6,7 @@ use common::config::{AutoscalerConfig, ConfigError, DeploymentConfig, LeaderElec
 use common::golang;
 use fuzz::{INPUTS, Piece, TIME, render_text};
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 const VALUES: [&str; 40] = [
     "0",
@@ -50,50 +51,20 @@ const VALUES: [&str; 40] = [
     "\u{0}",
 ];
 
-const KEYS: [&str; 42] = [
-    "enable-scale-to-zero",
-    "max-scale-up-rate",
-    "max-scale-down-rate",
-    "container-concurrency-target-percentage",
-    "container-concurrency-target-default",
-    "requests-per-second-target-default",
-    "target-burst-capacity",
-    "stable-window",
-    "panic-window-percentage",
-    "panic-threshold-percentage",
-    "pod-autoscaler-class",
-    "activator-capacity",
-    "scale-to-zero-grace-period",
-    "scale-to-zero-pod-retention-period",
-    "allow-zero-initial-scale",
-    "initial-scale",
-    "min-scale",
-    "max-scale",
-    "max-scale-limit",
-    "scale-down-delay",
-    "_example",
-    "lease-duration",
-    "buckets",
-    "renew-deadline",
-    "mesh-compatibility-mode",
-    "enable-mesh-pod-addressability",
-    "system-internal-tls",
-    "internal-encryption",
-    "loglevel.activator",
-    "zap-logger-config",
-    "progress-deadline",
-    "autoscaling.knative.dev/min-scale",
-    "autoscaling.knative.dev/maxScale",
-    "autoscaling.knative.dev/max-scale",
-    "autoscaling.knative.dev/target",
-    "autoscaling.knative.dev/metric",
-    "autoscaling.knative.dev/class",
-    "autoscaling.knative.dev/window",
-    "autoscaling.knative.dev/target-utilization-percentage",
-    "autoscaling.knative.dev/panic-window-percentage",
-    "autoscaling.knative.dev/scale-down-delay",
-    "autoscaling.knative.dev/initial-scale",
-];
+/// Keys of all ConfigMaps, and annotations.
+static KEYS: LazyLock<Vec<&str>> = LazyLock::new(|| KEY_LIST.split(' ').collect());
+const KEY_LIST: &str = "\
+    enable-scale-to-zero max-scale-up-rate max-scale-down-rate container-concurrency-target-percentage \
+    container-concurrency-target-default requests-per-second-target-default target-burst-capacity stable-window \
+    panic-window-percentage panic-threshold-percentage pod-autoscaler-class activator-capacity \
+    scale-to-zero-grace-period scale-to-zero-pod-retention-period allow-zero-initial-scale initial-scale \
+    min-scale max-scale max-scale-limit scale-down-delay _example lease-duration buckets renew-deadline \
+    mesh-compatibility-mode enable-mesh-pod-addressability system-internal-tls internal-encryption \
+    loglevel.activator zap-logger-config progress-deadline autoscaling.knative.dev/min-scale \
+    autoscaling.knative.dev/maxScale autoscaling.knative.dev/max-scale autoscaling.knative.dev/target \
+    autoscaling.knative.dev/metric autoscaling.knative.dev/class autoscaling.knative.dev/window \
+    autoscaling.knative.dev/target-utilization-percentage autoscaling.knative.dev/panic-window-percentage \
+    autoscaling.knative.dev/scale-down-delay autoscaling.knative.dev/initial-scale";
 
 type Pairs = Vec<(u8, u8, Option<Vec<Piece>>)>;
 

@@ -110,7 +110,7 @@ pub(crate) struct Target {
     pub(crate) activator: Activator,
     _events: mpsc::Sender<Event>,
     pub(crate) address: SocketAddr,
-    seen: Arc<AtomicUsize>,
+    pod_requests: Arc<AtomicUsize>,
     wrong: Arc<Mutex<Vec<String>>>,
 }
 
@@ -149,8 +149,8 @@ fn fault(request: &Request<Incoming>) -> Option<&'static str> {
 
 pub(crate) fn start(memory_limit: Option<u64>) -> Target {
     let runtime = Runtime::new().expect("a runtime");
-    let (seen, wrong) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let (counting, finding) = (seen.clone(), wrong.clone());
+    let (pod_requests, wrong) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (counting, finding) = (pod_requests.clone(), wrong.clone());
     let (activator, events) = runtime.block_on(async move {
         let pod = TcpListener::bind(loopback()).await.expect("a free port");
         let pod_address = pod.local_addr().expect("bound");
@@ -211,7 +211,7 @@ pub(crate) fn start(memory_limit: Option<u64>) -> Target {
         (activator, events)
     });
     let address = activator.http1;
-    Target { _runtime: runtime, activator, _events: events, address, seen, wrong }
+    Target { _runtime: runtime, activator, _events: events, address, pod_requests, wrong }
 }
 
 impl Target {
@@ -235,16 +235,16 @@ impl Target {
     }
 
     fn check(&self, bytes: &[u8], panicked: &AtomicBool) {
-        let before = self.seen.load(Ordering::SeqCst);
+        let before = self.pod_requests.load(Ordering::SeqCst);
         let answer = self.exchange(bytes, false);
         let answered = answer.windows(12).filter(|w| *w == b"HTTP/1.1 200" || *w == b"HTTP/1.0 200").count();
         // The activator itself responds to probes and OPTIONS *.
         let own = answer.windows(16).filter(|w| w.eq_ignore_ascii_case(b"content-length: ")).count();
-        let asked = self.seen.load(Ordering::SeqCst) - before;
+        let requests = self.pod_requests.load(Ordering::SeqCst) - before;
         let by_pod = answer.windows(7).filter(|w| *w == b"\r\n\r\npod").count();
         assert!(
-            by_pod <= asked,
-            "{by_pod} of {answered} answers are the pod's ({own} have a length), which saw {asked}"
+            by_pod <= requests,
+            "{by_pod} of {answered} answers are the pod's ({own} have a length), which saw {requests}"
         );
         let wrong = std::mem::take(&mut *self.wrong.lock().expect("no panic"));
         assert!(wrong.is_empty(), "the pod was sent {wrong:?}");
@@ -266,12 +266,12 @@ fn any_bytes_from_a_client() {
 
 /// Records panics in the activator's tasks.
 pub(crate) fn watch_tasks(panicked: &Arc<AtomicBool>) {
-    let told = panicked.clone();
+    let reported = panicked.clone();
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         // The engine catches panics of this thread, to find a smaller input.
         if std::thread::current().name().is_some_and(|name| name.starts_with("tokio")) {
-            told.store(true, Ordering::SeqCst);
+            reported.store(true, Ordering::SeqCst);
         }
         usual(panic);
     }));

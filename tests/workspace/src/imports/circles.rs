@@ -6,12 +6,12 @@ use super::{Edge, Imports};
 
 /// Returns, for each import across folders that lies on a circle, the shortest such circle; each circle once.
 pub(super) fn across_folders(imports: &Imports) -> Vec<Vec<Edge>> {
-    let mut seen = BTreeSet::new();
+    let mut known = BTreeSet::new();
     let mut circles = Vec::new();
     for edge in imports.edges().filter(|edge| imports.apart(&edge.from, &edge.to)) {
         let Some(back) = way(imports, &edge.to, &edge.from) else { continue };
         let files: BTreeSet<_> = back.iter().map(|edge| edge.from.clone()).chain([edge.from.clone()]).collect();
-        if seen.insert(files) {
+        if known.insert(files) {
             circles.push([vec![edge], back].concat());
         }
     }

@@ -27,8 +27,8 @@ fn a_circle_across_folders_is_found_and_told_edge_by_edge() {
     let door = ("door/mod.rs", "use crate::house::Stove; pub struct Door(Stove);");
     assert_eq!(circles(&[ROOT, HOUSE, STOVE, door]), Vec::<Vec<String>>::new());
     let stove = ("house/stove.rs", "pub struct Stove; fn open(_: &crate::door::Door) {}");
-    let told = [vec!["door/mod.rs -> house/stove.rs: Stove", "house/stove.rs -> door/mod.rs: Door"]];
-    assert_eq!(circles(&[ROOT, HOUSE, stove, door]), told);
+    let expected = [vec!["door/mod.rs -> house/stove.rs: Stove", "house/stove.rs -> door/mod.rs: Door"]];
+    assert_eq!(circles(&[ROOT, HOUSE, stove, door]), expected);
 }
 
 /// Goal: a longer circle is found as well, and only once.

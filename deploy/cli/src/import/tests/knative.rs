@@ -137,8 +137,8 @@ fn a_label_of_a_knative_template_that_is_replaced_is_named() {
     let field = "spec.template.metadata.labels.app";
     for (labels, is_noted) in [("app: frontend, team: a", true), ("app: hello, team: a", false), ("team: a", false)] {
         let imported = knative("", labels);
-        let kept = &imported.objects[0]["spec"]["template"]["metadata"]["labels"];
-        assert_eq!(*kept, json!({"app": "hello", "team": "a"}), "{labels}");
+        let found = &imported.objects[0]["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(*found, json!({"app": "hello", "team": "a"}), "{labels}");
         let why = imported.notes.iter().find(|(lost, _)| lost == field).map(|(_, why)| why.as_str());
         let expected = "is hello now: the selector of the Deployment uses it";
         assert_eq!(why, is_noted.then_some(expected), "{labels}");

@@ -117,18 +117,18 @@ fn a_middleware_goes_with_the_workloads_of_its_group() {
         workload("three", "labels: {sablier.enable: 'true'}"),
     ];
     let all = import(&[("f.yaml".to_owned(), documents.join("---\n"))]).expect("known kinds");
-    let (said, made): (Vec<_>, Vec<_>) = all.iter().partition(|imported| imported.objects.is_empty());
-    assert_eq!((said.len(), made.len()), (2, 3), "{all:?}");
+    let (empty, made): (Vec<_>, Vec<_>) = all.iter().partition(|imported| imported.objects.is_empty());
+    assert_eq!((empty.len(), made.len()), (2, 3), "{all:?}");
     for imported in made {
         assert_eq!(imported.objects[0]["spec"]["scale"]["window"], "5m", "{imported:?}");
     }
     for (imported, source, why) in [
         (
-            said[0],
+            empty[0],
             "Middleware stray",
             "no workload of group nobody is among the documents, so this object is not translated",
         ),
-        (said[1], "Middleware unnamed", "no group is named, so this object is not translated"),
+        (empty[1], "Middleware unnamed", "no group is named, so this object is not translated"),
     ] {
         let expected = vec![("spec.plugin.sablier.group".to_owned(), why.to_owned())];
         assert_eq!((imported.source.as_str(), &imported.notes), (source, &expected));

@@ -134,7 +134,7 @@ fn make() -> Registry {
     for Kind { version, kind, plural, short, categories, cluster, review, rules } in kinds {
         let model = match types.get(&(version.as_str(), kind.as_str())) {
             _ if review => Model::Review,
-            None => Model::Kept,
+            None => Model::Untyped,
             Some(&describe) => {
                 let name = describe(&mut SchemaGenerator::default()).into_owned();
                 Model::Typed(TypedModel { name, describe, schemas: described.clone() })

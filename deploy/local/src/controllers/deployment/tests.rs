@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::controllers::replica_set;
-use crate::controllers::tests::fixture::{self, deployment, next_version, now};
-use common_controller::{Cache, key_of};
+use crate::controllers::tests::fixture::{self, deployment, next_version, now, patched};
+use common_controller::key_of;
 use k8s_openapi::api::apps::v1::DeploymentStatus;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 fn key() -> ObjectKey {
@@ -101,17 +102,6 @@ impl Cluster {
         let condition = self.status().conditions.into_iter().flatten().find(|c| c.type_ == type_).expect("set");
         (condition.status, condition.reason.unwrap_or_default())
     }
-}
-
-use k8s_openapi::api::core::v1::Pod;
-
-fn patched<K: common_controller::Kind>(store: &mut Cache<Arc<K>>, key: &ObjectKey, patch: &serde_json::Value) {
-    let old = store.get(key).expect("patched objects exist");
-    let mut value = serde_json::to_value(old.as_ref()).expect("serializable");
-    json_patch::merge(&mut value, patch);
-    let mut object: K = serde_json::from_value(value).expect("readable");
-    object.meta_mut().resource_version = Some(next_version());
-    store.answered(object);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Contents of slices, and minimal changes of them.
 
 use super::*;
-use crate::controllers::tests::fixture::{next_version, now, pod, ready, running, with_ip};
+use crate::controllers::tests::fixture::{next_version, now, patched, pod, ready, running, with_ip};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -48,12 +48,7 @@ fn settle(index: &mut Index) -> usize {
                 slices += 1;
             }
             Write::Slice(Request::Patch { key, patch, .. }) => {
-                let old = index.slices.get(&key).expect("patched slices exist");
-                let mut value = serde_json::to_value(old.as_ref()).expect("serializable");
-                json_patch::merge(&mut value, &patch);
-                let mut slice: EndpointSlice = serde_json::from_value(value).expect("readable");
-                slice.metadata.resource_version = Some(next_version());
-                index.slices.answered(slice);
+                patched(&mut index.slices, &key, &patch);
                 slices += 1;
             }
             Write::Slice(Request::Delete { key, uid }) => {

@@ -1,13 +1,14 @@
 //! Objects for the tests of controllers.
 
 use crate::controllers::index::{Index, owned_by};
-use common_controller::ObjectKey;
+use common_controller::{Cache, Kind, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns a resource version; versions increase over all objects, as on a server.
@@ -19,6 +20,16 @@ pub(crate) fn next_version() -> String {
 /// Returns 1000 s after the epoch.
 pub(crate) fn now() -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1000)
+}
+
+/// Applies a patch to an object, as a server would.
+pub(crate) fn patched<K: Kind>(store: &mut Cache<Arc<K>>, key: &ObjectKey, patch: &Value) {
+    let old = store.get(key).expect("patched objects exist");
+    let mut value = serde_json::to_value(old.as_ref()).expect("serializable");
+    json_patch::merge(&mut value, patch);
+    let mut object: K = serde_json::from_value(value).expect("readable");
+    object.meta_mut().resource_version = Some(next_version());
+    store.answered(object);
 }
 
 pub(crate) fn deployment(replicas: i32, label: &str) -> Deployment {

@@ -88,7 +88,7 @@ pub(crate) struct ProbeState {
     successes: u32,
     failures: u32,
     /// Time of the last event about a container that has never been ready.
-    told: Option<Instant>,
+    last_event: Option<Instant>,
 }
 
 impl ProbeState {
@@ -96,7 +96,7 @@ impl ProbeState {
     pub(crate) fn new(spec: Spec, running: Instant) -> Self {
         let first = running + spec.initial_delay;
         let is_good = spec.purpose == Purpose::Liveness;
-        Self { spec, first, is_good, successes: 0, failures: 0, told: None }
+        Self { spec, first, is_good, successes: 0, failures: 0, last_event: None }
     }
 
     /// Returns the pause after an attempt.
@@ -145,9 +145,9 @@ impl ProbeState {
             }
             Purpose::Readiness if !self.is_good => {
                 // Limit the events, since attempts are frequent.
-                let since = now.saturating_duration_since(self.told.unwrap_or(self.first));
+                let since = now.saturating_duration_since(self.last_event.unwrap_or(self.first));
                 (since >= TELLS_EVERY).then(|| {
-                    self.told = Some(now);
+                    self.last_event = Some(now);
                     ProbeOutcome::Unhealthy(message)
                 })
             }

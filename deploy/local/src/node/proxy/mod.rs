@@ -78,7 +78,7 @@ struct Proxy {
 
 /// A listener. Dropping it closes it; its connections continue.
 struct Listening {
-    asked: SocketAddr,
+    requested: SocketAddr,
     local: SocketAddr,
     backends: Arc<Backends>,
     _accepting: DropGuard,
@@ -92,20 +92,20 @@ impl Proxy {
         }
         let wanted =
             table::wanted(self.services.all().map(|service| &**service), self.slices.all().map(|slice| &**slice));
-        self.listeners.retain(|key, held| wanted.get(key).is_some_and(|(address, _)| *address == Some(held.asked)));
+        self.listeners.retain(|key, held| wanted.get(key).is_some_and(|(address, _)| *address == Some(held.requested)));
         self.refused.retain(|key| wanted.contains_key(key));
         for (key, (address, backends)) in &wanted {
             match (self.listeners.get(key), address) {
                 (Some(held), _) => held.backends.set(backends.clone()),
-                (None, Some(asked)) => match listener(*asked) {
+                (None, Some(requested)) => match listener(*requested) {
                     Ok(listener) => {
-                        self.listeners.insert(key.clone(), accept(*asked, listener, backends.clone()));
+                        self.listeners.insert(key.clone(), accept(*requested, listener, backends.clone()));
                         if self.refused.remove(key) {
-                            tracing::info!(service = %key.0, %asked, "the proxy now listens for the Service");
+                            tracing::info!(service = %key.0, asked = %requested, "the proxy now listens for the Service");
                         }
                     }
                     Err(error) if self.refused.insert(key.clone()) => {
-                        tracing::warn!(service = %key.0, %asked, %error, "the proxy cannot listen for the Service; it tries again until it can");
+                        tracing::warn!(service = %key.0, asked = %requested, %error, "the proxy cannot listen for the Service; it tries again until it can");
                     }
                     Err(_) => {} // Already logged.
                 },
@@ -120,27 +120,27 @@ impl Proxy {
     }
 }
 
-/// Listens at `asked`, or at a substitute address.
-fn listener(asked: SocketAddr) -> io::Result<TcpListener> {
-    let first = match listen::listen(asked) {
+/// Listens at `requested`, or at a substitute address.
+fn listener(requested: SocketAddr) -> io::Result<TcpListener> {
+    let first = match listen::listen(requested) {
         Ok(listener) => return Ok(listener),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error),
         Err(error) => error,
     };
-    let elsewhere = [SocketAddr::new(asked.ip(), 0), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
+    let elsewhere = [SocketAddr::new(requested.ip(), 0), SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)];
     let listener = elsewhere.into_iter().find_map(|address| listen::listen(address).ok());
     let Some(listener) = listener else { return Err(first) };
     let local = listener.local_addr()?;
-    tracing::info!(%asked, %local, error = %first, "the proxy listens for the Service on another address");
+    tracing::info!(asked = %requested, %local, error = %first, "the proxy listens for the Service on another address");
     Ok(listener)
 }
 
-fn accept(asked: SocketAddr, listener: TcpListener, endpoints: Vec<SocketAddr>) -> Listening {
+fn accept(requested: SocketAddr, listener: TcpListener, endpoints: Vec<SocketAddr>) -> Listening {
     let backends = Arc::new(Backends::new(endpoints));
     let stop = CancellationToken::new();
-    let local = listener.local_addr().unwrap_or(asked);
+    let local = listener.local_addr().unwrap_or(requested);
     tokio::spawn(forward::accept(listener, backends.clone(), stop.clone()));
-    Listening { asked, local, backends, _accepting: stop.drop_guard() }
+    Listening { requested, local, backends, _accepting: stop.drop_guard() }
 }
 
 #[cfg(test)]

@@ -173,13 +173,13 @@ impl SharedActivators {
         let Some(question) = question else { return Bytes::new() };
         let now = Instant::now();
         let state = self.watched.now();
-        let asked: Vec<(u16, &Arc<str>)> = match question {
+        let requested: Vec<(u16, &Arc<str>)> = match question {
             Question::All => state.numbers().collect(),
             Question::Numbers(numbers) => {
                 numbers.into_iter().filter_map(|number| Some((number, state.owner(number)?))).collect()
             }
         };
-        let bound = asked.into_iter().filter(|(number, _)| self.listeners.is_bound(address, *number, now));
+        let bound = requested.into_iter().filter(|(number, _)| self.listeners.is_bound(address, *number, now));
         let row = |(number, uid): (u16, &Arc<str>)| BoundPort {
             number,
             uid: uid.to_string(),
@@ -259,7 +259,7 @@ async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &SharedActivators
                 }
             }
             _ = seconds.tick() => socket.send(Message::Binary(shared.frame(address))).await?,
-            said = socket.next() => drop(said.context("closed")??),
+            message = socket.next() => drop(message.context("closed")??),
         }
     }
 }

@@ -27,7 +27,7 @@ use super::fleet_rows::cpu;
 use super::wake::{PAUSE, SLEEPERS};
 use crate::fleet::{self, ActivatorState, Autoscaler, ControlPlane};
 use crate::idle::SETTLE;
-use crate::report::{Figures, Good, MEDIAN, Measurement, P99, Row};
+use crate::report::{Figures, MEDIAN, Measurement, P99, Row};
 use crate::settings::{Settings, quantile};
 use crate::stalls::StallDetector;
 use activators::{Activators, Listeners};
@@ -78,15 +78,14 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
         ),
         Row::small("many-memory", "memory per additional workload, one in six busy", "KiB", 18.0, 12.0),
         Row::small("many-cpu", "CPU per busy workload and second", "µs", 60.0, 33.0),
-        Row {
-            name: "many-patch",
-            what: "first stat → new replicas at a watcher, p99, all workloads are evaluated",
-            unit: "ms",
-            good: Good::Small,
-            judged: P99,
-            must: 20.0,
-            aim: 5.0,
-        },
+        Row::small(
+            "many-patch",
+            "first stat → new replicas at a watcher, p99, all workloads are evaluated",
+            "ms",
+            20.0,
+            5.0,
+        )
+        .judged_by(P99),
         Row::small("many-resync", "all watches end with 410 → objects created meanwhile are served", "s", 15.0, 5.0),
         Row::small("many-resync-cpu", "CPU of the same per workload", "ms", 2.0, 1.0),
         Row::small(
@@ -195,16 +194,16 @@ impl Bench {
             activators.start(plane.plane(FIRST_ACTIVATOR + number)).await?;
         }
         let bench = Self { plane, watched, activators };
-        bench.plane.publish(&bench.standing_with(Some(ActivatorState::Ready))).await?;
+        bench.plane.publish(&bench.activator_states(Some(ActivatorState::Ready))).await?;
         bench.plane.bare(BARE).await?;
         Ok(bench)
     }
 
     /// Returns all activators, the last one with state `last`. Without it, the last one is absent.
-    fn standing_with(&self, last: Option<ActivatorState>) -> Vec<(IpAddr, ActivatorState)> {
+    fn activator_states(&self, last: Option<ActivatorState>) -> Vec<(IpAddr, ActivatorState)> {
         let ready =
             (0..ACTIVATORS - 1).map(|number| (self.plane.plane(FIRST_ACTIVATOR + number), ActivatorState::Ready));
-        ready.chain(last.map(|standing| (self.last(), standing))).collect()
+        ready.chain(last.map(|state| (self.last(), state))).collect()
     }
 
     fn last(&self) -> IpAddr {
@@ -300,8 +299,8 @@ impl Bench {
             let woken = self.watched.until(&name, |now| now.woken(&name).filter(|woken| *woken >= begin)).await?;
             self.activators.wait_no_more();
             self.watched.until(&name, |now| (now.ready_pods(&name) > 0).then_some(())).await?;
-            let (asked, seen) = self.wake_bare().await?;
-            for (from, to, delays) in [(begin, woken, &mut delays), (asked, seen, &mut bare)] {
+            let (patched, reported) = self.wake_bare().await?;
+            for (from, to, delays) in [(begin, woken, &mut delays), (patched, reported, &mut bare)] {
                 if stalls.stalled_between(from, to).await {
                     aside += 1;
                 } else {
@@ -319,12 +318,12 @@ impl Bench {
     /// Gives [`BARE`] a pod, and removes it again. Returns the time of the patch, and the time at which the watch
     /// reported it.
     async fn wake_bare(&self) -> anyhow::Result<(Instant, Instant)> {
-        let asked = Instant::now();
+        let patched = Instant::now();
         self.plane.scale(BARE, 1).await?;
-        let seen = self.watched.until(BARE, |now| now.woken(BARE).filter(|seen| *seen >= asked)).await?;
+        let reported = self.watched.until(BARE, |now| now.woken(BARE).filter(|reported| *reported >= patched)).await?;
         self.watched.until(BARE, |now| (now.ready_pods(BARE) > 0).then_some(())).await?;
         self.plane.scale(BARE, 0).await?;
         self.watched.until(BARE, |now| (now.ready_pods(BARE) == 0).then_some(())).await?;
-        Ok((asked, seen))
+        Ok((patched, reported))
     }
 }

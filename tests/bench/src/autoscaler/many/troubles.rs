@@ -94,7 +94,7 @@ impl Bench {
         let before = self.watched.now().workload_activators();
         let goes = self.change(Some(ActivatorState::Terminating)).await?;
         self.activators.end(last);
-        self.plane.publish(&self.standing_with(None)).await?;
+        self.plane.publish(&self.activator_states(None)).await?;
         let comes = self.comes_back().await?;
         let after = self.watched.now().workload_activators();
         let others = before.iter().filter(|(name, led)| after.get(*name) != Some(*led)).count();
@@ -126,14 +126,14 @@ impl Bench {
     }
 
     /// Publishes the state of the last activator, and waits until no writes follow.
-    async fn change(&self, standing: Option<ActivatorState>) -> anyhow::Result<Change> {
+    async fn change(&self, state: Option<ActivatorState>) -> anyhow::Result<Change> {
         let read = || {
             let now = self.watched.now();
             (now.writes(), now.misled())
         };
         let ((writes, misled), begin) = (read(), Instant::now());
-        self.plane.publish(&self.standing_with(standing)).await?;
-        let is_led = standing == Some(ActivatorState::Ready);
+        self.plane.publish(&self.activator_states(state)).await?;
+        let is_led = state == Some(ActivatorState::Ready);
         let last = self.last();
         let right = |now: &super::watched::ClusterState| (now.led_to(last).next().is_some() == is_led).then_some(());
         self.watched.until("slices to follow", right).await?;
