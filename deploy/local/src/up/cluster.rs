@@ -10,13 +10,13 @@ use crate::up::default_scalers;
 use crate::up::embedded;
 use crate::up::event::Event;
 use crate::up::folder;
-use crate::up::manifests;
+use crate::up::manifests::{self, Manifest};
 use crate::up::options::UpOptions;
 use crate::up::plane::{self, Plane};
 use crate::up::pod;
 use crate::up::pod_status::{PlaneState, PlaneStatus, PodStatuses};
 use crate::up::ranges::Ranges;
-use crate::up::system::{self, Member, create_if_missing};
+use crate::up::system::{self, Configuration, Member, create_if_missing};
 use crate::up::unsupported_kinds;
 use anyhow::Context;
 use autoscaler::dashboard::Settings as Dashboard;
@@ -30,7 +30,7 @@ use kube::{Api, Client, Config};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -124,34 +124,66 @@ impl PlaneId {
     }
 }
 
+/// Everything that is read or taken before anything starts.
+struct Inputs {
+    manifests: Vec<Manifest>,
+    configuration: Option<Configuration>,
+    ranges: Ranges,
+    ingress: tokio::net::TcpListener,
+    dashboard: TcpListener,
+    folder: TempDir,
+}
+
+impl Inputs {
+    /// # Errors
+    /// Fails if a file cannot be used, or an address or range is taken.
+    fn open(options: &UpOptions) -> anyhow::Result<Self> {
+        let mut manifests = Vec::new();
+        for path in &options.manifests {
+            manifests.extend(manifests::read(path)?);
+        }
+        let configuration = options.config_autoscaler.as_deref().map(system::configuration).transpose()?;
+        let ranges = Ranges::take(std::process::id(), options.pod_cidr, options.service_cidr)?;
+        let ingress = listen(options.ingress).with_context(|| {
+            format!("cannot listen on --ingress {}; choose another address, or port 0", options.ingress)
+        })?;
+        let dashboard = TcpListener::bind(options.dashboard).with_context(|| {
+            format!("cannot listen on --dashboard {}; choose another address, or port 0", options.dashboard)
+        })?;
+        let address = dashboard.local_addr()?;
+        anyhow::ensure!(
+            address.ip().is_loopback(),
+            "--dashboard {address} is not a loopback address; the dashboard has no token, so choose a loopback address"
+        );
+        Ok(Self { manifests, configuration, ranges, ingress, dashboard, folder: folder::make()? })
+    }
+}
+
+/// Returns the options of the node. The embedded API server, if any, serves the logs and the usage of its pods.
+fn node_options(ranges: &Ranges, folder: &Path, server: Option<&ApiServer>) -> NodeOptions {
+    let pods = folder.join("pods");
+    let mut options = NodeOptions::new("local", ranges.pods, ranges.services, pods.clone());
+    if let Some(server) = server {
+        server.set_pod_logs(pods);
+        server.set_usage(options.usage.clone());
+    }
+    options.default_scheduler = server.is_some();
+    options.reserved = ranges.reserved();
+    options
+}
+
 impl Cluster {
     /// Starts all parts and applies the manifests. Returns once both planes are ready.
     ///
     /// # Errors
     /// Fails if a port or address range is taken, a manifest is rejected, or a plane does not become ready within 30 s.
     pub async fn start(options: UpOptions) -> anyhow::Result<Self> {
-        // 1. Everything that may fail on bad input, before anything starts.
-        let mut applied = Vec::new();
-        for path in &options.manifests {
-            applied.extend(manifests::read(path)?);
-        }
-        let configuration = options.config_autoscaler.as_deref().map(system::configuration).transpose()?;
-        let ranges = Ranges::take(std::process::id(), options.pod_cidr, options.service_cidr)?;
-        let listener = listen(options.ingress).with_context(|| {
-            format!("cannot listen on --ingress {}; choose another address, or port 0", options.ingress)
-        })?;
-        let ingress = listener.local_addr()?;
-        let dashboard = TcpListener::bind(options.dashboard).with_context(|| {
-            format!("cannot listen on --dashboard {}; choose another address, or port 0", options.dashboard)
-        })?;
+        // Everything that may fail on bad input, before anything starts.
+        let Inputs { manifests, configuration, ranges, ingress, dashboard, folder } = Inputs::open(&options)?;
+        let ingress_address = ingress.local_addr()?;
         let dashboard_address = dashboard.local_addr()?;
-        anyhow::ensure!(
-            dashboard_address.ip().is_loopback(),
-            "--dashboard {dashboard_address} is not a loopback address; the dashboard has no token, so choose a loopback address"
-        );
-        let folder = folder::make()?;
 
-        // 2. The API server, the controllers and the node.
+        // The API server, the controllers and the node.
         let shutdown = CancellationToken::new();
         let mut tasks = JoinSet::new();
         let (server, kube, kubeconfig) = match &options.external {
@@ -171,24 +203,16 @@ impl Cluster {
             system::create(&client, configuration.clone(), &options.namespaces)
         })
         .await?;
-        let pods = folder.path().join("pods");
-        let mut options_of_node = NodeOptions::new("local", ranges.pods, ranges.services, pods.clone());
-        if let Some(server) = &server {
-            server.set_pod_logs(pods);
-            server.set_usage(options_of_node.usage.clone());
-        }
-        options_of_node.default_scheduler = server.is_some();
-        options_of_node.reserved = ranges.reserved();
-        let resolver: Arc<dyn Resolve> =
-            Arc::new(ServiceResolver::new(options_of_node.services.clone(), system::DOMAIN));
-        let node = node::run(options_of_node, client.clone(), shutdown.clone());
+        let node_options = node_options(&ranges, folder.path(), server.as_ref());
+        let resolver: Arc<dyn Resolve> = Arc::new(ServiceResolver::new(node_options.services.clone(), system::DOMAIN));
+        let node = node::run(node_options, client.clone(), shutdown.clone());
         tasks.spawn(async move {
             if let Err(error) = node.await {
                 tracing::error!(error = %format!("{error:#}"), "the node failed");
             }
         });
 
-        // 3. The planes.
+        // The planes.
         let kube_url = kube.cluster_url.to_string();
         let shared = Arc::new(ClusterShared {
             ranges,
@@ -196,7 +220,7 @@ impl Cluster {
             folder: folder.path().to_owned(),
             resolver,
             dashboard: Arc::new(dashboard),
-            entry: Arc::new(listener.into_std()?),
+            entry: Arc::new(ingress.into_std()?),
             options: options.clone(),
             events: broadcast::channel(EVENTS_MAX).0,
             woken: Mutex::default(),
@@ -204,7 +228,7 @@ impl Cluster {
             ready: watch::Sender::default(),
         });
         let mut cluster = Self {
-            ingress,
+            ingress: ingress_address,
             api: kube_url,
             dashboard: dashboard_address,
             kubeconfig,
@@ -222,38 +246,50 @@ impl Cluster {
             cluster.start_plane(PlaneId::Activator(n))?;
         }
         cluster.tasks.spawn(probe_planes(shared, client.clone(), shutdown));
-        let all = usize::from(options.autoscalers) + usize::from(options.activators);
+        let planes = usize::from(options.autoscalers) + usize::from(options.activators);
         let completed = async {
-            let is_embedded = cluster.server.is_some();
-            let mut ready = std::pin::pin!(cluster.ready_planes(all));
-            if tokio::time::timeout(START_TIMEOUT, &mut ready).await.is_err() {
-                let late = format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs());
-                anyhow::ensure!(!is_embedded, late);
-                tracing::warn!("{late}; waiting for the API server of --external");
-                ready.await;
-            }
-
-            // 4. The objects of the user.
-            let implied = default_scalers::scalers(&applied, is_embedded);
-            if is_embedded {
-                unsupported_kinds::warnings(&applied).for_each(|warning| tracing::warn!("{warning}"));
-                manifests::make_namespaces(&client, &applied).await?;
-            }
-            manifests::apply(&client, applied).await?;
-            for scaler in &implied {
-                let (key, api) = (scaler.key(), Api::namespaced(client.clone(), scaler.key().namespace()));
-                let make = || async { Ok(create_if_missing(&api, scaler).await?) };
-                retry::until_answered("the creation of a default ZeroScaler", make)
-                    .await
-                    .with_context(|| format!("ZeroScaler {key}"))?;
-            }
-            anyhow::Ok(())
+            cluster.wait_for_planes(planes).await?;
+            cluster.apply(manifests).await
         };
         if let Err(error) = completed.await {
             cluster.shutdown().await;
             return Err(error);
         }
         Ok(cluster)
+    }
+
+    /// Waits until this number of planes is ready, with an external API server as long as it takes.
+    ///
+    /// # Errors
+    /// Fails after [`START_TIMEOUT`] if the API server is the embedded one.
+    async fn wait_for_planes(&self, count: usize) -> anyhow::Result<()> {
+        let mut ready = std::pin::pin!(self.ready_planes(count));
+        if tokio::time::timeout(START_TIMEOUT, &mut ready).await.is_err() {
+            let late = format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs());
+            anyhow::ensure!(self.server.is_none(), late);
+            tracing::warn!("{late}; waiting for the API server of --external");
+            ready.await;
+        }
+        Ok(())
+    }
+
+    /// Applies the user's objects. Creates a ZeroScaler for each workload that needs one and has none.
+    async fn apply(&self, manifests: Vec<Manifest>) -> anyhow::Result<()> {
+        let is_embedded = self.server.is_some();
+        let default_scalers = default_scalers::scalers(&manifests, is_embedded);
+        if is_embedded {
+            unsupported_kinds::warnings(&manifests).for_each(|warning| tracing::warn!("{warning}"));
+            manifests::make_namespaces(&self.client, &manifests).await?;
+        }
+        manifests::apply(&self.client, manifests).await?;
+        for scaler in &default_scalers {
+            let (key, api) = (scaler.key(), Api::namespaced(self.client.clone(), scaler.key().namespace()));
+            let make = || async { Ok(create_if_missing(&api, scaler).await?) };
+            retry::until_answered("the creation of a default ZeroScaler", make)
+                .await
+                .with_context(|| format!("ZeroScaler {key}"))?;
+        }
+        Ok(())
     }
 
     /// Returns a client with an administrator's rights.
@@ -532,8 +568,8 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
     let mut known: BTreeMap<PlaneId, u64> = BTreeMap::new();
     loop {
         shared.restart();
-        let asked: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
-        let probes = asked.iter().copied();
+        let planes: Vec<(PlaneId, u64)> = shared.planes.lock().iter().map(|(id, plane)| (*id, plane.number)).collect();
+        let probes = planes.iter().copied();
         let probes = probes.map(async |(id, number)| (id, number, plane::is_ready(shared.address(id)).await));
         let answers = futures::future::join_all(probes).await;
         let probed = shared.record(answers);
