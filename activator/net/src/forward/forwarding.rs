@@ -10,7 +10,7 @@
 
 use crate::client::peer::Peer;
 use activator_core::contract::Contract;
-use http::header::{FORWARDED, HeaderMap, HeaderName, HeaderValue};
+use http::header::{Entry, FORWARDED, HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
 use std::ops::Range;
 
@@ -108,8 +108,11 @@ fn joined(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
 
 /// Makes one field of all values of this name, in their order, and `value`.
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue) {
-    let earlier = if headers.contains_key(&name) { joined(headers, &name) } else { Vec::new() };
-    let all = match earlier.as_slice() {
+    if let Entry::Vacant(entry) = headers.entry(&name) {
+        entry.insert(value.clone());
+        return;
+    }
+    let all = match joined(headers, &name).as_slice() {
         [] => value.clone(),
         earlier => HeaderValue::from_bytes(&[earlier, value.as_bytes()].join(b", ".as_slice()))
             .unwrap_or_else(|_| value.clone()),
