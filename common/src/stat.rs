@@ -46,7 +46,7 @@ pub struct WireStatMessage {
     /// Further observations of the revision. A Zeroscale extension: activators in standalone send it, and other
     /// receivers skip the unknown field.
     #[prost(message, optional, boxed, tag = "100")]
-    pub seen: Option<Box<Observations>>,
+    pub observations: Option<Box<Observations>>,
     /// Span of the request that triggered a wake, as a W3C `traceparent`; empty if that request is not traced. A
     /// Zeroscale extension: activators in standalone send it, and other receivers skip the unknown field.
     #[prost(string, tag = "101")]

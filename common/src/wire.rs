@@ -79,7 +79,7 @@ mod tests {
         let mut message = WireStatMessage { stat: Some(stat), ..attestation("ns", "rev") };
         let plain = message.encode_to_vec();
         let wake = ObservedWake { start_us: 5_000, failed: "timeout".into(), ..ObservedWake::default() };
-        message.seen =
+        message.observations =
             Some(Box::new(Observations { held: 7, wakes: vec![wake], silent: vec![25], pod_speaks_first: vec![3306] }));
         let bytes = message.encode_to_vec();
         assert_eq!(WireStatMessage::decode(bytes.as_slice()), Ok(message.clone()));

@@ -151,11 +151,11 @@ impl StatSink {
             if let Some(report) = revision.stats.report() {
                 revision.metrics.concurrency.set(report.average_concurrency);
                 let entry = self.entry(&revision, report.average_concurrency, report.request_count);
-                messages.push(WireStatMessage { seen: observations, ..entry });
+                messages.push(WireStatMessage { observations, ..entry });
                 // Without a connection the signal is dropped and stays pending.
                 signals.extend(report.signal.map(|signal| (revision.clone(), signal)));
             } else if observations.is_some() {
-                messages.push(WireStatMessage { seen: observations, ..self.entry(&revision, 0.0, 0.0) });
+                messages.push(WireStatMessage { observations, ..self.entry(&revision, 0.0, 0.0) });
             }
             if revision.stats.is_tracked() {
                 tracked.push(revision);

@@ -375,7 +375,7 @@ fn unknown() -> Port {
 async fn reported(rig: &mut Rig, wanted: impl Fn(&Observations) -> bool) {
     loop {
         let message = patient(rig.stats.recv()).await.expect("the link stays up");
-        if message.seen.is_some_and(|observations| wanted(&observations)) {
+        if message.observations.is_some_and(|observations| wanted(&observations)) {
             return;
         }
     }

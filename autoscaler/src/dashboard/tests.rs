@@ -17,7 +17,7 @@ use bytes::Bytes;
 use common::RevisionKey;
 use common::stat::{Observations, ObservedWake, Stat};
 use common::time::Timestamp;
-use common_api::zeroscaler::conditions::{self, ACTIVE, ConditionStatus, Said, READY};
+use common_api::zeroscaler::conditions::{self, ACTIVE, ConditionStatus, ConditionValue, READY};
 use common_api::zeroscaler::{PodCounts, SleepState, ZeroScalerStatus};
 use common_api::{ZeroScaler, ZeroScalerSpec};
 use common_controller::Leadership;
@@ -59,7 +59,7 @@ impl StoredObjects {
             min: Some(0),
             ..ZeroScalerStatus::default()
         };
-        let condition = |is, reason| Said { status: is, reason, message: "" };
+        let condition = |is, reason| ConditionValue { status: is, reason, message: "" };
         let active = if awake { ConditionStatus::True } else { ConditionStatus::False };
         let at = Timestamp::from_secs(1_000_000);
         conditions::set(&mut status.conditions, READY, condition(ConditionStatus::True, "Served"), None, at);

@@ -156,7 +156,7 @@ impl Sink for Ingest {
 impl LocalRecorder {
     fn record(&self, key: &RevisionKey, stat: &Stat, message: &WireStatMessage) {
         let trace = message.trace.as_str();
-        if let Some(observations) = &message.seen {
+        if let Some(observations) = &message.observations {
             self.collector.record_observations(key, observations);
         }
         match self.collector.record(key, stat, self.clock.now()) {

@@ -108,7 +108,7 @@ fn normal(reason: &str, message: String) -> News {
 mod tests {
     use super::*;
     use common::time::Timestamp;
-    use common_api::zeroscaler::conditions::{ConditionStatus, Said, set};
+    use common_api::zeroscaler::conditions::{ConditionStatus, ConditionValue, set};
     use common_api::zeroscaler::{Adopted, AdoptedService};
 
     /// Returns an object whose status has these conditions for this generation.
@@ -119,7 +119,7 @@ mod tests {
         object.metadata.generation = Some(generation);
         let mut status = ZeroScalerStatus { observed_generation: Some(generation), ..ZeroScalerStatus::default() };
         for (type_, is, reason, message) in conditions {
-            let condition = Said { status: *is, reason, message };
+            let condition = ConditionValue { status: *is, reason, message };
             set(&mut status.conditions, type_, condition, Some(generation), Timestamp::from_secs(1));
         }
         object.status = Some(status);

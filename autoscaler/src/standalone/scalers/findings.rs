@@ -194,13 +194,13 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use common_api::zeroscaler::conditions::Said;
+    use common_api::zeroscaler::conditions::ConditionValue;
     use std::time::Duration;
 
     fn status(active: (ConditionStatus, &str), ready: (ConditionStatus, &str), state: SleepState) -> ZeroScalerStatus {
         let mut status = ZeroScalerStatus { state, ..ZeroScalerStatus::default() };
         for (type_, (is, reason)) in [(written::ACTIVE, active), (written::READY, ready)] {
-            let condition = Said { status: is, reason, message: "why" };
+            let condition = ConditionValue { status: is, reason, message: "why" };
             written::set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(100));
         }
         status
@@ -252,7 +252,7 @@ mod tests {
         let mut status = status((ConditionStatus::Unknown, PAUSED), (yes, "Served"), SleepState::Awake);
         let types = [written::HOSTS_OWNED, written::METRICS_MEASURED, written::SCALED_BY, written::PODS_OWNED];
         for (type_, is) in types.into_iter().zip([no, yes, no, no]) {
-            let condition = Said { status: is, reason: type_, message: "why" };
+            let condition = ConditionValue { status: is, reason: type_, message: "why" };
             written::set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(100));
         }
         let found = Findings::read(&status);

@@ -449,7 +449,7 @@ mod tests {
     use super::*;
     use common::backend::Backend;
     use common::time::Timestamp;
-    use common_api::zeroscaler::conditions::{Said, set};
+    use common_api::zeroscaler::conditions::{ConditionValue, set};
 
     fn status_with(state: SleepState, desired: i32, ready: i32, actual: i32) -> ZeroScalerStatus {
         let mut status = ZeroScalerStatus {
@@ -460,7 +460,7 @@ mod tests {
             service: Some("hello".into()),
             ..ZeroScalerStatus::default()
         };
-        let served = Said { status: ConditionStatus::True, reason: "Served", message: "" };
+        let served = ConditionValue { status: ConditionStatus::True, reason: "Served", message: "" };
         set(&mut status.conditions, READY, served, Some(1), Timestamp::from_secs(0));
         status
     }
@@ -484,10 +484,10 @@ mod tests {
         let edited = ZeroScalerStatus { observed_generation: Some(2), ..waking.clone() };
         assert_eq!(patience(Some(&asleep), &edited), Duration::ZERO, "an edit");
         let mut refused = waking.clone();
-        let invalid = Said { status: ConditionStatus::False, reason: "Invalid", message: "spec.scale.min" };
+        let invalid = ConditionValue { status: ConditionStatus::False, reason: "Invalid", message: "spec.scale.min" };
         set(&mut refused.conditions, READY, invalid, Some(1), Timestamp::from_secs(1));
         assert_eq!(patience(Some(&asleep), &refused), Duration::ZERO, "a refusal");
-        let missing = Said { status: ConditionStatus::False, reason: SERVICE_NOT_FOUND, message: "" };
+        let missing = ConditionValue { status: ConditionStatus::False, reason: SERVICE_NOT_FOUND, message: "" };
         set(&mut refused.conditions, READY, missing, Some(1), Timestamp::from_secs(1));
         assert_eq!(patience(None, &refused), MERGED_WITHIN, "it may be on its way");
     }
@@ -497,7 +497,7 @@ mod tests {
     #[test]
     fn a_birth_is_written_when_activators_can_serve_it() {
         let condition = |status: &mut ZeroScalerStatus, type_: &str, value: ConditionStatus, reason: &str| {
-            let condition = Said { status: value, reason, message: "" };
+            let condition = ConditionValue { status: value, reason, message: "" };
             set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(1));
         };
         let mut made = ZeroScalerStatus::default();

@@ -33,7 +33,7 @@ use common::scaling::Bounds;
 use common::time::Timestamp;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::conditions as written;
-use common_api::zeroscaler::conditions::{ConditionStatus, Said};
+use common_api::zeroscaler::conditions::{ConditionStatus, ConditionValue};
 use common_api::zeroscaler::{
     Adopted, InForce as Version, NextChange, PodCounts, PortProtocol, PortStatus, ServicePath, ServiceStatus,
     SleepState, ZeroScalerStatus,
@@ -149,7 +149,7 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let fault = inputs.found.fault(before.fault.as_ref(), now);
     let before_conditions = before.conditions.clone();
     let mut conditions = before.conditions;
-    let mut set = |type_: &str, condition: Option<Said<'_>>| match condition {
+    let mut set = |type_: &str, condition: Option<ConditionValue<'_>>| match condition {
         Some(condition) => written::set(&mut conditions, type_, condition, generation, now),
         None => written::clear(&mut conditions, type_),
     };
@@ -286,8 +286,8 @@ fn ready<'a>(
     allocation: Option<&'a Allocation>,
     is_led: bool,
     warning: Option<&'a str>,
-    faulty: Option<Said<'a>>,
-) -> Said<'a> {
+    faulty: Option<ConditionValue<'a>>,
+) -> ConditionValue<'a> {
     let Findings { refused, lost_hosts, unscaled, activity, .. } = findings;
     let found = refused.as_ref().or(lost_hosts.as_ref()).or(unscaled.as_ref()).map(wrong);
     let given_up = activity.map(|activity| activity.condition()).filter(|(_, reason, _)| *reason == TIMED_OUT);
@@ -309,7 +309,7 @@ fn ready<'a>(
     }
 }
 
-fn allocated(allocation: Option<&Allocation>) -> Said<'_> {
+fn allocated(allocation: Option<&Allocation>) -> ConditionValue<'_> {
     match allocation {
         Some(Allocation::Whole) => says(ConditionStatus::True, ALLOCATED, ""),
         Some(Allocation::Wrong { reason, message, .. }) => says(ConditionStatus::False, reason, message),
@@ -317,7 +317,7 @@ fn allocated(allocation: Option<&Allocation>) -> Said<'_> {
     }
 }
 
-fn active(findings: &Findings, pods: PodCounts) -> Said<'_> {
+fn active(findings: &Findings, pods: PodCounts) -> ConditionValue<'_> {
     if let Some(why) = lacks_its_target(findings, pods) {
         return wrong(why);
     }
@@ -329,7 +329,7 @@ fn active(findings: &Findings, pods: PodCounts) -> Said<'_> {
     if findings.paused { says(status, PAUSED, STAYS) } else { says(status, reason, message) }
 }
 
-fn adopted_condition<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> Said<'a> {
+fn adopted_condition<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> ConditionValue<'a> {
     match findings.refused.as_ref().filter(|refused| NOT_ADOPTED.contains(&&*refused.reason)) {
         Some(refused) => wrong(refused),
         None if findings.service.is_empty() => says(ConditionStatus::Unknown, PENDING, ""),
@@ -339,17 +339,17 @@ fn adopted_condition<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> S
 }
 
 /// Returns a condition that is True without a fault.
-fn notice<'a>(found: Option<&'a Finding>, right: &'a str) -> Said<'a> {
+fn notice<'a>(found: Option<&'a Finding>, right: &'a str) -> ConditionValue<'a> {
     found.map_or_else(|| says(ConditionStatus::True, right, ""), wrong)
 }
 
-fn wrong(found: &Finding) -> Said<'_> {
+fn wrong(found: &Finding) -> ConditionValue<'_> {
     says(ConditionStatus::False, &found.reason, &found.message)
 }
 
-fn says<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> Said<'a> {
+fn says<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> ConditionValue<'a> {
     // The API server requires a reason for every condition.
-    Said { status, reason: if reason.is_empty() { PENDING } else { reason }, message }
+    ConditionValue { status, reason: if reason.is_empty() { PENDING } else { reason }, message }
 }
 
 #[cfg(test)]

@@ -156,7 +156,7 @@ fn another_service_is_waited_for() {
         object.spec.services = vec![ServiceChoice { name: "another".into(), create: false }];
         let services = if now.is_empty() { Vec::new() } else { vec![served(before)] };
         let mut status = ZeroScalerStatus { service: Some(before.into()), services, ..ZeroScalerStatus::default() };
-        let was = Said { status: ConditionStatus::True, reason: SERVED, message: "" };
+        let was = ConditionValue { status: ConditionStatus::True, reason: SERVED, message: "" };
         written::set(&mut status.conditions, written::READY, was, Some(1), NOW);
         object.status = Some(status);
         let findings = Findings { service: found.into(), ..Findings::default() };

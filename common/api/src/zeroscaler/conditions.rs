@@ -84,7 +84,7 @@ pub fn is(conditions: &[Condition], type_: &str, status: ConditionStatus) -> boo
 
 /// New content of a condition.
 #[derive(Clone, Copy, Debug)]
-pub struct Said<'a> {
+pub struct ConditionValue<'a> {
     /// Status of the condition.
     pub status: ConditionStatus,
     /// Reason as one word, for programs; not empty.
@@ -98,7 +98,7 @@ pub struct Said<'a> {
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
-    new: Said<'_>,
+    new: ConditionValue<'_>,
     generation: Option<i64>,
     now: Timestamp,
 ) -> bool {
@@ -146,8 +146,8 @@ pub fn time(now: Timestamp) -> Time {
 mod tests {
     use super::*;
 
-    const AWAKE: Said<'static> =
-        Said { status: ConditionStatus::True, reason: "Awake", message: "" };
+    const AWAKE: ConditionValue<'static> =
+        ConditionValue { status: ConditionStatus::True, reason: "Awake", message: "" };
 
     #[test]
     fn the_transition_time_is_that_of_the_last_change_of_status() {
@@ -156,14 +156,14 @@ mod tests {
         assert!(set(&mut all, READY, AWAKE, Some(1), at(10)));
         assert!(set(&mut all, ACTIVE, AWAKE, Some(1), at(10)));
         assert!(!set(&mut all, READY, AWAKE, Some(2), at(20)), "the same again");
-        assert!(set(&mut all, READY, Said { reason: "Other", message: "why", ..AWAKE }, Some(2), at(30)));
+        assert!(set(&mut all, READY, ConditionValue { reason: "Other", message: "why", ..AWAKE }, Some(2), at(30)));
         let ready = find(&all, READY).expect("set");
         assert_eq!(
             (ready.reason.as_str(), ready.message.as_str(), ready.observed_generation),
             ("Other", "why", Some(2))
         );
         assert_eq!(ready.last_transition_time, time(at(10)));
-        assert!(set(&mut all, READY, Said { status: ConditionStatus::False, ..AWAKE }, Some(2), at(40)));
+        assert!(set(&mut all, READY, ConditionValue { status: ConditionStatus::False, ..AWAKE }, Some(2), at(40)));
         assert_eq!(find(&all, READY).map(|ready| ready.last_transition_time.clone()), Some(time(at(40))));
         assert!(is(&all, READY, ConditionStatus::False) && is(&all, ACTIVE, ConditionStatus::True));
         let types: Vec<&str> = all.iter().map(|condition| condition.type_.as_str()).collect();
@@ -175,7 +175,7 @@ mod tests {
     fn a_message_that_is_too_long_is_cut_between_characters() {
         let mut all = Vec::new();
         let message = "é".repeat(MESSAGE_LENGTH_MAX);
-        set(&mut all, READY, Said { message: &message, ..AWAKE }, None, Timestamp::from_secs(0));
+        set(&mut all, READY, ConditionValue { message: &message, ..AWAKE }, None, Timestamp::from_secs(0));
         assert_eq!(all[0].message.len(), MESSAGE_LENGTH_MAX);
     }
 }
