@@ -108,7 +108,7 @@ fn every_dependency_is_used() {
         target.map_or_else(|| name.to_owned(), |target| target.name.clone()).replace('-', "_")
     };
     for package in metadata.workspace_packages() {
-        let text: String = rust_files(package).iter().map(|file| read(file)).collect();
+        let text: String = rust_files(package).iter().map(read).collect();
         let words: BTreeSet<&str> = text.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
         for dependency in &package.dependencies {
             let name = dependency.rename.clone().unwrap_or_else(|| library(&dependency.name));
