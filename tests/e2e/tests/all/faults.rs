@@ -40,6 +40,8 @@ enum FaultCause {
 fn causes() -> Vec<(&'static str, FaultCause)> {
     let env = |kind: &str| json!({"env": [{"name": "A", "valueFrom": {kind: {"name": "absent", "key": "a"}}}]});
     let never = json!([{"name": "HELLO_NEVER_READY", "value": "1"}]);
+    // It exits before it listens: a late timer would give it time to answer.
+    let exits = json!([{"name": "HELLO_EXIT_AFTER_MS", "value": "1"}, {"name": "HELLO_START_MS", "value": "60000"}]);
     let waiting = |reason: &str, message: &str| {
         json!({"phase": "Pending", "containerStatuses": [{"name": "app", "image": "a", "imageID": "", "ready": false,
             "restartCount": 0, "state": {"waiting": {"reason": reason, "message": message}}}]})
@@ -47,7 +49,7 @@ fn causes() -> Vec<(&'static str, FaultCause)> {
     let unscheduled = json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
         "reason": "Unschedulable", "message": "0/3 nodes are available: 3 Insufficient cpu."}]});
     vec![
-        ("CrashLoop", FaultCause::Container(json!({"env": [{"name": "HELLO_EXIT_AFTER_MS", "value": "1"}]}))),
+        ("CrashLoop", FaultCause::Container(json!({"env": exits}))),
         ("ProgramMissing", FaultCause::Container(json!({"command": ["nosuchprogram"]}))),
         ("ImagePull", FaultCause::Pod(waiting("ImagePullBackOff", "Back-off pulling image \"registry.example/a:1\""))),
         ("SecretMissing", FaultCause::Container(env("secretKeyRef"))),
