@@ -9,7 +9,7 @@
 //!
 //! # From a workload to its scale
 //!
-//! 1. The process chooses its [`front_end`] when it reads its settings. `run/mod.rs` starts the parts, and the front
+//! 1. The process chooses its [`install_kind`] when it reads its settings. `run/mod.rs` starts the parts, and the front
 //!    end builds the reconcilers (`knative/mod.rs`, `standalone/mod.rs`).
 //! 2. A watch reports a PodAutoscaler (`knative/store.rs`) or a ZeroScaler (`standalone/cluster.rs`) to the front end.
 //!    The front end records the scale target in the index of `cluster/mod.rs`, which adds the key to the work queue. A
@@ -42,9 +42,9 @@ pub mod collect;
 pub mod dashboard;
 mod engine;
 pub mod explain;
-pub mod front_end;
 pub mod ingest;
 pub mod install;
+pub mod install_kind;
 pub mod knative;
 mod metric_engine;
 pub mod options;
@@ -57,7 +57,7 @@ pub mod scale;
 mod standalone;
 pub mod stateful_set;
 
-pub use front_end::FrontEnd;
+pub use install_kind::InstallKind;
 pub use options::{Options, StatTokens};
 pub use run::run;
 pub use scale::{OnScale, ScaleEvent};

@@ -2,7 +2,7 @@
 
 use crate::api_rate;
 use crate::dashboard::Settings as Dashboard;
-use crate::front_end::FrontEnd;
+use crate::install_kind::InstallKind;
 use crate::scale::OnScale;
 use crate::stateful_set::StatefulSet;
 use common::names;
@@ -27,7 +27,7 @@ pub struct Options {
     /// The cluster's DNS domain.
     pub cluster_domain: String,
     /// Front end of the install.
-    pub front_end: FrontEnd,
+    pub install: InstallKind,
     /// Address of the stat server. Upstream: port 8080.
     pub stat_listen: SocketAddr,
     /// Address of the admin port for metrics and explanations; `None`: no admin port.
@@ -58,17 +58,17 @@ pub struct StatTokens {
 }
 
 impl Options {
-    /// Returns defaults for everything but the pod's identity and the front end: upstream's stat port on all
+    /// Returns defaults for everything but the pod's identity and the kind of install: upstream's stat port on all
     /// addresses, no admin port, system namespace `knative-serving`, domain `cluster.local`, no StatefulSet, no
     /// tokens, no TLS.
-    pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, front_end: FrontEnd) -> Self {
+    pub fn new(pod_name: impl Into<String>, pod_ip: IpAddr, install: InstallKind) -> Self {
         Self {
             pod_name: pod_name.into(),
             pod_ip,
             system_namespace: names::SYSTEM_NAMESPACE.to_owned(),
             cluster_domain: "cluster.local".to_owned(),
-            api_rate: front_end.profile().api_rate,
-            front_end,
+            api_rate: install.profile().api_rate,
+            install,
             stat_listen: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), names::STAT_PORT),
             admin: None,
             stateful_set: None,
@@ -102,15 +102,15 @@ impl Options {
         let pod_ip = pod_ip.parse().map_err(|_| EnvironmentError::new("POD_IP", &*pod_ip, "must be an IP address"))?;
         let system_namespace = required(&get, "SYSTEM_NAMESPACE", "the namespace of config maps and leases")?;
         let cluster_domain = optional(&get, "CLUSTER_DOMAIN").unwrap_or_else(cluster_domain);
-        let front_end = FrontEnd::from_env(&get)?;
-        let api_rate = api_rate::from_env(&get, front_end.profile().api_rate)?;
+        let install = InstallKind::from_env(&get)?;
+        let api_rate = api_rate::from_env(&get, install.profile().api_rate)?;
         let all = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let listen = parsed(&get, "ZEROSCALE_LISTEN_ADDRESS", all, "must be an IP address")?;
         let metrics_host = parsed(&get, "METRICS_PROMETHEUS_HOST", listen, "must be an IP address")?;
         let metrics = parsed(&get, "METRICS_PROMETHEUS_PORT", 9090, "must be a port")?;
-        let stat_tokens = StatTokens::from_env(&get, front_end.profile().account, &system_namespace);
+        let stat_tokens = StatTokens::from_env(&get, install.profile().account, &system_namespace);
         let stat_tls = StatTls::from_env(&get, &system_namespace)?;
-        let dashboard = match front_end.profile().has_page {
+        let dashboard = match install.profile().has_page {
             true => Dashboard::from_env(&get, listen)?,
             false => None,
         };
@@ -125,7 +125,7 @@ impl Options {
             stat_tls,
             api_rate,
             dashboard,
-            ..Self::new(pod_name, pod_ip, front_end)
+            ..Self::new(pod_name, pod_ip, install)
         })
     }
 }
@@ -147,7 +147,7 @@ impl fmt::Debug for Options {
             .field("pod_ip", &self.pod_ip)
             .field("system_namespace", &self.system_namespace)
             .field("cluster_domain", &self.cluster_domain)
-            .field("front_end", &self.front_end)
+            .field("install", &self.install)
             .field("stat_listen", &self.stat_listen)
             .field("admin", &self.admin)
             .field("stateful_set", &self.stateful_set)
@@ -173,7 +173,7 @@ mod tests {
     fn knatives_variables_are_enough() {
         let options = read(&[("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "knative-serving")])
             .expect("complete");
-        assert_eq!(format!("{:?}", options.front_end), "Knative");
+        assert_eq!(format!("{:?}", options.install), "Knative");
         assert_eq!(options.stat_listen.port(), 8080);
     }
 

@@ -37,7 +37,7 @@ pub(super) fn campaign(
         names: names.clone(),
         identity: me.to_string(),
         timing: config.timing,
-        balance: options.front_end.profile().balances_leases,
+        balance: options.install.profile().balances_leases,
     };
     let (ownership, released) = lease::start(client.clone(), elector, listed.clone().cancelled_owned(), until.clone());
     (Shares::new(names, ownership).known_as(me), released)

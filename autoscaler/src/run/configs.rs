@@ -28,11 +28,11 @@ impl Configs {
     /// Reads all of them, and follows them until `until`.
     pub(super) async fn read(client: &Client, options: &Options, until: &CancellationToken) -> Self {
         let mut maps = ConfigMaps::default();
-        maps.keep_deleted(!options.front_end.profile().defaults_replace_maps);
+        maps.keep_deleted(!options.install.profile().defaults_replace_maps);
         let autoscaler = maps.subscribe(config::AUTOSCALER, AutoscalerConfig::default(), AutoscalerConfig::from_map);
         maps.expect(config::AUTOSCALER, AutoscalerConfig::KEYS);
         let deployment = maps.subscribe(config::DEPLOYMENT, DeploymentConfig::default(), DeploymentConfig::from_map);
-        let ports = match options.front_end.profile().numbers_ports {
+        let ports = match options.install.profile().numbers_ports {
             true => maps.subscribe(config::PORTS, PortsConfig::default(), PortsConfig::from_map),
             false => watch::channel(Arc::default()).1,
         };
@@ -44,7 +44,7 @@ impl Configs {
         if let Some(logs) = &options.process.logs {
             logs.clone().follow(maps.subscribe(&names.logging, LogLevel::default(), level));
         }
-        let profile = options.front_end.profile();
+        let profile = options.install.profile();
         let default = profile.election(&BTreeMap::new());
         let parse = |data: &BTreeMap<String, String>| Ok::<_, ConfigError>(profile.election(data));
         let election = maps.subscribe(&names.leader_election, default, parse);

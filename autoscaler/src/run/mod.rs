@@ -84,7 +84,7 @@ pub async fn run(
     resolver: Arc<dyn Resolve>,
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (tokens, profile) = (Tokens::new(&shutdown), options.front_end.profile());
+    let (tokens, profile) = (Tokens::new(&shutdown), options.install.profile());
     let (system, domain) = (&options.system_namespace, &options.cluster_domain);
     let mut server = StatServer::bind(options.stat_listen)?;
     let port = server.local_addr()?.port();
@@ -168,7 +168,7 @@ pub async fn run(
     let mut observed = diagnostics.observe(&options.process, tokens.last.clone()).await?;
 
     // Reconcilers, and the page that shows their objects.
-    let reconcilers = options.front_end.reconcilers(
+    let reconcilers = options.install.reconcilers(
         Wiring {
             system_namespace: system.clone(),
             cluster_domain: domain.clone(),
@@ -208,7 +208,7 @@ pub async fn run(
     }
 
     // Background tasks.
-    tasks.spawn(pods::run(client.clone(), options.front_end.pods(), pods.clone(), tokens.last.clone()));
+    tasks.spawn(pods::run(client.clone(), options.install.pods(), pods.clone(), tokens.last.clone()));
     tasks.spawn(watch_activators(client.clone(), system.clone(), attestations, tokens.last.clone()));
     tasks.spawn(async move { peers.run().await });
     // Members of a StatefulSet are reached by their own names.

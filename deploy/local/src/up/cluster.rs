@@ -20,7 +20,7 @@ use crate::up::system::{self, Configuration, Member, create_if_missing};
 use crate::up::unsupported_kinds;
 use anyhow::Context;
 use autoscaler::dashboard::Settings as Dashboard;
-use autoscaler::{FrontEnd, Hpa, StatTokens};
+use autoscaler::{Hpa, InstallKind, StatTokens};
 use common::{RevisionKey, names};
 use common_runtime::environment::Mode;
 use common_runtime::failure_log::FailureLog;
@@ -521,7 +521,7 @@ impl ClusterShared {
             ..autoscaler::Options::new(
                 id.name(),
                 address.ip(),
-                FrontEnd::Standalone { hpa: Hpa::Engine, namespaces: self.options.namespaces.clone() },
+                InstallKind::Standalone { hpa: Hpa::Engine, namespaces: self.options.namespaces.clone() },
             )
         }
     }

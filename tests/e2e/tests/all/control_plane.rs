@@ -1,6 +1,6 @@
 //! Planes against the embedded API server: leases, and configuration that breaks a rule. There is no pod.
 
-use autoscaler::{FrontEnd, Hpa};
+use autoscaler::{Hpa, InstallKind};
 use common::ownership::{Holder, bucket_names};
 use common_controller::shares::Shares;
 use common_runtime::environment::Mode;
@@ -186,7 +186,7 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
     };
     write("config-autoscaler", "stable-window", "1s").await;
     write("config-network", "system-internal-tls", "perhaps").await;
-    let text = error(autoscaler::Options { front_end: FrontEnd::Knative, ..options(own_address()) }).await;
+    let text = error(autoscaler::Options { install: InstallKind::Knative, ..options(own_address()) }).await;
     assert!(text.starts_with("ConfigMap config-autoscaler: stable-window = 1s: "), "{text}");
 
     let mut options_of_activator = activator::Options::new("act-0", [127, 0, 0, 1].into(), Mode::Knative);
@@ -305,7 +305,7 @@ fn options(listen: SocketAddr) -> autoscaler::Options {
     autoscaler::Options {
         system_namespace: SYSTEM.into(),
         stat_listen: listen,
-        ..autoscaler::Options::new("as-0", listen.ip(), FrontEnd::standalone(Hpa::Engine))
+        ..autoscaler::Options::new("as-0", listen.ip(), InstallKind::standalone(Hpa::Engine))
     }
 }
 

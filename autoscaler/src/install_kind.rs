@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Kind of install of the autoscaler. Cheap to clone.
 #[derive(Clone, Debug)]
-pub enum FrontEnd {
+pub enum InstallKind {
     /// Replaces Knative Serving's own autoscaler.
     Knative,
     /// Serves ordinary Deployments.
@@ -32,8 +32,8 @@ pub enum FrontEnd {
     },
 }
 
-impl FrontEnd {
-    /// Returns the front end for ordinary Deployments in all namespaces.
+impl InstallKind {
+    /// Returns the kind of install for ordinary Deployments in all namespaces.
     pub fn standalone(hpa: Hpa) -> Self {
         Self::Standalone { hpa, namespaces: Namespaces::ALL }
     }
@@ -86,15 +86,15 @@ mod tests {
     use common::config::LeaderElectionConfig;
     use std::time::Duration;
 
-    fn election(front_end: &FrontEnd, data: &[(&str, &str)]) -> LeaderElectionConfig {
+    fn election(install: &InstallKind, data: &[(&str, &str)]) -> LeaderElectionConfig {
         let data = data.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        front_end.profile().election(&data).expect("valid")
+        install.profile().election(&data).expect("valid")
     }
 
     #[test]
-    fn each_front_end_has_its_own_lease_defaults_and_the_map_beats_both() {
-        assert_eq!(election(&FrontEnd::Knative, &[]), LeaderElectionConfig::default());
-        let standalone = FrontEnd::standalone(Hpa::Engine);
+    fn each_install_has_its_own_lease_defaults_and_the_map_beats_both() {
+        assert_eq!(election(&InstallKind::Knative, &[]), LeaderElectionConfig::default());
+        let standalone = InstallKind::standalone(Hpa::Engine);
         let defaults = election(&standalone, &[]);
         assert_eq!((defaults.buckets, defaults.timing.lease_duration), (4, Duration::from_secs(15)));
         let edited = election(&standalone, &[("buckets", "2"), ("leaseDuration", "20s")]);
@@ -107,15 +107,15 @@ mod tests {
         let read = |mode: &str, hpa: &str| {
             let variables = [("ZEROSCALE_MODE", mode), ("ZEROSCALE_HPA", hpa)];
             let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
-            FrontEnd::from_env(&get).map(|front_end| format!("{front_end:?}")).map_err(|error| error.to_string())
+            InstallKind::from_env(&get).map(|install| format!("{install:?}")).map_err(|error| error.to_string())
         };
-        let debug = |front_end: FrontEnd| Ok(format!("{front_end:?}"));
+        let debug = |install: InstallKind| Ok(format!("{install:?}"));
         for value in ["", "engine"] {
-            assert_eq!(read("standalone", value), debug(FrontEnd::standalone(Hpa::Engine)));
+            assert_eq!(read("standalone", value), debug(InstallKind::standalone(Hpa::Engine)));
         }
-        assert_eq!(read("standalone", "off"), debug(FrontEnd::standalone(Hpa::Off)));
+        assert_eq!(read("standalone", "off"), debug(InstallKind::standalone(Hpa::Off)));
         for (mode, value) in [("", ""), ("knative", ""), ("knative", "off")] {
-            assert_eq!(read(mode, value), debug(FrontEnd::Knative));
+            assert_eq!(read(mode, value), debug(InstallKind::Knative));
         }
         for (mode, value) in [("knative", "engine"), ("standalone", "delegate"), ("knative", "delegate")] {
             assert!(read(mode, value).is_err_and(|error| error.contains("ZEROSCALE_HPA")), "{mode} {value}");
