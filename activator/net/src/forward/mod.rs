@@ -23,7 +23,8 @@
 //! - If the connection had been idle, or had carried a response before, these cases look the same. The request is
 //!   retried on a new connection, to another pod if one has a free slot ([`Failure::Elsewhere`] without evidence). The
 //!   kernel of a pod that is being killed may still accept connections.
-//! - If a plain pod resets a new connection, the kernel of a killed pod may have accepted it. The same applies.
+//! - If a plain pod resets a new connection, the kernel of a killed pod may have accepted it. The same applies, and also
+//!   if another activator closes or resets a connection.
 //! - Otherwise a new connect checks the pod. If it is refused, the pod is out, and the request goes elsewhere. If it is
 //!   accepted, the program closed on purpose: the client gets a 502, and the pod stays in use.
 //! - If a retry is closed too, the client gets the same 502.
@@ -263,7 +264,9 @@ impl Prepared {
             return broken(pool, error, upload, evidence);
         }
         let is_reset = self.delivery.contract == Contract::Plain && is_reset(error);
-        if is_aged || self.delivery.may_have_run || evidence != Evidence::None || is_reset {
+        // Only an activator that ends closes a connection instead of responding.
+        let has_ended = is_reset || self.delivery.is_relayed;
+        if is_aged || self.delivery.may_have_run || evidence != Evidence::None || has_ended {
             return self.repeated(pool, cause_of(error), evidence);
         }
         self.delivery.may_have_run = true;

@@ -111,3 +111,43 @@ impl Delivery {
             && response.headers().contains_key(TURNED_AWAY)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::peer::Trust;
+    use crate::pool::Pools;
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tokio_util::sync::CancellationToken;
+
+    /// Goal: a GET goes on if the other activator resets its connection although it still listens: the kernel accepts
+    /// connections until a killed process is gone. The second time, it fails, because it may have run twice.
+    #[tokio::test]
+    async fn a_get_goes_on_once_if_its_holder_resets_the_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                stream.read_u8().await.expect("a request");
+                drop(stream); // The rest is unread, so this resets it.
+            }
+        });
+        let pools = Pools::start((1, 1), None, CancellationToken::new());
+        let pool = pools.of_activator(address);
+        let peer = Arc::new(Peer::new(address, Trust::default(), false));
+        let mut request = Request::get("/").header("host", "app").body(RequestBody::Empty).expect("valid");
+        for is_first in [true, false] {
+            let mark = |_| (HeaderName::from_static("x-mark"), HeaderValue::from_static("m"));
+            let prepared = Prepared::relayed(request, Contract::Knative, peer.clone(), mark).expect("valid");
+            match prepared.send(&pool).await {
+                Err(Failure::Elsewhere { request: back, .. }) if is_first => {
+                    assert!(back.may_have_run());
+                    request = back.into_original().expect("kept");
+                }
+                Err(Failure::Final { .. }) if !is_first => return,
+                other => panic!("first: {is_first}, success: {}", other.is_ok()),
+            }
+        }
+    }
+}
