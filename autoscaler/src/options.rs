@@ -54,7 +54,7 @@ pub struct StatTokens {
     /// Token presented to other autoscalers.
     pub own: Option<TokenFile>,
     /// Requirement on the tokens of stat senders.
-    pub demand: Option<Demand>,
+    pub required: Option<Demand>,
 }
 
 impl Options {
@@ -134,9 +134,9 @@ impl StatTokens {
     /// Reads the tokens' settings. `account` is the autoscalers' own ServiceAccount.
     fn from_env(get: &impl Fn(&str) -> Option<String>, account: &str, namespace: &str) -> Self {
         let given = |name: &str| optional(get, name);
-        let demand = given("ZEROSCALE_STAT_AUDIENCE");
-        let demand = demand.map(|audience| Demand::of_planes(&audience, namespace, account));
-        Self { own: given("ZEROSCALE_STAT_TOKEN_FILE").map(TokenFile::new), demand }
+        let required = given("ZEROSCALE_STAT_AUDIENCE");
+        let required = required.map(|audience| Demand::of_planes(&audience, namespace, account));
+        Self { own: given("ZEROSCALE_STAT_TOKEN_FILE").map(TokenFile::new), required }
     }
 }
 

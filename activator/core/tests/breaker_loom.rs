@@ -8,7 +8,7 @@
 //! reports), and received = in flight + queued + refused + finished + abandoned.
 #![cfg(loom)]
 
-use activator_core::breaker::{Acquire, AdmissionError, Breaker, Capacity, Load, Permit, TurnedAway};
+use activator_core::breaker::{Acquire, AdmissionError, Breaker, Capacity, Load, NotAdmitted, Permit};
 use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;
@@ -48,7 +48,7 @@ fn two_requests_share_one_place() {
         drop(permit);
         other.join().expect("no panic");
         idle(&breaker, 1);
-        assert_eq!(breaker.turned_away(), TurnedAway::default());
+        assert_eq!(breaker.not_admitted(), NotAdmitted::default());
     });
 }
 
@@ -81,7 +81,7 @@ fn a_grant_to_one_who_leaves_is_passed_on() {
         stays.join().expect("no panic");
         gives_back.join().expect("no panic");
         idle(&breaker, 1);
-        assert_eq!(breaker.turned_away(), TurnedAway { refused: 0, abandoned: 1 });
+        assert_eq!(breaker.not_admitted(), NotAdmitted { refused: 0, abandoned: 1 });
     });
 }
 
@@ -108,7 +108,7 @@ fn a_refusal_reaches_a_request_that_is_about_to_wait() {
         assert_eq!(acquire(&breaker).err(), Some(AdmissionError::Gone));
         refuses.join().expect("no panic");
         idle(&breaker, 0);
-        assert_eq!(breaker.turned_away(), TurnedAway { refused: 1, abandoned: 0 });
+        assert_eq!(breaker.not_admitted(), NotAdmitted { refused: 1, abandoned: 0 });
     });
 }
 

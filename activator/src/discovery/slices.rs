@@ -25,25 +25,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// Addresses that one object contributes to one side of a revision.
+/// Addresses that one object contributes to one Service of a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) key: RevisionKey,
-    pub(crate) side: Side,
+    pub(crate) role: ServiceRole,
     /// Uid of the slice's controller.
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) controller_uid: Option<Arc<str>>,
     pub(crate) ports: Box<[(Box<str>, u16)]>,
     /// Addresses, each with its readiness.
     pub(crate) addresses: Addresses,
-    /// Names of the pods at these addresses, for slices that Kubernetes writes; empty: unknown.
+    /// Names of the pods at these addresses, for slices that Kubernetes writes. Empty if unknown.
     pods: Box<[Box<str>]>,
 }
 
 type Addresses = Arc<[(IpAddr, bool)]>;
 
-/// Kind of a revision's Services.
+/// Role of a Service of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Side {
+pub(crate) enum ServiceRole {
     /// Service that selects the pods.
     Private,
     /// Service that clients call.
@@ -55,30 +55,32 @@ pub(crate) enum Side {
 pub(crate) struct Index {
     objects: BTreeMap<ObjectKey, Box<[Entry]>>,
     /// Objects of each revision.
-    about: BTreeSet<(RevisionKey, ObjectKey)>,
+    objects_by_revision: BTreeSet<(RevisionKey, ObjectKey)>,
     /// Last addresses of activators. They are the same for all sleeping workloads, so entries share one copy.
     activators: Addresses,
 }
 
-pub(crate) type Owner = (RevisionKey, Side);
+/// Service of a revision.
+pub(crate) type ServiceRef = (RevisionKey, ServiceRole);
 
+/// Rule for choosing a port if none has the wanted name. Without a wanted name, `http` or `http2` is used, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ports {
-    /// `http` or `http2`, or else the only port.
+    /// The only port of the slice, if it has just one.
     NamedOrOnly,
-    /// `http` or `http2`, and no other port.
+    /// None.
     Named,
 }
 
 impl Entry {
     /// Reads a slice of standalone mode; returns nothing if it belongs to no revision.
     pub(crate) fn of_slice(slice: &EndpointSlice) -> Vec<Self> {
-        let Some((key, side)) = owner(slice, names::SIDE, names::WORKLOAD) else { return Vec::new() };
+        let Some((key, role)) = service_ref(slice, names::SIDE, names::WORKLOAD) else { return Vec::new() };
         let ports = slice.ports.iter().flatten();
         let ports =
             ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port?).ok()?)));
         let is_ours = slice.labels().get(names::SLICE_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY);
-        let tells_pods = side == Side::Private && !is_ours;
+        let tells_pods = role == ServiceRole::Private && !is_ours;
         let addresses = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
@@ -87,15 +89,15 @@ impl Entry {
             usable.then_some(((endpoint.addresses.first()?.parse().ok()?, ready), Box::from(pod.unwrap_or_default())))
         });
         let (addresses, pods): (Vec<_>, Vec<Box<str>>) = addresses.unzip();
-        let owner = controller(&slice.metadata).map(|owner| owner.uid.as_str().into());
+        let controller_uid = controller(&slice.metadata).map(|owner| owner.uid.as_str().into());
         let has_names = pods.iter().any(|pod| !pod.is_empty());
         let pods = if has_names { pods.into() } else { Box::default() };
-        vec![Self { key, side, owner, ports: ports.collect(), addresses: addresses.into(), pods }]
+        vec![Self { key, role, controller_uid, ports: ports.collect(), addresses: addresses.into(), pods }]
     }
 
     /// Reads Endpoints of Knative, one entry per subset; returns nothing if they belong to no revision.
     pub(crate) fn of_endpoints(endpoints: &Endpoints) -> Vec<Self> {
-        let Some((key, side)) = owner(endpoints, names::SERVICE_TYPE, names::REVISION) else { return Vec::new() };
+        let Some((key, role)) = service_ref(endpoints, names::SERVICE_TYPE, names::REVISION) else { return Vec::new() };
         let subsets = endpoints.subsets.iter().flatten();
         let entry = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
             let ports = subset.ports.iter().flatten();
@@ -105,7 +107,8 @@ impl Entry {
             let not_ready = subset.not_ready_addresses.iter().flatten().map(|address| (address, false));
             let addresses = ready.chain(not_ready);
             let addresses = addresses.filter_map(|(address, ready)| Some((address.ip.parse().ok()?, ready))).collect();
-            Self { key: key.clone(), side, owner: None, ports: ports.collect(), addresses, pods: Box::default() }
+            let (key, ports) = (key.clone(), ports.collect());
+            Self { key, role, controller_uid: None, ports, addresses, pods: Box::default() }
         };
         subsets.map(entry).collect()
     }
@@ -115,8 +118,8 @@ impl Entry {
         if self.key == spec.key {
             self.key = spec.key.clone();
         }
-        if self.owner.as_ref() == Some(&spec.uid) {
-            self.owner = Some(spec.uid.clone());
+        if self.controller_uid.as_ref() == Some(&spec.uid) {
+            self.controller_uid = Some(spec.uid.clone());
         }
     }
 
@@ -132,37 +135,38 @@ impl Entry {
 }
 
 impl Index {
-    /// Stores the entries of one object; none for a deleted object. Returns the sides of revisions whose union may have
+    /// Stores the entries of one object, which are none if it was deleted. Returns the Services whose union may have
     /// changed.
-    pub(crate) fn set(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Vec<Owner> {
+    pub(crate) fn set(&mut self, name: ObjectKey, entries: Vec<Entry>) -> Vec<ServiceRef> {
         let with_addresses = entries.into_iter().filter(|entry| !entry.addresses.is_empty());
         let entries: Box<[Entry]> = with_addresses.map(|entry| self.shared(entry)).collect();
-        let about = |entries: &[Entry]| entries.first().map(|entry| (entry.key.clone(), entry.side));
-        let owner = about(&entries);
-        let former = match &owner {
+        let service_ref_of = |entries: &[Entry]| entries.first().map(|entry| (entry.key.clone(), entry.role));
+        let service = service_ref_of(&entries);
+        let former = match &service {
             Some(_) if self.objects.get(&name) == Some(&entries) => return Vec::new(),
             Some(_) => self.objects.insert(name.clone(), entries),
             None => self.objects.remove(&name),
         };
         let mut changed = Vec::new();
-        // The object was relabelled or deleted: its former revision has lost it.
-        if let Some(former) = former.as_deref().and_then(about).filter(|former| Some(former) != owner.as_ref()) {
-            self.about.remove(&(former.0.clone(), name.clone()));
+        // The object was deleted, relabelled, or has no addresses any more: its former revision must be updated.
+        let former = former.as_deref().and_then(service_ref_of);
+        if let Some(former) = former.filter(|former| Some(former) != service.as_ref()) {
+            self.objects_by_revision.remove(&(former.0.clone(), name.clone()));
             changed.push(former);
         }
-        if let Some(owner) = owner {
-            self.about.insert((owner.0.clone(), name));
-            changed.push(owner);
+        if let Some(service) = service {
+            self.objects_by_revision.insert((service.0.clone(), name));
+            changed.push(service);
         }
         changed
     }
 
     /// Lets the entry share its addresses with an earlier one if they are equal.
     fn shared(&mut self, mut entry: Entry) -> Entry {
-        match entry.side {
-            Side::Public if entry.addresses == self.activators => entry.addresses = self.activators.clone(),
-            Side::Public => self.activators = entry.addresses.clone(),
-            Side::Private => {}
+        match entry.role {
+            ServiceRole::Public if entry.addresses == self.activators => entry.addresses = self.activators.clone(),
+            ServiceRole::Public => self.activators = entry.addresses.clone(),
+            ServiceRole::Private => {}
         }
         entry
     }
@@ -172,28 +176,29 @@ impl Index {
         self.objects.keys()
     }
 
-    /// Returns the union for one side. `port`: name of the wanted port, if the revision is known.
-    pub(crate) fn event(&self, owner: &Owner, port: Option<&str>, ports: Ports) -> Event {
-        self.event_of(owner, port, ports, None, &PodNames::Any, |_| true)
+    /// Returns the union for one Service. `port`: name of the wanted port, if the revision is known.
+    pub(crate) fn event(&self, service: &ServiceRef, port: Option<&str>, ports: Ports) -> Event {
+        self.event_of(service, port, ports, None, &PodNames::Any, |_| true)
     }
 
     /// Returns the union of the entries that `counts` accepts. `at`: port to use if no port has the wanted name. `own`:
     /// names that the revision's pods may have; it applies to objects that the autoscaler did not write.
     pub(crate) fn event_of(
         &self,
-        owner: &Owner,
+        service: &ServiceRef,
         port: Option<&str>,
         ports: Ports,
         at: Option<u16>,
         own: &PodNames,
         counts: impl Fn(&Entry) -> bool,
     ) -> Event {
-        let (key, side) = owner;
-        let about = self.about.range((key.clone(), ObjectKey::new("", ""))..).take_while(|(about, _)| about == key);
-        let entries = about.filter_map(|(_, name)| self.objects.get(name)).flatten();
-        let entries = entries.filter(|entry| entry.side == *side && counts(entry));
-        match side {
-            Side::Private => {
+        let (key, role) = service;
+        let objects = self.objects_by_revision.range((key.clone(), ObjectKey::new("", ""))..);
+        let objects = objects.take_while(|(revision, _)| revision == key);
+        let entries = objects.filter_map(|(_, name)| self.objects.get(name)).flatten();
+        let entries = entries.filter(|entry| entry.role == *role && counts(entry));
+        match role {
+            ServiceRole::Private => {
                 let mut listing = Listing::default();
                 for entry in entries {
                     let at = || at.filter(|at| entry.ports.iter().any(|(_, number)| number == at));
@@ -213,7 +218,7 @@ impl Index {
                 listing.not_ready = &listing.not_ready - &listing.ready;
                 Event::Pods { key: key.clone(), listing }
             }
-            Side::Public => {
+            ServiceRole::Public => {
                 let with_port = entries.filter(|entry| entry.port(port, ports).is_some());
                 let ready = with_port.flat_map(|entry| entry.addresses.iter().filter(|(_, ready)| *ready));
                 let addresses: BTreeSet<String> = ready.map(|(ip, _)| ip.to_string()).collect();
@@ -223,15 +228,15 @@ impl Index {
     }
 }
 
-/// Returns the revision and side that these labels of an object name.
-fn owner(object: &impl ResourceExt, side: &str, name: &str) -> Option<(RevisionKey, Side)> {
+/// Returns the Service that the labels `role` and `name` of an object name.
+fn service_ref(object: &impl ResourceExt, role: &str, name: &str) -> Option<ServiceRef> {
     let label = |name: &str| object.labels().get(name);
-    let side = match label(side)?.as_str() {
-        names::SERVICE_TYPE_PRIVATE => Side::Private,
-        names::SERVICE_TYPE_PUBLIC => Side::Public,
+    let role = match label(role)?.as_str() {
+        names::SERVICE_TYPE_PRIVATE => ServiceRole::Private,
+        names::SERVICE_TYPE_PUBLIC => ServiceRole::Public,
         _ => return None,
     };
-    Some((RevisionKey::new(object.namespace()?, label(name)?.as_str()), side))
+    Some((RevisionKey::new(object.namespace()?, label(name)?.as_str()), role))
 }
 
 #[cfg(test)]
@@ -250,16 +255,16 @@ mod tests {
         .expect("a slice")
     }
 
-    fn owner_of(side: Side) -> Owner {
-        (RevisionKey::new("ns", "app"), side)
+    fn service_of(role: ServiceRole) -> ServiceRef {
+        (RevisionKey::new("ns", "app"), role)
     }
 
-    fn put(index: &mut Index, slice: &EndpointSlice) -> Vec<Owner> {
+    fn put(index: &mut Index, slice: &EndpointSlice) -> Vec<ServiceRef> {
         index.set(ObjectKey::new("ns", slice.name_any()), Entry::of_slice(slice))
     }
 
     fn pods(index: &Index) -> (Vec<String>, Vec<String>) {
-        match index.event(&owner_of(Side::Private), Some("http"), Ports::NamedOrOnly) {
+        match index.event(&service_of(ServiceRole::Private), Some("http"), Ports::NamedOrOnly) {
             Event::Pods { listing, .. } => (
                 listing.ready.iter().map(ToString::to_string).collect(),
                 listing.not_ready.iter().map(ToString::to_string).collect(),
@@ -278,13 +283,13 @@ mod tests {
             {"addresses": ["10.0.0.4"]},
         ]);
         let changed = put(&mut index, &slice("a", "Private", endpoints));
-        assert_eq!(changed, [owner_of(Side::Private)]);
+        assert_eq!(changed, [service_of(ServiceRole::Private)]);
         let more = slice("b", "Private", json!([{"addresses": ["10.0.0.2"], "conditions": {"ready": true}}]));
         put(&mut index, &more);
         assert_eq!(pods(&index).0, ["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.4:8080"], "ready in any slice is ready");
         assert!(pods(&index).1.is_empty());
         assert!(put(&mut index, &more).is_empty(), "the same again is no change");
-        assert_eq!(index.set(ObjectKey::new("ns", "a"), vec![]), [owner_of(Side::Private)]);
+        assert_eq!(index.set(ObjectKey::new("ns", "a"), vec![]), [service_of(ServiceRole::Private)]);
         assert_eq!(pods(&index).0, ["10.0.0.2:8080"]);
     }
 
@@ -297,17 +302,18 @@ mod tests {
             {"addresses": ["10.0.1.3"], "conditions": {"ready": false}},
         ]);
         put(&mut index, &slice("p", "Public", endpoints));
-        let Event::Activators { addresses, .. } = index.event(&owner_of(Side::Public), None, Ports::NamedOrOnly) else {
+        let service = service_of(ServiceRole::Public);
+        let Event::Activators { addresses, .. } = index.event(&service, None, Ports::NamedOrOnly) else {
             panic!("not activators")
         };
         assert_eq!(addresses, ["10.0.1.1", "10.0.1.2"]);
-        assert_eq!(pods(&index), (vec![], vec![]), "sides are kept apart");
+        assert_eq!(pods(&index), (vec![], vec![]), "roles are kept apart");
     }
 
     /// Goal: pods of another workload with the same labels are left out of slices that Kubernetes writes. In slices
     /// that the autoscaler writes, all pods count.
     #[test]
-    fn pods_that_are_called_after_others_are_left_out() {
+    fn pods_named_after_another_workload_are_excluded() {
         let slice_by = |manager: &str| -> EndpointSlice {
             let endpoint = |address: &str, pod: serde_json::Value| json!({"addresses": [address], "targetRef": pod});
             let pod = |name: &str| json!({"kind": "Pod", "name": name});
@@ -328,8 +334,8 @@ mod tests {
         for (manager, expected) in rows {
             let mut index = Index::default();
             index.set(ObjectKey::new("ns", "s"), Entry::of_slice(&slice_by(manager)));
-            let owner = (RevisionKey::new("ns", "app"), Side::Private);
-            let Event::Pods { listing, .. } = index.event_of(&owner, None, Ports::NamedOrOnly, None, &own, |_| true)
+            let service = service_of(ServiceRole::Private);
+            let Event::Pods { listing, .. } = index.event_of(&service, None, Ports::NamedOrOnly, None, &own, |_| true)
             else {
                 panic!("not pods")
             };

@@ -106,7 +106,7 @@ impl Link {
         if way.own > 0 {
             let own = self.throttler.load();
             let here = f64::from(own.in_flight.saturating_add(own.queued)) / f64::from(way.own);
-            if own.queued == 0 && own.in_flight < own.capacity.places() || here <= there {
+            if own.queued == 0 && own.in_flight < own.capacity.permits() || here <= there {
                 return None;
             }
         }
@@ -202,7 +202,7 @@ impl Link {
                 Output::Cut(lots) => self.cut(lots, &shared),
             }
         }
-        self.open.store(holding.is_open(), Ordering::Relaxed);
+        self.open.store(holding.needs_ticks(), Ordering::Relaxed);
         let (route, ends) = (holding.route(), holding.has_stopped());
         self.lead(state, route, ends, &sessions);
     }
@@ -225,7 +225,7 @@ impl Link {
 
     /// Cuts connections on a separate task, because it takes other locks.
     fn cut(&self, lots: Lots, shared: &Holders) {
-        for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.meets(Lots::of_pod(pod))) {
+        for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.intersects(Lots::of_pod(pod))) {
             // A slot belongs to the pod, regardless of the port that the request uses.
             let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());
             tracing::warn!(revision = %self.key, %pod, "no longer listed, or shutting down: connections to the pod are cut");

@@ -27,7 +27,7 @@ pub(crate) struct Call {
     /// True if the request counts as load.
     pub(crate) counts: bool,
     /// Fallback, in case the request waits too long.
-    pub(crate) standby: Option<Arc<PendingFallback>>,
+    pub(crate) fallback: Option<Arc<PendingFallback>>,
     /// Time at which a pod got the request, if a timeout counts from then.
     pub(crate) released: Option<Arc<Released>>,
     /// True if another activator relays the request.
@@ -61,7 +61,7 @@ impl Call {
             revision,
             trace: None,
             counts: true,
-            standby: None,
+            fallback: None,
             released: None,
             is_relayed,
             back: None,

@@ -24,8 +24,8 @@
 //! are passed on, only `idle` limits its time.
 
 use super::hold::{
-    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, gives_way, pick, refusal, report_cold_start, take_out,
-    too_much, unless_it_gives_way, until_it_listens,
+    ATTEMPTS_MAX, Active, LISTENS_WITHIN, PAUSE, Waits, at_port, gives_way, memory_refusal, pick, refusal,
+    report_cold_start, take_out, unless_it_gives_way, until_it_listens,
 };
 use super::report::enter;
 use super::{LayerParts, relay};
@@ -366,7 +366,7 @@ async fn admit(revision: &Revision, client: IpAddr) -> Result<(Admitted, bool), 
         return Ok((admitted.map_err(refusal)?, false));
     }
     let cold = revision.is_cold();
-    let held = revision.memory.hold(client, HELD_BYTES).map_err(too_much)?;
+    let held = revision.memory.hold(client, HELD_BYTES).map_err(memory_refusal)?;
     let _queued = Queued::new(&revision.metrics);
     let since = Instant::now();
     let admitted = tokio::select! {

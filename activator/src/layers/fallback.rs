@@ -67,13 +67,13 @@ impl Fallbacks {
     pub(super) async fn answer(
         &self,
         call: Call,
-        standby: Arc<PendingFallback>,
+        pending: Arc<PendingFallback>,
     ) -> Result<Response<Guarded<PodBody, Occupied>>, Refusal> {
         let Call { mut request, peer, received, again, counts, revision, trace, released, .. } = call;
-        let (fallback, clock) = (&standby.fallback, released.as_deref());
-        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of: None };
+        let (fallback, clock) = (&pending.fallback, released.as_deref());
+        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, affinity: None };
         client.release(Some(Instant::now()));
-        drop(standby.load.lock().take());
+        drop(pending.load.lock().take());
         let workload = HeaderValue::try_from(revision.key.name()).unwrap_or(HeaderValue::from_static("unknown"));
         request.headers_mut().insert(MARK, workload);
         let addresses = self.addresses(fallback, revision.key.namespace()).await;

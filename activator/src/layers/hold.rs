@@ -11,7 +11,8 @@
 //!
 //! If the pod lacks the port that the request came to, the request moves to a pod that has the port and a free slot, or
 //! is refused. If the port differs from the one that readiness is checked on, a refused connect only says that the pod
-//! does not listen there yet: the pod stays in use, and the request retries in the rhythm of probes, for a while.
+//! does not listen there yet: the pod stays in use, and the request retries at the pace of probes, for at most
+//! [`LISTENS_WITHIN`].
 //!
 //! A request that has lost its last pod reports to the autoscaler at once, not with the next report. The slots of
 //! breaker and pod are held until the response body, or the tunnel, has ended.
@@ -72,9 +73,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower::Service;
 
-/// Number of held requests up to which heads are not compacted. Compaction takes a few microseconds, which a short wait
+/// Number of held requests above which heads are compacted. Compaction takes a few microseconds, which a short wait
 /// need not spend.
-const UNTOUCHED_MAX: u64 = 32;
+const COMPACT_ABOVE: u64 = 32;
 
 /// Error type of a connection failure in metrics.
 const LOST: &str = "connection";
@@ -85,7 +86,7 @@ const PAUSE_DIVISOR: u32 = 100;
 pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// Interval at which a queued request checks whether pods are still ready.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
+const COLD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Longest wait for a pod to listen on a port, while it accepts connections on others.
 pub(super) const LISTENS_WITHIN: Duration = Duration::from_secs(10);
@@ -124,7 +125,7 @@ impl Guard for Occupied {}
 
 /// Destination of an admitted request.
 enum Admission {
-    /// A pod, and whether there was none when the request came.
+    /// A pod, and true if none was ready when the request arrived.
     Pod(Admitted, bool),
     /// The fallback.
     Fallback(Arc<PendingFallback>),
@@ -153,7 +154,8 @@ impl Service<Call> for Hold {
     }
 }
 
-/// A block instead of an `async fn`, which would store its arguments twice while it waits.
+/// Admits a request, sends it to a pod or the fallback, and returns the response. Written as a block because an
+/// `async fn` would store its arguments twice.
 fn exchange(
     shared: Arc<HoldShared>,
     mut call: Call,
@@ -171,15 +173,16 @@ fn exchange(
         let (admitted, cold) = match admitted? {
             Admission::Pod(admitted, cold) => (admitted, cold),
             // Boxed, because it is rare.
-            Admission::Fallback(standby) => return Box::pin(shared.fallbacks.answer(call, standby)).await,
+            Admission::Fallback(fallback) => return Box::pin(shared.fallbacks.answer(call, fallback)).await,
         };
         let Call { request, peer, received, again, revision, trace, counts, released: clock, back, .. } = call;
         let live = revision.live();
         let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();
-        let of = live.spec.backend.client_affinity.then(|| client_of(&peer, request.headers()));
-        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, of };
-        // The request may lose its pods to another activator before it has one.
+        let affinity = live.spec.backend.client_affinity.then(|| client_of(&peer, request.headers()));
+        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, affinity };
+        // Another activator may take over the workload's pods before this request gets one; then the original request
+        // is relayed.
         let back_if_lost = back.as_ref().filter(|_| revision.throttler.holds_lots());
         let original = back_if_lost.map(|_| Prepared::keep_original(&request));
         let passthrough = live.spec.passthrough.as_deref().cloned();
@@ -209,17 +212,17 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
     let cold = call.revision.is_cold();
     let client = call.peer.address.ip();
     let held = call.revision.memory.hold(client, charge(&call.request, call.again));
-    let held = match (held, &call.standby) {
+    let held = match (held, &call.fallback) {
         (Ok(held), _) => held,
-        (Err(_), Some(standby)) => return Ok(Admission::Fallback(standby.clone())),
-        (Err(full), None) => return Err(too_much(full)),
+        (Err(_), Some(fallback)) => return Ok(Admission::Fallback(fallback.clone())),
+        (Err(full), None) => return Err(memory_refusal(full)),
     };
-    if shared.memory.held() > UNTOUCHED_MAX {
+    if shared.memory.held() > COMPACT_ABOVE {
         compact(&mut call.request);
     }
     let _queued = Queued::new(&call.revision.metrics);
     let since = Instant::now();
-    let turn = OptionFuture::from(until_other_way(call, cold));
+    let give_up = OptionFuture::from(until_fallback_or_refusal(call, cold));
     let place = |admitted: Result<Admitted, breaker::AdmissionError>| match admitted {
         Ok(admitted) => Ok(Admission::Pod(admitted, cold)),
         Err(error) => refused(call, error),
@@ -229,57 +232,59 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
     let late = OptionFuture::from(timer.as_mut());
     let mut disconnect = call.peer.disconnect(call.request.version(), call.request.body());
     let gone = OptionFuture::from(disconnect.as_mut().map(Disconnect::gone));
-    let way = tokio::select! {
+    let outcome = tokio::select! {
         biased; // A slot that was granted is used.
         admitted = acquire => place(admitted),
         Some(()) = gone => return Err(Refusal::ClientGone),
-        Some(other) = turn => other,
+        Some(outcome) = give_up => outcome,
         () = held.gives_way() => {
-            call.standby.clone().map(Admission::Fallback).ok_or_else(|| gives_way(&call.revision))
+            call.fallback.clone().map(Admission::Fallback).ok_or_else(|| gives_way(&call.revision))
         }
         Some(()) = late => return Err(TimedOut::Wait(wait.unwrap_or_default()).into()),
     };
     timer.into_iter().for_each(|timer| call.peer.timers.keep(timer));
     call.revision.metrics.held(since.elapsed());
-    way
+    outcome
 }
 
 /// Handles a request that gets no slot and may not wait for one.
 fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Admission, Refusal> {
-    let standby = match &error {
+    let fallback = match &error {
         breaker::AdmissionError::Gone | breaker::AdmissionError::Elsewhere => None,
-        _ => call.standby.clone(),
+        _ => call.fallback.clone(),
     };
-    standby.map(Admission::Fallback).ok_or_else(|| refusal(error))
+    fallback.map(Admission::Fallback).ok_or_else(|| refusal(error))
 }
 
-/// Returns a future that resolves when the request must stop waiting; `None` if only a slot or the timeout ends its
-/// wait. Boxed, because few requests need it.
-fn until_other_way(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Admission, Refusal>>> {
-    let standby = call.standby.clone().filter(|_| cold);
-    if call.counts && standby.is_none() {
+/// Returns a future that resolves when the request must fall back or be refused, or `None` if only a slot or the
+/// timeout ends its wait. Boxed, because few requests need it.
+fn until_fallback_or_refusal(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Admission, Refusal>>> {
+    let fallback = call.fallback.clone().filter(|_| cold);
+    if call.counts && fallback.is_none() {
         return None;
     }
     let (revision, received) = (call.revision.clone(), call.received);
     Some(Box::pin(async move {
-        let after = standby.as_ref().map_or(Duration::ZERO, |standby| standby.fallback.after);
+        let after = fallback.as_ref().map_or(Duration::ZERO, |pending| pending.fallback.after);
         until_cold(received, after, || revision.is_cold()).await;
-        standby.map(Admission::Fallback).ok_or(Refusal::Asleep)
+        fallback.map(Admission::Fallback).ok_or(Refusal::Asleep)
     }))
 }
 
-/// Waits until no pod is ready at or after this time since `received`, as seen by a periodic check.
+/// Waits until `after` has passed since `received`, and then until no pod is ready. Checks every
+/// [`COLD_CHECK_INTERVAL`].
 async fn until_cold(received: Instant, after: Duration, is_cold: impl Fn() -> bool) {
     loop {
         match after.saturating_sub(received.elapsed()) {
             Duration::ZERO if is_cold() => return,
-            Duration::ZERO => tokio::time::sleep(AGAIN_AFTER).await,
+            Duration::ZERO => tokio::time::sleep(COLD_CHECK_INTERVAL).await,
             left => tokio::time::sleep(left).await,
         }
     }
 }
 
-/// Sends to one pod after another until one has taken the request. Also returns when the request was given to that pod.
+/// Tries pods one after another until one accepts the request. Returns the response and the time at which that attempt
+/// began.
 async fn send(
     shared: &HoldShared,
     active: Active,
@@ -298,13 +303,13 @@ async fn send(
     };
     let (mut failed, begun) = (0, Instant::now());
     let pick = async |admitted, since, request: &Prepared| {
-        pick(&shared.sink, revision, client.of, admitted, || client.waits(request, since)).await
+        pick(&shared.sink, revision, client.affinity, admitted, || client.waits(request, since)).await
     };
     let mut picked = pick(admitted, sending.since, &prepared).await;
     loop {
         let permit = match picked {
             Ok(permit) => permit,
-            Err(refusal) => return Err(given_back(refusal, back.as_deref(), prepared, client, revision)),
+            Err(refusal) => return Err(hand_back(refusal, back.as_deref(), prepared, client, revision)),
         };
         let (permit, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
@@ -326,8 +331,9 @@ async fn send(
             }
             Err(Failure::Elsewhere { request, cause, evidence }) => {
                 prepared = request;
-                let is_beside = is_of_the_port(&pool, evidence) && permit.destination().address() != address;
-                if is_beside && begun.elapsed() < LISTENS_WITHIN {
+                let is_secondary_port_failure =
+                    concerns_only_port(&pool, evidence) && permit.destination().address() != address;
+                if is_secondary_port_failure && begun.elapsed() < LISTENS_WITHIN {
                     sending.waiting = None; // Charged again if it has to wait for a slot.
                     let pause = tokio::time::sleep(until_it_listens(begun));
                     picked = if evidence == Evidence::Refused {
@@ -344,11 +350,11 @@ async fn send(
                 if sending.note(&cause, evidence) {
                     report_sent(&pool, Ending::unanswered(LOST), released);
                 }
-                if !is_beside {
+                if !is_secondary_port_failure {
                     take_out(revision, &pool, &permit, &cause, evidence);
                 }
                 failed += usize::from(evidence != Evidence::None);
-                if is_beside || failed == ATTEMPTS_MAX {
+                if is_secondary_port_failure || failed == ATTEMPTS_MAX {
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
                 sending.again(revision, &prepared, evidence)?;
@@ -385,8 +391,8 @@ fn note_failure(revision: &Revision, pool: &Pool, permit: &Permit, error: &Proxy
     }
 }
 
-/// Hands a request without a pod off if another activator must serve it. Returns the refusal.
-fn given_back(
+/// Hands a request without a pod back to be relayed, if another activator must serve it. Returns the refusal.
+fn hand_back(
     refusal: Refusal,
     back: Option<&Back>,
     prepared: Box<Prepared>,
@@ -402,9 +408,9 @@ fn given_back(
     refusal
 }
 
-/// Returns whether a failed attempt concerns only the port, if readiness is not checked on it: the pod does not listen
-/// there, or a policy blocks the port.
-fn is_of_the_port(pool: &Pool, evidence: Evidence) -> bool {
+/// Returns true if a failed attempt concerns only the port, provided that readiness is not checked on it: the pod does
+/// not listen there, or a policy blocks the port.
+fn concerns_only_port(pool: &Pool, evidence: Evidence) -> bool {
     match evidence {
         Evidence::Refused => true,
         Evidence::Unavailable => !pool.has_connected(),
@@ -559,7 +565,7 @@ pub(super) fn report_cold_start(revision: &Revision, received: Instant, released
 }
 
 /// Returns the refusal for exhausted memory.
-pub(super) fn too_much(full: Full) -> Refusal {
+pub(super) fn memory_refusal(full: Full) -> Refusal {
     match full.is_beyond {
         true => Refusal::MemoryFull { bound: full.limit },
         false => Refusal::ShareFull { bound: full.limit, own: full.own },
@@ -568,7 +574,7 @@ pub(super) fn too_much(full: Full) -> Refusal {
 
 /// Returns the refusal of a waiting request whose memory a smaller workload needs.
 pub(super) fn gives_way(revision: &Revision) -> Refusal {
-    too_much(revision.memory.full())
+    memory_refusal(revision.memory.full())
 }
 
 /// Waits for `work`, or until the memory in `held`, if any, must give way.
@@ -581,7 +587,7 @@ pub(super) async fn unless_it_gives_way<T>(
     tokio::select! {
         biased; // A result that is ready counts.
         done = work => Ok(done),
-        Some(()) = gives_way => Err(too_much(share.full())),
+        Some(()) = gives_way => Err(memory_refusal(share.full())),
     }
 }
 
@@ -602,7 +608,7 @@ mod tests {
 
     /// Goal: memory kept during a connect gives way to others, and a connect without kept memory waits.
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_meanwhile_gives_way() {
+    async fn memory_kept_during_connect_is_revocable() {
         let memory = Memory::new(Some(1000));
         let (client, share) = (IpAddr::from([127, 0, 0, 1]), memory.share(1));
         let held = share.hold(client, 1000).expect("room");
@@ -616,7 +622,7 @@ mod tests {
 
     /// Goal: if a request waits for a slot at its fallback time, it falls back soon after the pods are lost.
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_a_pod_that_is_lost_falls_back() {
+    async fn request_falls_back_after_pods_are_lost() {
         let ms = Duration::from_millis;
         for (ready, lost, from) in [(0, 0, 100), (50, 80, 100), (50, 5000, 5000)] {
             let begun = Instant::now();
@@ -624,7 +630,8 @@ mod tests {
             let falls_back = until_cold(begun, ms(100), is_cold);
             tokio::time::timeout(ms(60_000), falls_back).await.expect("it falls back");
             let waited = begun.elapsed();
-            assert!((ms(from)..=ms(from + 1) + AGAIN_AFTER).contains(&waited), "lost at {lost} ms: after {waited:?}");
+            let allowed = ms(from)..=ms(from + 1) + COLD_CHECK_INTERVAL;
+            assert!(allowed.contains(&waited), "lost at {lost} ms: after {waited:?}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Determines the revision of a request.
 //!
 //! A request on a workload's own port belongs to that workload. For other requests the front end extracts a reference
-//! ([`FrontEnd::revision_ref`](crate::discovery::front_end::FrontEnd::revision_ref)), which is looked up in the registry. The headers that select a revision are removed
-//! later ([`activator_net::Prepared`]).
+//! ([`FrontEnd::revision_ref`](crate::discovery::front_end::FrontEnd::revision_ref)), which is looked up in the
+//! registry. The headers that select a revision are removed later ([`activator_net::Prepared`]).
 //!
 //! An HTTP/1.0 request may lack a host, and health checks often do (HAProxy's `option httpchk`). Pods tend to reject an
 //! empty `Host`, so such a request gets the name of its Service, except in knative mode.
@@ -12,9 +12,8 @@
 //!
 //! A request relayed by another activator carries a mark with its revision and its client ([`crate::holders`]).
 //!
-//! An activator that has just started knows no revision. Peers may still send to its address, because an activator was
-//! there a moment ago. Some of these requests wait until the first lists have come, but not for long
-//! ([`STARTING_WAIT`]).
+//! An activator that has just started knows no revision. Clients may already send to it, because another activator
+//! recently had its address. Some of these requests wait for the first lists, but not for long ([`STARTING_WAIT`]).
 
 use super::LayerParts;
 use crate::discovery::front_end::RevisionRef;
@@ -37,7 +36,8 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tower::Service;
 
-/// Longest wait for the first lists. Clients and proxies in front wait longer; an API server outage lasts longer.
+/// Longest wait for the first lists: shorter than usual client timeouts. Waiting longer would not help during an API
+/// server outage.
 const STARTING_WAIT: Duration = Duration::from_secs(5);
 
 /// Maximum number of requests that wait for the first lists: some MiB at the usual size of a head. Others are refused
@@ -49,7 +49,7 @@ const STARTING_MAX: usize = 1000;
 pub(crate) struct Lookup<S> {
     inner: S,
     parts: Arc<LayerParts>,
-    /// Places for requests that came before the revisions were known.
+    /// Permits for requests that wait for the first lists.
     starting: Arc<Semaphore>,
 }
 

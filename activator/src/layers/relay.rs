@@ -26,7 +26,7 @@
 
 use super::LayerParts;
 use super::charge::charge;
-use super::hold::{too_much, unless_it_gives_way};
+use super::hold::{memory_refusal, unless_it_gives_way};
 use crate::holders::{FIELD, Link, Mark, Relayed, Target};
 use crate::layers::call::{Back, Call};
 use crate::refusal::{Refusal, TimedOut};
@@ -168,7 +168,7 @@ async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, 
     let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
     let pool = parts.pools.of_activator(address);
     let held =
-        call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(too_much)?;
+        call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(memory_refusal)?;
     let Call { request, peer, received, again, revision, is_relayed, .. } = call;
     let mut disconnect = peer.disconnect(request.version(), request.body());
     let upload = request.body().upload();

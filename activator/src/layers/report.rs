@@ -46,12 +46,12 @@ where
 
     fn call(&mut self, call: Call) -> Self::Future {
         let mut in_flight = call.counts.then(|| enter(&self.sink, &call.revision, call.trace.as_deref()));
-        if let Some(standby) = &call.standby {
-            *standby.load.lock() = in_flight.take();
+        if let Some(pending) = &call.fallback {
+            *pending.load.lock() = in_flight.take();
         }
         let counted = Counted {
             _in_flight: in_flight,
-            _standby: call.standby.clone(),
+            _fallback: call.fallback.clone(),
             revision: call.revision.clone(),
             kind: ExchangeKind::new(call.request.method(), call.request.version(), call.peer.tls),
             upload: call.request.body().upload(),
@@ -79,7 +79,7 @@ pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Tr
 pub(crate) struct Counted {
     _in_flight: Option<InFlight>,
     /// Holds the load instead, until a fallback responds.
-    _standby: Option<Arc<PendingFallback>>,
+    _fallback: Option<Arc<PendingFallback>>,
     revision: Arc<Revision>,
     kind: ExchangeKind,
     upload: Option<Arc<Upload>>,

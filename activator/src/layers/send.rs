@@ -134,7 +134,7 @@ pub(super) struct Client<'a> {
     /// Clock that starts when a pod has the request.
     pub(super) clock: Option<&'a Released>,
     /// Address of the client, if it decides on the pod.
-    pub(super) of: Option<IpAddr>,
+    pub(super) affinity: Option<IpAddr>,
 }
 
 impl Client<'_> {

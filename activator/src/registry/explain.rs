@@ -24,7 +24,7 @@ fn revisions(registry: &Registry) -> Value {
 /// Returns the entry of a revision; a sleeping one has no load.
 fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
     let load = revision.map(|revision| revision.throttler.load());
-    let turned_away = revision.map(|revision| revision.throttler.turned_away()).unwrap_or_default();
+    let not_admitted = revision.map(|revision| revision.throttler.not_admitted()).unwrap_or_default();
     let pod = |pod: activator_core::throttler::PodLoad| json!({"address": pod.destination.as_str(), "inFlight": pod.in_flight, "usable": pod.usable});
     let pods = revision.map(|revision| revision.throttler.pods()).unwrap_or_default();
     let held = revision.and_then(|revision| revision.link().as_ref()?.sharing());
@@ -39,8 +39,8 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
             Capacity::Unlimited => json!("unlimited"),
             Capacity::Limited(places) => json!(places),
         },
-        "refused": turned_away.refused,
-        "abandoned": turned_away.abandoned,
+        "refused": not_admitted.refused,
+        "abandoned": not_admitted.abandoned,
         "timeoutMs": spec.backend.timeout_ms.max(spec.backend.wake_timeout_ms),
         "pods": pods.into_iter().map(pod).collect::<Vec<_>>(),
         "holder": held,

@@ -66,7 +66,7 @@ async fn rig() -> (Rig, IpAddr, Pod) {
     ledger(&rig, &lines.map(|(number, name, id)| (number, name, id, NumberState::Held))).await;
     let pod = Pod::saying("hello").await;
     rig.pods_of("other", &[pod.address]).await;
-    rig::until(|| rig.activator.load(&key("other")).is_some_and(|load| load.capacity.places() > 0)).await;
+    rig::until(|| rig.activator.load(&key("other")).is_some_and(|load| load.capacity.permits() > 0)).await;
     (rig, ip, pod)
 }
 

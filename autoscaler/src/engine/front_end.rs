@@ -36,15 +36,15 @@ pub(crate) struct Notices {
     pub(crate) refused: Option<Arc<str>>,
     /// Message about another writer that keeps changing the replicas.
     pub(crate) contest: Option<String>,
-    /// Controllers whose pods the target's selector also matches; none: not known yet.
-    pub(crate) strangers: Option<Vec<String>>,
+    /// Controllers whose pods the target's selector also matches; `None` if not known yet.
+    pub(crate) foreign_controllers: Option<Vec<String>>,
 }
 
 /// Result of a reconcile that ran to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReconcileOutcome {
-    /// Desired pods; none: unknown.
-    pub(crate) want: Option<i32>,
+    /// Desired pods; `None` if unknown.
+    pub(crate) desired: Option<i32>,
     pub(crate) ready: i32,
     /// Set if the initial scale has been reached.
     pub(crate) initialized: bool,
@@ -107,10 +107,10 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     fn previous(&self, subject: &Self::Subject, now: Timestamp) -> Previous;
 
     /// Returns the current proof that activators are in the path, which is needed before the last pod is removed.
-    fn proof(&self, key: &Key, subject: &Self::Subject) -> ProbeResult;
+    fn probe_result(&self, key: &Key, subject: &Self::Subject) -> ProbeResult;
 
     /// Requests that proof. The workload is reconciled when there is a result.
-    fn prove(&self, key: &Key, subject: &Self::Subject);
+    fn request_probe(&self, key: &Key, subject: &Self::Subject);
 
     /// Reports a change of replicas.
     fn scaled(&self, key: &Key, subject: &Self::Subject, scaled: Scaled);

@@ -157,7 +157,7 @@ impl<F: FrontEnd> Controller<F> {
         let ready = self.parts.ports.pods.counts(key).ready;
         let path = path(&workload, &decided, ready);
         let has_service = front_end.route(key, subject, &workload, path).await?;
-        let decided = ScaleDecision { want: want(&workload, &decided, previous, ready), ..decided };
+        let decided = ScaleDecision { desired: reported_scale(&workload, &decided, previous, ready), ..decided };
         let outcome = self.outcome(key, previous, &workload.parameters, &decided, (ready, has_service));
         front_end.conclude(subject, &outcome, now);
         Ok(())
@@ -174,7 +174,7 @@ impl<F: FrontEnd> Controller<F> {
     ) -> ReconcileOutcome {
         let falls_asleep = decided.sleeps && previous.active.is_activating(); // It has not timed out.
         let found = active::decide(&active::Input {
-            want: decided.want,
+            want: decided.desired,
             ready: u32::try_from(ready).unwrap_or(0),
             min_ready: parameters.min_ready,
             service_known: has_service,
@@ -190,8 +190,8 @@ impl<F: FrontEnd> Controller<F> {
         if !left.is_zero() && (activity == Some(ActiveCondition::TimedOut) || activity.is_none() && is_given_up) {
             self.parts.writes.decisions.add_after(key.clone(), left);
         }
-        let ScaleDecision { want, step, .. } = *decided;
-        ReconcileOutcome { want, ready, initialized: found.initialized, activity, step }
+        let ScaleDecision { desired, step, .. } = *decided;
+        ReconcileOutcome { desired, ready, initialized: found.initialized, activity, step }
     }
 
     /// Requests Services, because nothing can be scaled or measured before the front end knows them.
@@ -207,7 +207,7 @@ impl<F: FrontEnd> Controller<F> {
         let previous = self.front_end.previous(subject, now);
         let outcome = self.outcome(key, previous, parameters, &ScaleDecision::UNKNOWN, (0, has_service));
         self.front_end.conclude(subject, &outcome, now);
-        self.parts.ports.deciders.acted(key, Action::refused(Obstacle::NoPrivateService));
+        self.parts.ports.deciders.record_action(key, Action::refused(Obstacle::NoPrivateService));
         Ok(())
     }
 
@@ -219,8 +219,8 @@ impl<F: FrontEnd> Controller<F> {
         afterwards: RefusalAction,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.parts.ports.deciders.acted(key, Action::refused(why.obstacle));
-        self.parts.scaler.is_over(key);
+        self.parts.ports.deciders.record_action(key, Action::refused(why.obstacle));
+        self.parts.scaler.clear_refusal(key);
         tracing::debug!(reason = why.reason, message = %why.message, "the workload is not scaled");
         self.front_end.refuse(subject, why, now);
         if afterwards != RefusalAction::Stay {
@@ -247,19 +247,19 @@ impl<F: FrontEnd> Controller<F> {
 
 /// Returns the scale to report. If there is no decision, a workload that was reported active and now has no pods has
 /// been scaled to zero since. The exception is a workload that must keep some pods: those are missing.
-fn want(workload: &Workload, decided: &ScaleDecision, previous: Previous, ready: i32) -> Option<i32> {
+fn reported_scale(workload: &Workload, decided: &ScaleDecision, previous: Previous, ready: i32) -> Option<i32> {
     let Workload { parameters, target, waits_for_decision, .. } = workload;
     let may_sleep = *waits_for_decision && parameters.scale_to_zero && parameters.bounds.min <= 0;
     let was_awake = matches!(previous.active, Active::True(_));
     let fell_asleep = may_sleep && target.current() == 0 && ready == 0 && was_awake;
-    decided.want.or(fell_asleep.then_some(0))
+    decided.desired.or(fell_asleep.then_some(0))
 }
 
 /// Returns the traffic path that follows from a decision.
 fn path(workload: &Workload, decided: &ScaleDecision, ready: i32) -> Path {
     let decider = &workload.parameters.decider;
     let mode = path_mode::path_mode(&path_mode::Input {
-        want: decided.want,
+        want: decided.desired,
         excess_burst_capacity: decided.excess_burst_capacity,
         present: workload.path.map(|path| path.mode),
         keep_when_unknown: workload.waits_for_decision,

@@ -39,8 +39,8 @@ pub(crate) struct Change<'a> {
     pub(crate) to: i32,
     /// Reason, for an operator.
     pub(crate) why: &'a str,
-    /// Returns whether the change is still wanted when it may be sent, which may be a while after the decision.
-    pub(crate) still: &'a (dyn Fn() -> bool + Sync),
+    /// Returns true if the change is still wanted when it may be sent, which may be a while after the decision.
+    pub(crate) is_still_due: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Completed change of replicas, or several merged into one.
@@ -85,7 +85,7 @@ impl Scaler {
         kind: &str,
         target_key: &TargetKey,
         target: &Target,
-        Change { to, why, still }: Change<'_>,
+        Change { to, why, is_still_due }: Change<'_>,
     ) -> Result<Scaled, Error> {
         let from = target.current();
         // A target that was refused recently must not delay patches that may be accepted.
@@ -95,7 +95,7 @@ impl Scaler {
         let doing = format!("failed to apply scale {to} to scale target {name}");
         let path = DynamicObject::url_path(&target_key.resource.resource(), Some(key.namespace()));
         let patch = async |api: BoundedApi| {
-            if !still() {
+            if !is_still_due() {
                 return Err(WriteError::Outdated { doing: doing.clone() });
             }
             if to == 0 {
@@ -113,7 +113,7 @@ impl Scaler {
         match &sent {
             Err(error) if to > from => self.look_if(key, self.refusals.refused(key, error)),
             Err(_) => {}
-            Ok(_) => self.is_over(key),
+            Ok(_) => self.clear_refusal(key),
         }
         let scaled: DynamicObject = sent?;
         let at = Instant::now();
@@ -127,7 +127,7 @@ impl Scaler {
     }
 
     /// Clears a reported refusal, because no pods need to be added any more.
-    pub(crate) fn is_over(&self, key: &Key) {
+    pub(crate) fn clear_refusal(&self, key: &Key) {
         self.look_if(key, self.refusals.over(key));
     }
 

@@ -33,36 +33,37 @@ const GIVES_UP_AFTER: Duration = Duration::from_secs(10);
 /// Scale decision of a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScaleDecision {
-    pub(super) want: Option<i32>,
+    /// Desired pods; `None` if unknown.
+    pub(super) desired: Option<i32>,
     pub(super) excess_burst_capacity: i32,
     /// The path stays unchanged while pods are wanted.
     pub(super) keeps_path: bool,
     /// Action taken on an operator's request to wake or sleep, if there is one.
     pub(super) step: Option<Step>,
     /// The workload falls asleep for a reason other than idleness: an operator requested it, its pods were removed and
-    /// no request waits, or its pods fail. The latter is reported elsewhere and may end sooner.
+    /// no request waits, or its pods fail. Failing pods are reported elsewhere, and that sleep may end sooner.
     pub(super) sleeps: bool,
 }
 
 impl ScaleDecision {
     /// Nothing is known.
     pub(super) const UNKNOWN: Self =
-        Self { want: None, excess_burst_capacity: -1, keeps_path: false, step: None, sleeps: false };
+        Self { desired: None, excess_burst_capacity: -1, keeps_path: false, step: None, sleeps: false };
 }
 
 /// Demand of decider and metrics for one workload.
 struct Demand {
     decision: Option<ScaleStatus>,
-    /// Pods that the load needs; none: unknown.
+    /// Pods that the load needs; `None` if unknown.
     load: Option<i32>,
-    /// Blend of load and metrics; none: the load alone decides.
+    /// Blend of load and metrics; `None` if the load alone decides.
     answer: Option<Answer>,
     /// Reason why the pods do not serve, if they fail.
     failing: Option<Failing>,
 }
 
 impl Demand {
-    /// Returns the desired pods; none: unknown.
+    /// Returns the desired pods, or `None` if unknown.
     fn desired(&self) -> Option<i32> {
         self.answer.as_ref().map_or(self.load, |answer| answer.desired)
     }
@@ -103,29 +104,30 @@ impl Scaling {
         let Workload { parameters, target, .. } = workload;
         let current = target.current();
         let demand = self.demand(key, workload, previous.has_scale, now);
-        // Another writer has removed the pods of a wake for which no request waits. The workload counts as put to
+        // Another writer scaled the target to zero during a wake, and no request waits. Treat the workload as put to
         // sleep.
         let is_abandoned = workload.waits_for_decision
             && previous.active.is_activating()
             && current == 0
             && demand.desired() == Some(0);
         let active = if is_abandoned { Active::False(Duration::ZERO) } else { previous.active };
-        // Only an inactive workload with pods needs this proof.
+        // A proof that activators are in the path is needed only to remove the pods of an inactive workload.
         let probe = match active {
-            Active::False(_) if current > 0 => front_end.proof(key, subject),
+            Active::False(_) if current > 0 => front_end.probe_result(key, subject),
             _ => ProbeResult::NotAsked,
         };
-        let rest = to_zero(workload, &demand, active, probe);
-        let step = self.step(key, workload, &rest, demand.load);
+        let zero_input = scale_to_zero_input(workload, &demand, active, probe);
+        let step = self.step_for_request(key, workload, &zero_input, demand.load);
         let outcome = match step {
             _ if workload.paused => manual_requests::paused(current),
             Some(step) => {
-                scale_to_zero::decide(&manual_requests::applied(rest, step, parameters.decider.activation_scale))
+                let activation_scale = parameters.decider.activation_scale;
+                scale_to_zero::decide(&manual_requests::applied(zero_input, step, activation_scale))
             }
-            None => scale_to_zero::decide(&rest),
+            None => scale_to_zero::decide(&zero_input),
         };
         if matches!(outcome.probe, ProbeNeed::Ask | ProbeNeed::Retry) {
-            front_end.prove(key, subject);
+            front_end.request_probe(key, subject);
         }
         let reason = match step {
             Some(step) => step.reason(outcome.reason),
@@ -135,25 +137,30 @@ impl Scaling {
         let blocked = |obstacle| Action { because: Cause::Obstacle(obstacle), ..planned };
         match outcome.patch {
             None => {
-                self.parts.scaler.is_over(key);
-                self.deciders().acted(key, planned);
+                self.parts.scaler.clear_refusal(key);
+                self.deciders().record_action(key, planned);
             }
-            Some(_) if !workload.may_scale => self.deciders().acted(key, blocked(Obstacle::ServicePending)),
-            Some(to) if self.is_contested(key, current, to) => self.deciders().acted(key, blocked(Obstacle::Contested)),
+            Some(_) if !workload.may_scale => {
+                self.deciders().record_action(key, blocked(Obstacle::ServicePending));
+            }
+            Some(to) if self.is_contested(key, current, to) => {
+                self.deciders().record_action(key, blocked(Obstacle::Contested));
+            }
             Some(to) => {
-                let due = DueChange { to, reason, desired: rest.desired, step, load: demand.load, planned: &planned };
+                let (desired, load) = (zero_input.desired, demand.load);
+                let due = DueChange { to, reason, desired, step, load, planned: &planned };
                 self.patch(front_end, key, subject, workload, &due).await?;
             }
         }
         if let Some(after) = outcome.requeue {
             self.parts.writes.decisions.add_after(key.clone(), after);
         }
-        if let Some(want) = outcome.want {
-            self.deciders().requested(key, want);
+        if let Some(desired) = outcome.want {
+            self.deciders().requested(key, desired);
         }
         let Demand { decision, failing, .. } = demand;
         Ok(ScaleDecision {
-            want: outcome.want,
+            desired: outcome.want,
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
             keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
             step,
@@ -167,9 +174,11 @@ impl Scaling {
         self.parts.ports.pods.track(key, workload.pods.clone(), workload.owner());
         let subject = Subject { spec: workload.parameters.decider.clone(), labels: workload.labels.clone() };
         let surroundings = surroundings(workload, workload.target.current());
-        // Before `ensure`, which evaluates an edited spec at once; after it, for a loop that it created.
+        // Called twice: `ensure` evaluates an edited spec immediately and needs current surroundings, and a loop
+        // created by `ensure` does not have any yet.
         self.deciders().observe(key, surroundings);
-        // A status with a reported scale comes from another process, or from an earlier run of this one.
+        // `ensure` uses this only to create a loop. If a scale was already reported then, the revision was scaled
+        // before, and its windows are empty.
         self.deciders().ensure(key, subject, if has_scale { Initial::TakenOver } else { workload.initial });
         self.deciders().observe(key, surroundings);
         // Read once, before a patch: the patch may remove those pods.
@@ -183,7 +192,7 @@ impl Scaling {
         Demand { decision, load, answer, failing }
     }
 
-    /// Blends load and metrics; none: the load alone decides.
+    /// Blends load and metrics. Returns `None` if the load alone decides.
     fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
         let followed = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
         let Some((plan, selector)) = followed else {
@@ -219,22 +228,24 @@ impl Scaling {
         let patching = waking.map(|waking| waking.patching(target_key.object.name(), current, to));
         // While the patch waits for its turn, new requests may arrive that need the pods which it would remove. A
         // forced sleep has discarded the load, so it is not compared.
-        let still = || match step {
+        let is_still_due = || match step {
             _ if to > current => true,
             Some(Step::Sleep { .. }) => self.deciders().is_serving(key) == Some(false),
             _ => !self.wants_more(key, workload, due.load, to),
         };
-        let change = Change { to, why: due.reason.explain_change(due.desired, to), still: &still };
+        let why = due.reason.explain_change(due.desired, to);
+        let change = Change { to, why, is_still_due: &is_still_due };
         let patched = self.parts.scaler.patch(key, kind, target_key, target, change).await;
         if let Some(patching) = patching {
             let error = patched.as_ref().err();
             patching.answered(error.map_or(Some(200), Error::status), error.map(|error| error as &dyn Display));
         }
         match &patched {
-            Ok(_) => self.deciders().acted(key, Action { patched: true, ..*planned }),
+            Ok(_) => self.deciders().record_action(key, Action { patched: true, ..*planned }),
             Err(Error::Write(WriteError::Outdated { .. })) => {} // The next reconcile follows at once.
             Err(error) => {
-                self.deciders().acted(key, Action { because: Cause::Obstacle(error.obstacle()), ..*planned });
+                let because = Cause::Obstacle(error.obstacle());
+                self.deciders().record_action(key, Action { because, ..*planned });
             }
         }
         front_end.scaled(key, subject, patched.map_err(Error::during("error scaling target"))?);
@@ -255,30 +266,30 @@ impl Scaling {
             unmeasured: None,
             refused: self.parts.scaler.refusals.reported(key),
             contest: self.conflicts.explain(key, workload),
-            strangers: self.parts.ports.pods.strangers(key).map(|strangers| strangers.controllers),
+            foreign_controllers: self.parts.ports.pods.foreign_pods(key).map(|foreign| foreign.controllers),
         }
     }
 
-    /// Returns whether the load now needs more pods than `load`, and more than `to`.
+    /// Returns true if the load has grown since the decision (`load`) and now needs more than `to` pods.
     fn wants_more(&self, key: &Key, workload: &Workload, load: Option<i32>, to: i32) -> bool {
         let desired = self.deciders().status(key).and_then(|decision| decision.desired);
         desired > load && desired.is_some_and(|desired| workload.parameters.bounds.clamp(desired) > to)
     }
 
-    /// Returns the action on an operator's request to wake or sleep, if there is one. Discards the past load for a
-    /// sleep.
-    fn step(&self, key: &Key, workload: &Workload, rest: &ToZero, load: Option<i32>) -> Option<Step> {
+    /// Returns the action for an operator's wake or sleep request, if there is one. Has side effects: forgets the past
+    /// load if the sleep requires it, and requeues the key while the load is unknown.
+    fn step_for_request(&self, key: &Key, workload: &Workload, input: &ToZero, load: Option<i32>) -> Option<Step> {
         let request = workload.request.as_ref()?;
         let step = manual_requests::step(&manual_requests::Input {
             wanted: request.wanted,
             age: request.age,
             is_begun: request.is_begun,
             paused: workload.paused,
-            replicas: rest.current_replicas,
-            active: rest.active,
-            min: rest.bounds.min.max(i32::from(!rest.scale_to_zero)),
+            replicas: input.current_replicas,
+            active: input.active,
+            min: input.bounds.min.max(i32::from(!input.scale_to_zero)),
             load,
-            desired: rest.desired,
+            desired: input.desired,
             serving: self.deciders().is_serving(key),
         });
         match step {
@@ -290,7 +301,7 @@ impl Scaling {
         Some(step)
     }
 
-    /// Returns whether the scale must wait because another writer keeps changing it back; the key is then requeued.
+    /// Returns true if the scale must wait because another writer keeps changing it back; the key is then requeued.
     /// Requests are assumed to wait for the first pods unless the load is known to be zero.
     fn is_contested(&self, key: &Key, current: i32, to: i32) -> bool {
         let is_awaited = current == 0 && to > 0 && self.deciders().is_serving(key) != Some(false);
@@ -313,12 +324,12 @@ impl Scaling {
         self.parts.ports.pods.untrack(key);
         self.conflicts.forget(key);
         self.parts.scaler.leaving.forget(key);
-        self.parts.scaler.is_over(key);
+        self.parts.scaler.clear_refusal(key);
     }
 }
 
 /// Collects the inputs of the decision about scale to zero.
-fn to_zero(workload: &Workload, demand: &Demand, active: Active, probe: ProbeResult) -> ToZero {
+fn scale_to_zero_input(workload: &Workload, demand: &Demand, active: Active, probe: ProbeResult) -> ToZero {
     let Workload { parameters, target, .. } = workload;
     let current = target.current();
     // Without a decision, a target with pods keeps its scale, within its bounds, until the first one.

@@ -103,8 +103,8 @@ async fn what_was_done_about_it_is_told_too() {
     let (multiscaler, key) = (multiscaler(), RevisionKey::new("ns", "hello"));
     let explained = || multiscaler.explain(&key).map(|explanation| words::table(&document(&key, &explanation)));
     assert_eq!(explained(), None);
-    multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
-    multiscaler.acted(&key, Action::refused(Obstacle::ServiceNotOwned));
+    multiscaler.record_action(&key, Action::refused(Obstacle::ServiceNotOwned));
+    multiscaler.record_action(&key, Action::refused(Obstacle::ServiceNotOwned));
     let refused = explained().expect("explained");
     assert!(refused.starts_with("ns/hello: no decision yet\n"), "{refused}");
     assert_eq!(refused.lines().count(), 3, "one entry: {refused}");
@@ -113,8 +113,8 @@ async fn what_was_done_about_it_is_told_too() {
     multiscaler.ensure(&key, subject(), Initial::Adopted(0));
     let bounds = Bounds { min: 0, max: Some(3) };
     let planned = Action::planned(Some(3), 0, bounds, Reason::Bounds);
-    multiscaler.acted(&key, Action { patched: true, ..planned });
-    multiscaler.acted(&key, Action::planned(Some(0), 1, Bounds { max: None, ..bounds }, Reason::ProbePending));
+    multiscaler.record_action(&key, Action { patched: true, ..planned });
+    multiscaler.record_action(&key, Action::planned(Some(0), 1, Bounds { max: None, ..bounds }, Reason::ProbePending));
     let table = explained().expect("explained");
     let whys: Vec<_> = table.lines().skip(2).map(|line| line.split_once("  -").map_or(line, |(_, why)| why)).collect();
     assert_eq!(whys.len(), 3, "{table}");

@@ -1,10 +1,10 @@
 //! Reception and routing of stats.
 //!
 //! ```text
-//! stat_server ── decode ──┬─ ours ─────────── collector ── poke
-//!                         ├─ another's ────── peers ── durable websocket ── its stat_server
-//!                         ├─ no owner yet ─── held, routed again, dropped after 15 s
-//!                         └─ attestation ──── attest, and to every peer
+//! stat_server ── decode ──┬─ owned here ────── collector ── poke
+//!                         ├─ owned by a peer ─ peers ── durable websocket ── its stat_server
+//!                         ├─ no owner yet ──── held, routed again, dropped after 15 s
+//!                         └─ attestation ───── record, and send to every peer
 //! ```
 //!
 //! All of it runs in the task that read the frame, up to the bounded queues of [`peers`]; nothing waits.
@@ -12,10 +12,10 @@
 //! # Edge cases
 //!
 //! - A stat that was forwarded to a former owner is forwarded to its successor, once, and never back
-//!   ([`autoscaler_core::forwarding`]). It uses another link than first-hand stats, because the handshake names the
-//!   hop of everything on a connection ([`forwarded`]). An older autoscaler of ours records stats of the second hop,
-//!   and drops stats of the first hop that are not its own. Upstream's ignores the header, and forwards what is not
-//!   its own.
+//!   ([`autoscaler_core::forwarding`]). Forwarded stats use a separate connection, because the hop is declared once per
+//!   connection in the handshake ([`forwarded`]). An older Zeroscale autoscaler records second-hop stats, and drops
+//!   first-hop stats of workloads that it does not own. Knative's autoscaler ignores the header and forwards what it
+//!   does not own.
 //! - An attestation is forwarded under two names, the pod's and its source address, because an endpoint may be known
 //!   by either. The source address of a forwarded attestation is the forwarder's and is not used.
 //! - An attestation is forwarded only while every bucket's owner is known, and an owner counts only until its lease
@@ -62,7 +62,7 @@ pub struct Ingest {
     /// Namespace that attestations carry.
     system_namespace: String,
     shares: Shares,
-    here: Arc<LocalRecorder>,
+    local: Arc<LocalRecorder>,
     attestations: Arc<Attestations>,
     peers: Arc<Peers>,
 }
@@ -80,30 +80,30 @@ pub struct LocalRecorder {
 }
 
 impl Ingest {
-    /// Routes by `shares`: to `here`, or to `peers`.
+    /// Routes by `shares`: to `local`, or to `peers`.
     pub fn new(
         system_namespace: String,
         shares: Shares,
-        here: Arc<LocalRecorder>,
+        local: Arc<LocalRecorder>,
         attestations: Arc<Attestations>,
         peers: Arc<Peers>,
     ) -> Self {
-        Self { system_namespace, shares, here, attestations, peers }
+        Self { system_namespace, shares, local, attestations, peers }
     }
 
-    fn stat(&self, message: WireStatMessage, mut stat: Stat, came: Option<&Forwarded<Instance>>) {
+    fn stat(&self, message: WireStatMessage, mut stat: Stat, forwarded: Option<&Forwarded<Instance>>) {
         let key = RevisionKey::new(message.namespace.as_str(), message.name.as_str());
-        let now = self.here.clock.now().as_secs();
+        let now = self.local.clock.now().as_secs();
         if stat.timestamp == 0 {
             stat.timestamp = now;
-        } else if came.is_some() {
+        } else if forwarded.is_some() {
             // The time stamp is by the clock of its first receiver, which may differ from this one. The stat was on
             // its way for at most `KEEP_SECS`.
             stat.timestamp = stat.timestamp.clamp(now - KEEP_SECS, now);
         }
-        match route(self.shares.owner(&key), came, Duration::ZERO) {
-            Route::Record => self.here.record(&key, &stat, &message),
-            onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, came.cloned()),
+        match route(self.shares.owner(&key), forwarded, Duration::ZERO) {
+            Route::Record => self.local.record(&key, &stat, &message),
+            onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, forwarded.cloned()),
         }
     }
 
@@ -137,7 +137,7 @@ impl Sink for Ingest {
             if from.pod.as_deref().is_some_and(|pod| pod != speaker) {
                 // At debug level only, because a counter exists.
                 tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "a message in the name of another pod was dropped");
-                self.here.counters.dropped(Dropped::Impostor, 1);
+                self.local.counters.dropped(Dropped::Impostor, 1);
                 continue;
             }
             match message.stat.take() {

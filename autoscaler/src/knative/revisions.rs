@@ -103,7 +103,7 @@ impl FrontEnd for Revisions {
         let target_key = TargetKey::from_reference(key.namespace(), &object.spec.scale_target_ref)?;
         let target = self.parts.stores.targets.get(&target_key).inspect_err(|error| {
             if !matches!(error, TargetError::NotListed(_)) {
-                self.parts.ports.deciders.acted(key, Action::refused(Obstacle::TargetNotFound));
+                self.parts.ports.deciders.record_action(key, Action::refused(Obstacle::TargetNotFound));
             }
         })?;
         let path = serverless.map(|serverless| PathState {
@@ -151,12 +151,12 @@ impl FrontEnd for Revisions {
         Previous { active, given_up_for: None, has_scale: status.desired_scale.is_some_and(|scale| scale >= 0) }
     }
 
-    fn proof(&self, key: &Key, subject: &Subject) -> ProbeResult {
+    fn probe_result(&self, key: &Key, subject: &Subject) -> ProbeResult {
         let target = self.probe_target(key, subject);
         target.map_or(ProbeResult::NotInPath, |target| self.prober.proof(key, &target))
     }
 
-    fn prove(&self, key: &Key, subject: &Subject) {
+    fn request_probe(&self, key: &Key, subject: &Subject) {
         if let Some(target) = self.probe_target(key, subject) {
             self.prober.ask(key, target);
         }
@@ -192,7 +192,7 @@ impl FrontEnd for Revisions {
 
     fn conclude(&self, subject: &mut Subject, outcome: &ReconcileOutcome, now: Timestamp) {
         let status = &mut subject.status;
-        status.set_scales(outcome.want, outcome.ready);
+        status.set_scales(outcome.desired, outcome.ready);
         if outcome.initialized {
             status.mark_scale_target_initialized(now);
         }

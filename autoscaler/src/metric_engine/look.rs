@@ -65,8 +65,8 @@ impl Evaluation {
             Ok(Err(error)) => return self.failed(format!("the pods cannot be listed: {error}")),
             Err(_) => return self.failed(format!("the pods were not listed within {PATIENCE:?}")),
         };
-        let strangers = self.sources.pods.strangers(&self.key).unwrap_or_default().pods;
-        let is_own = |pod: &str| strangers.iter().all(|stranger| stranger != pod);
+        let foreign = self.sources.pods.foreign_pods(&self.key).unwrap_or_default().pods;
+        let is_own = |pod: &str| foreign.iter().all(|foreign| foreign != pod);
         let pods: Vec<&Pod> = pods.iter().filter(|pod| is_own(&pod.name)).collect();
         let answers: Vec<_> = answers.into_iter().map(|(answer, _)| answer.of_pods(is_own)).collect();
         let (plan, options) = (&self.subject.plan, Options::default());

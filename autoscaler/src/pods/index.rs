@@ -186,8 +186,8 @@ impl Pods for PodIndex {
             index.track(key, pods, owner, changed);
             // The caller knows the counts that follow. Only foreign pods concern another reader, which routes clients
             // to the pods.
-            let has_strangers = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());
-            changed.keys.retain(|_| has_strangers);
+            let has_foreign_pods = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());
+            changed.keys.retain(|_| has_foreign_pods);
         });
     }
 
@@ -230,10 +230,10 @@ impl Pods for PodIndex {
         self.index.read().tracked.get(key)?.failing.as_deref().cloned()
     }
 
-    fn strangers(&self, key: &RevisionKey) -> Option<ForeignPods> {
+    fn foreign_pods(&self, key: &RevisionKey) -> Option<ForeignPods> {
         let index = self.index.read();
         let tracked = index.tracked.get(key).filter(|_| *self.synced.borrow())?;
-        let pods = tracked.strangers.iter().map(|name| name.name().to_owned()).collect();
+        let pods = tracked.foreign.iter().map(|name| name.name().to_owned()).collect();
         Some(ForeignPods { pods, controllers: tracked.others.to_vec() })
     }
 

@@ -40,7 +40,7 @@ use tokio_util::sync::CancellationToken;
 /// Workers for each controller. A worker mostly waits for the API server or the write limiter, so there are many more
 /// than cores.
 const WORKERS: usize = 16;
-/// Workers that only scale: the number of services that can wake at the same time.
+/// Workers reserved for urgent keys: at least this many workloads can be scaled at the same time.
 const URGENT_WORKERS: usize = 32;
 
 pub(crate) trait Watches: Send + Sync + 'static {
@@ -110,7 +110,7 @@ impl Reconcilers {
     }
 
     /// Reconciles until shutdown, then until running reconciles have ended. The only consumer of the request queue.
-    /// `listed` is cancelled as soon as all objects have been listed once.
+    /// `listed` is cancelled as soon as all objects have been listed once, or at shutdown.
     pub(crate) async fn run(self, listed: &CancellationToken) {
         let Self { parts, watches, workers, displayed: _ } = self;
         parts.shutdown.run_until_cancelled(watches.follow(&parts)).await;

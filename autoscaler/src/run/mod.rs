@@ -147,8 +147,8 @@ pub async fn run(
     let accept = Box::new(move |message| local.accept(message));
     let peers = Peers::new(shares.clone(), resolver.clone(), settings, accept, counters, stop());
     let ingest = Ingest::new(system.clone(), shares.clone(), here, attestations.clone(), peers.clone());
-    if let Some(demand) = options.stat_tokens.demand.clone() {
-        let gate = Gate::new(demand, client.clone());
+    if let Some(required) = options.stat_tokens.required.clone() {
+        let gate = Gate::new(required, client.clone());
         metrics.register(catalog::STAT_REFUSALS, gate.refusals().clone());
         server.access.gate = Some(Arc::new(gate));
     }

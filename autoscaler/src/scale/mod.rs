@@ -92,7 +92,7 @@ pub trait Deciders: Send + Sync + 'static {
 
     /// Records the action on the latest decision, or the obstacle, in the history. A revision without a loop has a
     /// history too, from its first action on.
-    fn acted(&self, key: &RevisionKey, action: Action);
+    fn record_action(&self, key: &RevisionKey, action: Action);
 
     /// Records the blend of load and metrics in the history.
     fn blended(&self, key: &RevisionKey, answer: &Answer);
@@ -216,7 +216,7 @@ pub trait Pods: Send + Sync + 'static {
 
     /// Returns the selected pods that do not belong to the revision's owner; none: not known yet. A change of their
     /// controllers queues the key.
-    fn strangers(&self, key: &RevisionKey) -> Option<ForeignPods>;
+    fn foreign_pods(&self, key: &RevisionKey) -> Option<ForeignPods>;
 
     /// Stops counting. Ignores unknown keys.
     fn untrack(&self, key: &RevisionKey);

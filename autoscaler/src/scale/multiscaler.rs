@@ -420,7 +420,7 @@ impl Deciders for Multiscaler {
         }
     }
 
-    fn acted(&self, key: &RevisionKey, action: Action) {
+    fn record_action(&self, key: &RevisionKey, action: Action) {
         let now = self.sources.clock.now();
         match self.get(key) {
             Some(entry) => {

@@ -104,7 +104,7 @@ impl FrontEnd for Workloads {
 
     fn refuse(&self, subject: &mut Subject, why: NotReady, _: Timestamp) {
         subject.findings.refused = Some(why.into());
-        subject.findings.overlap = None; // The foreign pods are not known any more.
+        subject.findings.foreign_pods = None; // The foreign pods are not known any more.
     }
 
     fn is_taken_up(&self, subject: &Subject) -> bool {
@@ -127,14 +127,14 @@ impl FrontEnd for Workloads {
         subject.findings.previous(now)
     }
 
-    fn proof(&self, _: &Key, subject: &Subject) -> ProbeResult {
+    fn probe_result(&self, _: &Key, subject: &Subject) -> ProbeResult {
         match self.leads(subject) {
             Some(leads) => self.cluster.numbers.proof(uid_of(subject), &leads),
             None => ProbeResult::NotInPath,
         }
     }
 
-    fn prove(&self, key: &Key, subject: &Subject) {
+    fn request_probe(&self, key: &Key, subject: &Subject) {
         if let Some(leads) = self.leads(subject) {
             self.cluster.numbers.prove(key, uid_of(subject), &leads);
         }
@@ -158,11 +158,11 @@ impl FrontEnd for Workloads {
         findings.paused = workload.paused;
         findings.lost_hosts = notes.lost_hosts.take();
         findings.unmeasured = notices.unmeasured.map(|(reason, why)| Finding::new(reason, why)).or(ignored);
-        findings.unscaled = notices.refused.map(|why| Finding::new("FailedUpdateScale", &*why));
+        findings.rejected_scale_up = notices.refused.map(|why| Finding::new("FailedUpdateScale", &*why));
         findings.contest = notices.contest.map(|message| Finding::new("ReplicasContested", message));
         // While the foreign pods are unknown, the finding stays.
-        if let Some(others) = notices.strangers {
-            findings.overlap = overlap(workload, &others);
+        if let Some(others) = notices.foreign_controllers {
+            findings.foreign_pods = foreign_pods(workload, &others);
         }
     }
 
@@ -226,7 +226,7 @@ fn uid_of(subject: &Subject) -> &str {
 }
 
 /// Returns the finding about other controllers whose pods the target's selector also matches.
-fn overlap(workload: &Workload, others: &[String]) -> Option<Finding> {
+fn foreign_pods(workload: &Workload, others: &[String]) -> Option<Finding> {
     if others.is_empty() {
         return None;
     }

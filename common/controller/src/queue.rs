@@ -10,9 +10,9 @@
 //! - [`Priority::New`]: new objects.
 //! - [`Priority::Slow`]: sweeps over all keys, after a changed ConfigMap, a won lease, or the removal of an activator.
 //!
-//! A key that is added again with a higher priority moves there. If thousands of objects are created at once, the first
-//! is finished before the last is begun, because the writes of its first pass come back as events. At a start no
-//! process leads yet, so all objects are reconciled by the sweep after a lease is won.
+//! A key that is added again with a higher priority moves there. Of thousands of new objects, the first ones are
+//! finished first: their writes cause events of normal priority, which precede new objects. At a start no process leads
+//! yet, so all objects are reconciled by the sweep after a lease is won.
 //!
 //! One of every [`TURN_OF_THE_LOWEST`] keys is taken from the lowest priority that waits. So neither many new objects
 //! nor persistently failing keys starve the others.
@@ -40,11 +40,11 @@ const BACKOFF_MIN: Duration = Duration::from_millis(5);
 /// Longest delay after repeated failures, unless a queue sets another one.
 const BACKOFF_MAX: Duration = Duration::from_secs(300);
 
-/// Failures in a row that are not reported. With the back-off they last for five seconds: the objects of one manifest
-/// come and go in any order.
+/// Number of consecutive failures that are not reported. With the back-off they span five seconds: the objects of one
+/// manifest may be created in any order, so early failures are expected.
 const QUIET_FAILURES: u32 = 10;
 
-/// Interval, in taken keys, at which a key of the lowest waiting priority is taken.
+/// Interval, in attempts to take a key of any priority, at which a key of the lowest waiting priority is taken.
 const TURN_OF_THE_LOWEST: u32 = 8;
 
 /// Urgency of a key.
@@ -87,8 +87,8 @@ struct QueueState<K: Ord> {
     timers: BTreeSet<(Instant, K)>,
     /// Number of arrivals.
     arrived: u64,
-    /// Number of keys taken without a restriction to one priority.
-    taken: u32,
+    /// Number of attempts to take a key of any priority.
+    attempts: u32,
 }
 
 /// State of a key; removed once it is idle.
@@ -104,7 +104,7 @@ struct Entry {
     due: Option<(Instant, Priority)>,
     /// Consecutive failures.
     failures: u32,
-    /// Number of failures from which one is reported.
+    /// Number of failures from which the next failure is reported.
     reported_from: u32,
 }
 
@@ -143,7 +143,7 @@ impl<K: Ord + Clone> WorkQueue<K> {
     /// Creates an empty queue with this longest delay after repeated failures.
     pub fn with_backoff_max(backoff_max: Duration) -> Self {
         let (waiting, entries, timers) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
-        let state = QueueState { waiting, entries, timers, arrived: 0, taken: 0 };
+        let state = QueueState { waiting, entries, timers, arrived: 0, attempts: 0 };
         let (wake, urgent, decision_pending) = (Notify::new(), Notify::new(), Notify::new());
         Self { shared: Arc::new(QueueShared { state: Mutex::new(state), backoff_max, wake, urgent, decision_pending }) }
     }
@@ -176,11 +176,12 @@ impl<K: Ord + Clone> WorkQueue<K> {
 
     /// Requests a reconcile of `key` with normal priority after `delay`, unless an earlier time is already set.
     pub fn add_after(&self, key: K, delay: Duration) {
-        self.add_with_after(key, Priority::Normal, delay);
+        self.add_after_with_priority(key, Priority::Normal, delay);
     }
 
-    /// Does the same as `add_after` with a priority. Of several requests for one timer, the highest priority counts.
-    pub fn add_with_after(&self, key: K, priority: Priority, delay: Duration) {
+    /// Like [`add_after`](Self::add_after), with the given priority. A key has one timer, which keeps the highest
+    /// requested priority.
+    pub fn add_after_with_priority(&self, key: K, priority: Priority, delay: Duration) {
         if delay.is_zero() {
             return self.add(key, priority);
         }
@@ -320,9 +321,9 @@ impl<K: Ord + Clone> QueueState<K> {
         let place = match only {
             Some(only) => self.first_of(only)?,
             None => {
-                self.taken = self.taken.wrapping_add(1);
+                self.attempts = self.attempts.wrapping_add(1);
                 let (lowest, _) = *self.waiting.last_key_value()?.0;
-                match self.taken.is_multiple_of(TURN_OF_THE_LOWEST) {
+                match self.attempts.is_multiple_of(TURN_OF_THE_LOWEST) {
                     true => self.first_of(lowest)?,
                     false => *self.waiting.first_key_value()?.0,
                 }
@@ -361,7 +362,7 @@ pub struct Item<K: Ord + Clone> {
 }
 
 impl<K: Ord + Clone> Item<K> {
-    /// Reports whether a failure of this pass should be reported: first after [`QUIET_FAILURES`], then each time their
+    /// Returns true if a failure of this pass should be reported: first after [`QUIET_FAILURES`], then each time their
     /// number has doubled. Otherwise a key that fails every few seconds would fill the log.
     pub fn should_report(&self) -> bool {
         let mut state = self.queue.shared.state.lock();
@@ -389,8 +390,9 @@ impl<K: Ord + Clone> Item<K> {
     }
 }
 
-/// Returns the key. If the worker ended by panic or cancellation, the key counts as done and the next event retries it.
 impl<K: Ord + Clone> Drop for Item<K> {
+    /// Reports the key as done, or as failed after [`Item::retry`]. The key of an item that is dropped during unwinding
+    /// or cancellation counts as done. [`Workers`](crate::Workers) catches panics and calls `retry`.
     fn drop(&mut self) {
         self.queue.finish(&self.key, self.failed);
     }

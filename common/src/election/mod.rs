@@ -9,8 +9,8 @@
 //! Every write carries the resource version it is based on. A holder counts its lease from the moment *before* it sent
 //! the last successful write. Other processes wait for the recorded duration from the moment *after* they observed that
 //! write. So a holder stops before any other process may take over, whatever the wall clocks say, provided that
-//! monotonic clocks run at the same speed. The duration is in whole seconds, as the Lease stores it, for the holder
-//! too. Every reader of a record applies the same rule to it.
+//! monotonic clocks run at the same speed. All processes, including the holder, use the duration in whole seconds, as
+//! recorded in the Lease. Processes that wait for the end of a lease wait for at least one second.
 //!
 //! # Not here
 //!
@@ -38,17 +38,17 @@ const STAGGER_JITTER: Duration = Duration::from_millis(100);
 /// Time between claims, so that one handover is visible before the next claim.
 const CLAIM_PERIOD: Duration = Duration::from_secs(1);
 /// Age after which a claim is ignored, because its author may be gone.
-const CLAIM_FRESH: Duration = Duration::from_secs(2);
-/// Minimum duration of a recorded lease. A shorter one may be a mistake, and no process holds a lease for no time.
+const CLAIM_MAX_AGE: Duration = Duration::from_secs(2);
+/// Minimum duration of a recorded lease. A shorter duration is treated as this one.
 /// There is no upper bound: a holder relies on the duration that it has written, however long.
 const DURATION_MIN: Duration = Duration::from_secs(1);
 
 /// Content of a Lease that matters here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Identity of the holder; empty: free.
+    /// Identity of the holder. Empty if the lease is free.
     pub holder: String,
-    /// Time after the last change for which other processes wait before they take the lease; whole seconds.
+    /// Time for which other processes wait after the last change before they take the lease, in whole seconds.
     pub duration: Duration,
     /// Opaque value that changes with every renewal.
     pub renewal: String,
@@ -74,7 +74,7 @@ pub enum Op {
     Write {
         /// Version that the write replaces.
         version: String,
-        /// New holder; empty: none.
+        /// New holder. Empty to release the lease.
         holder: String,
         /// Set if this begins a new tenure.
         transition: bool,
@@ -101,11 +101,12 @@ struct LeaseState {
     known: bool,
     record: Option<Record>,
     /// Local time of the record's last change.
-    changed: Instant,
+    changed_at: Instant,
     /// Local time at which the claim appeared.
-    claimed: Instant,
-    /// Time at which the last successful write that made or kept us the holder was sent.
-    held: Option<Instant>,
+    claimed_at: Instant,
+    /// Time at which the last successful write that made or kept this process the holder was sent. `None` if this
+    /// process is not the holder.
+    renewed_at: Option<Instant>,
     /// Time until which the lease is not given away: writes by an earlier run of this process may still be in flight.
     kept_until: Option<Instant>,
     /// Set while a write is in flight.
@@ -129,9 +130,9 @@ impl Election {
         let lease = || LeaseState {
             known: false,
             record: None,
-            changed: now,
-            claimed: now,
-            held: None,
+            changed_at: now,
+            claimed_at: now,
+            renewed_at: None,
             kept_until: None,
             busy: false,
             stale: false,
@@ -147,7 +148,7 @@ impl Election {
 
     /// Returns the time until which this process may regard itself as the holder, or `None` if it is not.
     pub fn held_until(&self, lease: usize) -> Option<Instant> {
-        self.leases[lease].held.map(|sent| sent + self.timing.lease_duration)
+        self.leases[lease].renewed_at.map(|sent| sent + self.timing.lease_duration)
     }
 
     /// Returns the last observed holder's identity.
@@ -160,12 +161,12 @@ impl Election {
     /// notice that. Returns `None` without a holder.
     pub fn believed_until(&self, lease: usize) -> Option<Instant> {
         let state = &self.leases[lease];
-        state.record.as_ref().filter(|record| !record.holder.is_empty()).map(|record| state.changed + record.lasts())
+        state.record.as_ref().filter(|record| !record.holder.is_empty()).map(|record| state.changed_at + record.lasts())
     }
 
-    /// Records the observed state of a lease; `None`: it does not exist.
+    /// Records the observed state of a lease. `None` if the lease does not exist.
     pub fn observe(&mut self, lease: usize, record: Option<Record>, now: Instant, rng: &mut impl Rng) {
-        let held = self.leases.iter().filter(|lease| lease.held.is_some()).count();
+        let held = self.leases.iter().filter(|lease| lease.renewed_at.is_some()).count();
         let state = &mut self.leases[lease];
         if !state.known
             && let Some(left) = record.as_ref().filter(|record| record.holder == self.me)
@@ -180,16 +181,16 @@ impl Election {
         }
         let tenure = |record: &Option<Record>| record.as_ref().map(|r| (r.holder.clone(), r.renewal.clone()));
         if tenure(&state.record) != tenure(&record) {
-            state.changed = now;
+            state.changed_at = now;
             let share = STAGGER_PER_LEASE.saturating_mul(u32::try_from(held).unwrap_or(u32::MAX)).min(STAGGER_MAX);
             state.stagger = share + STAGGER_JITTER.mul_f64(rng.random_range(0.0..1.0));
         }
         let claim = |record: &Option<Record>| record.as_ref().and_then(|r| r.claim.clone());
         if claim(&state.record) != claim(&record) {
-            state.claimed = now;
+            state.claimed_at = now;
         }
         if record.as_ref().is_none_or(|record| record.holder != self.me) {
-            state.held = None;
+            state.renewed_at = None;
         }
         state.record = record;
     }
@@ -200,7 +201,7 @@ impl Election {
         self.observe(lease, Some(record), now, rng);
         let state = &mut self.leases[lease];
         state.busy = false;
-        state.held = mine.then_some(sent);
+        state.renewed_at = mine.then_some(sent);
     }
 
     /// Records that a claim was written.
@@ -235,8 +236,8 @@ impl Election {
         for lease in 0..self.leases.len() {
             let deadline = self.timing.renew_deadline;
             let state = &mut self.leases[lease];
-            if state.held.is_some_and(|sent| now >= sent + deadline) {
-                state.held = None; // Not renewed in time: step down, then compete like any other process.
+            if state.renewed_at.is_some_and(|sent| now >= sent + deadline) {
+                state.renewed_at = None; // Not renewed in time: step down, then compete like any other process.
             }
             if let Some((at, op)) = self.next(lease, now)
                 && at <= now
@@ -244,7 +245,7 @@ impl Election {
                 let state = &mut self.leases[lease];
                 state.busy = true;
                 if matches!(&op, Op::Write { holder, .. } if *holder != self.me) {
-                    state.held = None; // Stop acting before the next holder starts.
+                    state.renewed_at = None; // Stop acting before the next holder starts.
                 }
                 ops.push((lease, op));
             }
@@ -261,7 +262,7 @@ impl Election {
 
     /// Returns the time at which [`Election::due`] may return something, if nothing else happens before.
     pub fn wake(&self, now: Instant) -> Option<Instant> {
-        let step_downs = self.leases.iter().filter_map(|lease| Some(lease.held? + self.timing.renew_deadline));
+        let step_downs = self.leases.iter().filter_map(|lease| Some(lease.renewed_at? + self.timing.renew_deadline));
         let writes = (0..self.leases.len()).filter_map(|lease| Some(self.next(lease, now)?.0));
         let claim = self.balance.then_some(self.next_claim);
         step_downs.chain(writes).chain(claim).min()
@@ -272,7 +273,7 @@ impl Election {
     pub fn release(&mut self, now: Instant) -> Vec<(usize, Op)> {
         let mut ops = Vec::new();
         for (index, lease) in self.leases.iter_mut().enumerate() {
-            if lease.held.take().is_some()
+            if lease.renewed_at.take().is_some()
                 && !lease.is_kept(now)
                 && let Some(record) = &lease.record
             {
@@ -294,7 +295,7 @@ impl Election {
             return Some((state.not_before, Op::Read));
         }
         let Some(record) = &state.record else {
-            return Some((at_earliest(state.changed + state.stagger), Op::Create));
+            return Some((at_earliest(state.changed_at + state.stagger), Op::Create));
         };
         let write = |holder: &str, transition: bool| Op::Write {
             version: record.version.clone(),
@@ -303,13 +304,13 @@ impl Election {
         };
         if record.holder == self.me {
             if let Some(claimant) = self.entitled(lease, now) {
-                return Some((at_earliest(state.claimed), write(claimant, true)));
+                return Some((at_earliest(state.claimed_at), write(claimant, true)));
             }
             // In our name but not held: handed over to us, or left by an earlier run of this very process.
-            let at = state.held.map_or(state.changed, |sent| sent + self.timing.retry_period);
+            let at = state.renewed_at.map_or(state.changed_at, |sent| sent + self.timing.retry_period);
             return Some((at_earliest(at), write(&self.me, false)));
         }
-        let free_at = if record.holder.is_empty() { state.changed } else { state.changed + record.lasts() };
+        let free_at = if record.holder.is_empty() { state.changed_at } else { state.changed_at + record.lasts() };
         Some((at_earliest(free_at + state.stagger), write(&self.me, true)))
     }
 
@@ -317,10 +318,11 @@ impl Election {
     fn entitled(&self, lease: usize, now: Instant) -> Option<&str> {
         let state = &self.leases[lease];
         let claimant = state.record.as_ref()?.claim.as_deref()?;
-        let fresh = now <= state.claimed + CLAIM_FRESH;
+        let fresh = now <= state.claimed_at + CLAIM_MAX_AGE;
         let fair = self.count(&self.me) >= self.count(claimant) + 2;
-        let free = !state.is_kept(now);
-        (self.balance && claimant != self.me && fresh && fair && free && self.all_held()).then_some(claimant)
+        let can_hand_over = !state.is_kept(now);
+        let may_yield = self.balance && claimant != self.me && can_hand_over;
+        (may_yield && fresh && fair && self.all_held()).then_some(claimant)
     }
 
     /// Returns the lease to claim: the last one of the process with the most leases, if it holds at least two more than
@@ -330,12 +332,12 @@ impl Election {
             return None;
         }
         let mine = self.count(&self.me);
-        let free = |lease: &usize| !self.leases[*lease].busy && self.holder(*lease) != Some(self.me.as_str());
+        let is_candidate = |lease: &usize| !self.leases[*lease].busy && self.holder(*lease) != Some(self.me.as_str());
         (0..self.leases.len())
-            .filter(free)
+            .filter(is_candidate)
             .map(|lease| (self.count(self.holder(lease).unwrap_or_default()), lease))
             .max()
-            .filter(|(richest, _)| *richest >= mine + 2)
+            .filter(|(most, _)| *most >= mine + 2)
             .map(|(_, lease)| lease)
     }
 
@@ -348,7 +350,7 @@ impl Election {
     }
 }
 
-/// Reports whether one resource version is older than another. Kubernetes' versions are numbers; any other text is
+/// Returns true if one resource version is older than another. Kubernetes' versions are numbers; any other text is
 /// never older.
 fn older(a: &str, b: &str) -> bool {
     matches!((a.parse::<u64>(), b.parse::<u64>()), (Ok(a), Ok(b)) if a < b)

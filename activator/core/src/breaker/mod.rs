@@ -30,7 +30,7 @@
 //! # Counts
 //!
 //! Received = in flight + queued + refused + finished + abandoned, at every instant. [`Breaker::load`] returns in
-//! flight and queued of one instant, and [`Breaker::turned_away`] refused and abandoned. Finished requests are not
+//! flight and queued of one instant, and [`Breaker::not_admitted`] refused and abandoned. Finished requests are not
 //! counted, since that would cost every request an atomic.
 //!
 //! # Not here
@@ -67,9 +67,9 @@ impl Capacity {
     pub const MAX: u32 = i32::MAX as u32;
 
     /// Returns the number of permits.
-    pub fn places(self) -> u32 {
+    pub fn permits(self) -> u32 {
         match self {
-            Self::Limited(places) => places.min(Self::MAX),
+            Self::Limited(permits) => permits.min(Self::MAX),
             Self::Unlimited => Self::MAX,
         }
     }
@@ -88,7 +88,7 @@ pub struct Load {
 
 /// Numbers of requests that got no permit since the breaker was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TurnedAway {
+pub struct NotAdmitted {
     /// Requests that ended with an [`AdmissionError`].
     pub refused: u64,
     /// Requests that were cancelled before their turn.
@@ -156,8 +156,8 @@ impl Breaker {
     /// a lock. Returns true if requests wait, so that the second half, [`Breaker::grant`], is due.
     pub(crate) fn store_capacity(&self, capacity: Capacity) -> bool {
         let mut word = self.load_word();
-        while let Err(now) = self.swap(word, word.with_capacity(capacity)) {
-            word = now;
+        while let Err(current) = self.swap(word, word.with_capacity(capacity)) {
+            word = current;
         }
         word.has_waiters()
     }
@@ -176,7 +176,7 @@ impl Breaker {
                 None => Vec::new(),
             };
             queue.refusal = refusal;
-            self.clear_mark_if_empty(&queue);
+            self.clear_waiters_flag_if_empty(&queue);
             wakers
         };
         wakers.into_iter().for_each(std::task::Waker::wake);
@@ -199,8 +199,8 @@ impl Breaker {
     }
 
     /// Returns the numbers of refused and abandoned requests.
-    pub fn turned_away(&self) -> TurnedAway {
-        self.queue.lock().turned_away
+    pub fn not_admitted(&self) -> NotAdmitted {
+        self.queue.lock().not_admitted
     }
 
     /// Acquires on the fast path: one successful compare-and-swap.
@@ -213,7 +213,7 @@ impl Breaker {
             }
             match self.swap(word, word.taken()) {
                 Ok(()) => return true,
-                Err(now) => word = now,
+                Err(current) => word = current,
             }
         }
     }
@@ -237,14 +237,14 @@ impl Breaker {
             if queue.is_empty() && word.has_room() {
                 match self.swap(word, word.taken()) {
                     Ok(()) => return Enqueued::Taken,
-                    Err(now) => word = now,
+                    Err(current) => word = current,
                 }
                 continue;
             }
             let limit = self.queue_limit.load(Ordering::Relaxed);
             let full = || (queue.len() >= limit).then_some(AdmissionError::QueueFull { limit });
             if let Some(refusal) = queue.refusal.clone().or_else(full) {
-                queue.turned_away.refused += 1;
+                queue.not_admitted.refused += 1;
                 return Enqueued::Refused(refusal);
             }
             if word.has_waiters() {
@@ -252,7 +252,7 @@ impl Breaker {
             }
             match self.swap(word, word.with_waiters()) {
                 Ok(()) => return Enqueued::Waiting(queue.push(Line::Arrived, waker.clone())),
-                Err(now) => word = now,
+                Err(current) => word = current,
             }
         }
     }
@@ -263,15 +263,15 @@ impl Breaker {
         let key = {
             let mut queue = self.queue.lock();
             if let Some(refusal) = queue.refusal.clone() {
-                queue.turned_away.refused += 1;
+                queue.not_admitted.refused += 1;
                 // No request waits while waiting is refused, so no request needs this permit.
                 self.subtract_one();
                 return Enqueued::Refused(refusal);
             }
             let key = queue.push(Line::Returned, waker.clone());
             let mut word = self.load_word();
-            while let Err(now) = self.swap(word, word.with_waiters().given_back()) {
-                word = now;
+            while let Err(current) = self.swap(word, word.with_waiters().given_back()) {
+                word = current;
             }
             key
         };
@@ -289,7 +289,7 @@ impl Breaker {
                 let mut queue = self.queue.lock();
                 loop {
                     if queue.is_empty() {
-                        self.clear_mark_if_empty(&queue);
+                        self.clear_waiters_flag_if_empty(&queue);
                         break false;
                     }
                     if wakers.len() == BATCH {
@@ -314,7 +314,7 @@ impl Breaker {
         while word.has_room() {
             match self.swap(word, word.taken()) {
                 Ok(()) => return true,
-                Err(now) => word = now,
+                Err(current) => word = current,
             }
         }
         false
@@ -322,7 +322,7 @@ impl Breaker {
 
     /// Clears the waiters' flag if the queue is empty, so that newcomers use the fast path again. The caller holds the
     /// queue's lock.
-    fn clear_mark_if_empty(&self, queue: &WaitQueue) {
+    fn clear_waiters_flag_if_empty(&self, queue: &WaitQueue) {
         if queue.is_empty() {
             self.word.fetch_and(!Word::WAITERS, Ordering::AcqRel);
         }
@@ -333,7 +333,7 @@ impl Breaker {
         let hand_on = {
             let mut queue = self.queue.lock();
             let was_granted = queue.abandon(key);
-            self.clear_mark_if_empty(&queue);
+            self.clear_waiters_flag_if_empty(&queue);
             // Under the lock, so that the request never counts both as in flight and as abandoned.
             was_granted && self.subtract_one().has_waiters()
         };
@@ -357,7 +357,7 @@ impl Breaker {
     /// below zero.
     fn subtract_one(&self) -> Word {
         let before = Word::from_bits(self.word.fetch_sub(1, Ordering::AcqRel));
-        debug_assert!(before.running() > 0, "a place was given back twice");
+        debug_assert!(before.running() > 0, "a permit was released twice");
         before
     }
 }

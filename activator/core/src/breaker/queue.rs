@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use super::{AdmissionError, TurnedAway};
+use super::{AdmissionError, NotAdmitted};
 
 /// Class of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ pub(super) struct WaitQueue {
     next: u64,
     /// Reason for which every request that would have to wait is refused.
     pub(super) refusal: Option<AdmissionError>,
-    pub(super) turned_away: TurnedAway,
+    pub(super) not_admitted: NotAdmitted,
 }
 
 impl WaitQueue {
@@ -69,7 +69,7 @@ impl WaitQueue {
     /// Refuses all waiters and returns their wakers.
     pub(super) fn refuse_all(&mut self, refusal: &AdmissionError) -> Vec<Waker> {
         let waiting = std::mem::take(&mut self.waiting);
-        self.turned_away.refused += waiting.len() as u64;
+        self.not_admitted.refused += waiting.len() as u64;
         self.outcomes.extend(waiting.keys().map(|key| (*key, Err(refusal.clone()))));
         waiting.into_values().collect()
     }
@@ -90,7 +90,7 @@ impl WaitQueue {
     pub(super) fn abandon(&mut self, key: WaiterKey) -> bool {
         let was_waiting = self.waiting.remove(&key).is_some();
         let was_granted = self.outcomes.remove(&key).is_some_and(|outcome| outcome.is_ok());
-        self.turned_away.abandoned += u64::from(was_waiting || was_granted);
+        self.not_admitted.abandoned += u64::from(was_waiting || was_granted);
         was_granted
     }
 }

@@ -268,13 +268,13 @@ impl Bench {
     }
 
     fn check(&self) {
-        let (load, away) = (self.breaker.load(), self.breaker.turned_away());
+        let (load, away) = (self.breaker.load(), self.breaker.not_admitted());
         let model = &self.model;
         assert_eq!((load.in_flight, load.queued as usize), (model.running, model.queued()));
         assert_eq!((away.refused, away.abandoned), (model.refused, model.abandoned));
         let sum = u64::from(load.in_flight) + u64::from(load.queued) + away.refused + model.finished + away.abandoned;
         assert_eq!(model.received, sum, "received = in flight + queued + refused + finished + abandoned");
-        assert!(load.queued == 0 || load.in_flight >= load.capacity.places(), "somebody waits beside a free place");
+        assert!(load.queued == 0 || load.in_flight >= load.capacity.permits(), "somebody waits beside a free place");
         for (id, task) in &self.waiting {
             assert!(task.is_woken() || !model.outcomes.contains_key(id), "request {id} was not woken");
         }

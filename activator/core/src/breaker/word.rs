@@ -40,11 +40,11 @@ impl Word {
     }
 
     pub(crate) fn capacity(self) -> Capacity {
-        if self.0 & Self::UNLIMITED != 0 { Capacity::Unlimited } else { Capacity::Limited(self.places()) }
+        if self.0 & Self::UNLIMITED != 0 { Capacity::Unlimited } else { Capacity::Limited(self.permits()) }
     }
 
     pub(crate) fn has_room(self) -> bool {
-        self.running() < self.places()
+        self.running() < self.permits()
     }
 
     pub(crate) fn has_waiters(self) -> bool {
@@ -53,7 +53,7 @@ impl Word {
 
     pub(crate) fn with_capacity(self, capacity: Capacity) -> Self {
         let unlimited = if capacity == Capacity::Unlimited { Self::UNLIMITED } else { 0 };
-        Self(self.0 & Self::LOW_HALF | u64::from(capacity.places()) << 32 | unlimited)
+        Self(self.0 & Self::LOW_HALF | u64::from(capacity.permits()) << 32 | unlimited)
     }
 
     pub(crate) fn with_waiters(self) -> Self {
@@ -70,7 +70,7 @@ impl Word {
         Self(self.0 - 1)
     }
 
-    fn places(self) -> u32 {
+    fn permits(self) -> u32 {
         (self.0 >> 32) as u32 & Capacity::MAX
     }
 }

@@ -20,12 +20,12 @@ use crate::destination::Destination;
 /// Least time before lots that another activator has claimed are claimed back, unless the list changes.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Time for which a silent sibling that has left the list is remembered: longer than any of its requests can still run.
-const KNOWN_AFTER: Duration = Duration::from_secs(3600);
-/// Time without pods after which no activator holds a workload.
-const GONE_AFTER: Duration = Duration::from_secs(5);
-/// Time without pods after which all activators have observed that. The listed holder may then begin without siblings
-/// that are out of touch.
-const FORGET_AFTER: Duration = Duration::from_secs(6);
+const REMEMBER_DEAD_FOR: Duration = Duration::from_secs(3600);
+/// Time without pods after which an activator releases the workload's lots.
+const RELEASE_EMPTY_AFTER: Duration = Duration::from_secs(5);
+/// Time without pods after which every activator has observed that and released its lots. The listed holder may then
+/// begin without siblings that are out of touch.
+const ALL_KNOW_EMPTY_AFTER: Duration = Duration::from_secs(6);
 
 /// Pods of a workload as its throttler manages them.
 pub trait Pods: fmt::Debug + Send + Sync {
@@ -33,7 +33,7 @@ pub trait Pods: fmt::Debug + Send + Sync {
     /// returns, no request gets a slot on other pods.
     fn hold(&self, lots: Lots, taken: &Running);
     /// Returns the requests that this activator runs on pods outside these lots.
-    fn running(&self, beside: Lots) -> Running;
+    fn running(&self, outside: Lots) -> Running;
 }
 
 /// Event that may change the holder of the workload.
@@ -56,7 +56,7 @@ pub enum Input {
     },
     /// A request has ended on a pod that is not held.
     Ended,
-    /// Time has passed. Needed every [`TICK`](super::TICK) while [`Holding::is_open`].
+    /// Time has passed. Needed every [`TICK`](super::TICK) while [`Holding::needs_ticks`].
     Tick,
     /// This activator shuts down: it holds nothing from now on, and its requests are cut.
     Stop,
@@ -94,14 +94,15 @@ pub struct Holding {
     empty_since: Option<Instant>,
     /// True if no other activator can have held the workload: it had no pods, and the list has named the same holders
     /// since.
-    new: bool,
-    /// Activators that the list assigns lots to, in turn; and the time since when.
+    is_uncontested: bool,
+    /// Activators among which the lots are dealt in this order.
     holders: Vec<Peer>,
+    /// Time of the last change of `holders`.
     holders_since: Instant,
     siblings: BTreeMap<Peer, Sibling>,
     held: Lots,
     /// Lots that are claimed but not confirmed by all siblings yet.
-    gathering: Lots,
+    claiming: Lots,
     /// Earliest time of the next claim.
     retry_at: Instant,
     next_number: u64,
@@ -128,7 +129,7 @@ struct Sibling {
     /// Claim of the sibling that still waits for a confirmation.
     deferred: Option<(u64, Lots)>,
     /// Lots of the sibling by its last claim in this session.
-    has: Lots,
+    claimed_by_it: Lots,
     /// True if a claim of the sibling was confirmed in this session, so that the sibling counts requests that run here.
     counts: bool,
     /// Requests that the sibling runs on pods that it does not hold.
@@ -145,13 +146,14 @@ impl Sibling {
             unconfirmed: None,
             confirmed: Lots::NONE,
             deferred: None,
-            has: Lots::NONE,
+            claimed_by_it: Lots::NONE,
             counts: false,
             running: Running::new(),
         }
     }
 
-    /// Returns true if the sibling has left the list and has been silent long enough to have stopped everywhere.
+    /// Returns true if the sibling has left the list and has been silent for so long that it must have stopped sending
+    /// to pods.
     fn is_dead(&self, peer: &Peer, peers: &Peers, now: Instant) -> bool {
         let since = |gone: Instant| gone.max(self.known_since).max(peers.last_received(peer).unwrap_or(gone));
         let silent = |gone| now.saturating_duration_since(since(gone)) >= peers.dead_after;
@@ -174,12 +176,12 @@ impl Holding {
             limit: 1,
             slots_per_holder: lots::SLOTS_PER_HOLDER,
             empty_since: Some(empty_since.unwrap_or(now)),
-            new: false,
+            is_uncontested: false,
             holders: Vec::new(),
             holders_since: now,
             siblings: BTreeMap::new(),
             held: Lots::NONE,
-            gathering: Lots::NONE,
+            claiming: Lots::NONE,
             retry_at: now,
             next_number: first_number,
             applied: (Lots::NONE, Running::new()),
@@ -194,7 +196,7 @@ impl Holding {
         Self { slots_per_holder, ..self }
     }
 
-    /// Processes an event at `now`. `peers` must already include it.
+    /// Processes an event at `now`. `peers` must already reflect the event.
     pub fn handle(&mut self, input: Input, peers: &Peers, pods: &dyn Pods, now: Instant) -> Vec<Output> {
         let mut out = Vec::new();
         match input {
@@ -203,11 +205,11 @@ impl Holding {
             Input::Connected(peer) => self.connected(&peer, now),
             Input::Disconnected(peer) => self.disconnected(&peer),
             Input::Received { from, message } => self.receive(&from, message, pods, now, &mut out),
-            Input::Ended => self.tell_running(pods, &mut out),
+            Input::Ended => self.report_running(pods, &mut out),
             Input::Tick => {}
             Input::Stop => self.stopped = true,
         }
-        self.look(peers, pods, now, &mut out);
+        self.advance(peers, pods, now, &mut out);
         self.apply(pods);
         out
     }
@@ -226,8 +228,8 @@ impl Holding {
         taken
     }
 
-    /// Returns true if this activator holds all lots, or there are no pods, and no other activator is ready. Every
-    /// sibling must be dead, so that its requests have ended.
+    /// Returns true if no other activator is ready, every sibling is dead and has no running requests, and this
+    /// activator holds all lots or there are no pods.
     pub fn is_alone(&self, peers: &Peers, now: Instant) -> bool {
         let apart =
             |(peer, sibling): (&Peer, &Sibling)| sibling.is_dead(peer, peers, now) && sibling.running.is_empty();
@@ -235,8 +237,8 @@ impl Holding {
         only && self.siblings.iter().all(apart) && (self.held == Lots::ALL || self.empty_since.is_some())
     }
 
-    /// Returns true while a decision depends on the passing of time.
-    pub fn is_open(&self) -> bool {
+    /// Returns true while a decision depends on the passing of time, so that [`Input::Tick`] is needed.
+    pub fn needs_ticks(&self) -> bool {
         let left = !self.members.contains(&self.me) && !self.members.is_empty();
         let frees = |sibling: &Sibling| !sibling.connected && !sibling.running.is_empty();
         let wanting = !self.is_empty() && !self.held.contains(self.mine());
@@ -269,7 +271,7 @@ impl Holding {
     }
 
     /// Reports fewer running requests to the siblings that count them.
-    fn tell_running(&mut self, pods: &dyn Pods, out: &mut Vec<Output>) {
+    fn report_running(&mut self, pods: &dyn Pods, out: &mut Vec<Output>) {
         let running = pods.running(self.held);
         if running == self.reported {
             return;
@@ -283,7 +285,7 @@ impl Holding {
     /// Applies the held lots and taken slots to the throttler.
     fn apply(&mut self, pods: &dyn Pods) {
         let mut taken = self.taken();
-        taken.retain(|pod, _| self.held.meets(Lots::of_pod(pod)));
+        taken.retain(|pod, _| self.held.intersects(Lots::of_pod(pod)));
         let now = (self.held, taken);
         if now != self.applied {
             pods.hold(now.0, &now.1);
@@ -300,7 +302,7 @@ impl Holding {
     fn listed_lots(&self, peer: &Peer) -> Lots {
         let nth = self.holders.iter().position(|holder| holder == peer);
         let lots = nth.into_iter().flat_map(|nth| (nth..lots::LOTS).step_by(self.holders.len()));
-        lots.fold(Lots::NONE, |all, lot| all.and(Lots::nth(lot)))
+        lots.fold(Lots::NONE, |all, lot| all.union(Lots::nth(lot)))
     }
 }
 

@@ -17,13 +17,13 @@
 //! believe to be the holder. An activator therefore begins to hold lots only once it knows that no other activator
 //! holds them, and which requests still run there.
 //!
-//! 1. An activator *gathers* if the list has named it for [`DEAD_AFTER`] and it has a session with all siblings that it
-//!    knows, except dead ones. It claims the lots from each sibling. Until then the current holder keeps them.
+//! 1. An activator claims lots if the list has named it for [`DEAD_AFTER`] and it has a session with all siblings that
+//!    it knows, except dead ones. It sends the claim to each sibling. Until then the current holder keeps the lots.
 //! 2. A sibling that receives a claim stops sending to the pods of these lots, and only then confirms. The confirmation
 //!    contains the requests that it still runs there, and later messages report when that number falls.
 //! 3. The claimant begins when all siblings have confirmed. Requests that siblings still run take slots of its pods
 //!    until they have ended.
-//! 4. Of two activators that gather, the one with the lower score confirms to the other. The one with the higher score
+//! 4. Of two activators that claim, the one with the lower score confirms to the other. The one with the higher score
 //!    confirms once it has begun.
 //! 5. A holder keeps its lots until they are claimed, even if its list assigns them to another activator. An activator
 //!    that lost lots which its own list assigns to it claims them again after [`RETRY_AFTER`]. So lists that differ for

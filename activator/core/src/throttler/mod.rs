@@ -61,7 +61,7 @@ pub use self::permit::{Acquire, Admitted, Handle, Permit};
 use self::pod::{PodTracker, Slot};
 use self::policy::Policy;
 pub use self::subset::{CapacityInputs, UNLIMITED_PLACES, assign, capacity};
-use crate::breaker::{AdmissionError, Breaker, Capacity, Load, TurnedAway};
+use crate::breaker::{AdmissionError, Breaker, Capacity, Load, NotAdmitted};
 use crate::destination::{Destination, Destinations};
 use crate::holders::{Lots, Pods, Running};
 use crate::own_index::Activators;
@@ -270,8 +270,8 @@ impl Throttler {
     }
 
     /// Returns the numbers of refused and abandoned requests.
-    pub fn turned_away(&self) -> TurnedAway {
-        self.breaker.turned_away()
+    pub fn not_admitted(&self) -> NotAdmitted {
+        self.breaker.not_admitted()
     }
 
     /// Returns every pod that may be picked or still runs a request, in order.
@@ -306,13 +306,13 @@ impl Pods for Throttler {
         }
     }
 
-    fn running(&self, beside: Lots) -> Running {
+    fn running(&self, outside: Lots) -> Running {
         let state = self.state.lock();
         let taken = |at: &Destination| {
             let taken = state.held.as_ref().and_then(|held| held.taken.get(at));
             taken.map_or(0, |slots| u32::try_from(slots.len()).unwrap_or(u32::MAX))
         };
-        let elsewhere = state.known.iter().filter(|(at, _)| !beside.contains(Lots::of_pod(at)));
+        let elsewhere = state.known.iter().filter(|(at, _)| !outside.contains(Lots::of_pod(at)));
         let own = elsewhere.map(|(at, pod)| (at.clone(), pod.in_flight().saturating_sub(taken(at))));
         own.filter(|(_, count)| *count > 0).collect()
     }
@@ -327,7 +327,7 @@ impl Throttler {
         let snapshot = Arc::new(state.snapshot());
         state.mark_retired(&snapshot.targets);
         let capacity = state.capacity(&snapshot.targets);
-        let lowered = capacity.places() < self.breaker.capacity().places();
+        let lowered = capacity.permits() < self.breaker.capacity().permits();
         if lowered {
             self.breaker.store_capacity(capacity);
         }

@@ -59,7 +59,7 @@ fn a_held_request_is_released_by_the_first_pod() {
     drop(permit);
     let load = throttler.load();
     assert_eq!((load.in_flight, load.queued), (0, 0), "every guard gave its count back");
-    assert_eq!(throttler.turned_away(), TurnedAway { refused: 0, abandoned: 1 });
+    assert_eq!(throttler.not_admitted(), NotAdmitted { refused: 0, abandoned: 1 });
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn apply(throttler: &Arc<Throttler>, requests: &mut Requests, op: Op, rng: &mut 
                 Ok(permit) => requests.running.push(permit),
                 Err(admitted) => {
                     let load = throttler.load();
-                    assert!(load.in_flight > load.capacity.places(), "a place within capacity means a pod: {load:?}");
+                    assert!(load.in_flight > load.capacity.permits(), "a place within capacity means a pod: {load:?}");
                     admit(requests, Task::new(admitted.requeue()));
                 }
             }
@@ -408,7 +408,7 @@ proptest! {
         for op in ops {
             apply(&throttler, &mut requests, op, &mut rng);
             let load = throttler.load();
-            prop_assert!(load.queued == 0 || load.in_flight >= load.capacity.places(), "{:?}", load);
+            prop_assert!(load.queued == 0 || load.in_flight >= load.capacity.permits(), "{:?}", load);
             let on_pods: u32 = throttler.pods().iter().map(|pod| pod.in_flight).sum();
             prop_assert_eq!(on_pods as usize, requests.running.len());
         }

@@ -36,7 +36,7 @@ fn limits_of_the_constructor() {
     let breaker = breaker(0, 1);
     let _running = admitted(&mut arrive(&breaker));
     assert!(matches!(poll(&mut arrive(&breaker)), Poll::Ready(Err(AdmissionError::QueueFull { limit: 0 }))));
-    assert_eq!(Capacity::Limited(u32::MAX).places(), i32::MAX as u32, "more than the largest capacity is taken for it");
+    assert_eq!(Capacity::Limited(u32::MAX).permits(), i32::MAX as u32, "a larger value is treated as the maximum");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn without_a_limit_everybody_runs_or_waits() {
     let mut impatient = arrive(&infinite);
     assert!(poll(&mut impatient).is_pending());
     drop(impatient);
-    assert_eq!(infinite.turned_away().abandoned, 1);
+    assert_eq!(infinite.not_admitted().abandoned, 1);
     let mut waiting = arrive(&infinite);
     assert!(poll(&mut waiting).is_pending());
     infinite.set_capacity(Capacity::Unlimited);

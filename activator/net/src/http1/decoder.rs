@@ -8,7 +8,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode, Version};
 use http_body::{Frame, SizeHint};
 
-/// Maximum line with a chunk's size and extensions, in bytes.
+/// Maximum length, in bytes, of a line with a chunk's size and extensions.
 const SIZE_LINE_MAX: usize = 4 * 1024;
 
 /// Maximum number of fields in trailers.
@@ -42,8 +42,9 @@ impl Decoder {
     /// Returns the decoder for a response with this head to a request with this method. Normalizes the length to one
     /// number.
     ///
-    /// The flag reports faulty framing (RFC 9112, 6.1): chunks and a length, which is dropped, or chunks in HTTP/1.0.
-    /// Both connections must end after such a response.
+    /// Returns true as second value if the framing is faulty (RFC 9112, 6.1): both `Transfer-Encoding` and
+    /// `Content-Length` (the latter is removed), or chunks in HTTP/1.0. The connections to the client and to the pod
+    /// must then be closed.
     ///
     /// # Errors
     /// The end of the body is ambiguous.
@@ -61,7 +62,7 @@ impl Decoder {
         if is_chunked || status == StatusCode::NO_CONTENT {
             headers.remove(header::CONTENT_LENGTH);
         }
-        let length = normal_length(headers)?;
+        let length = normalize_length(headers)?;
         let body = match length {
             _ if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) || *method == Method::HEAD => {
                 Self::Done
@@ -74,7 +75,7 @@ impl Decoder {
         Ok((body, is_faulty))
     }
 
-    /// Reports whether the body is complete.
+    /// Returns true if the body is complete.
     pub(crate) fn is_done(&self) -> bool {
         *self == Self::Done
     }
@@ -203,19 +204,20 @@ fn read_trailers(input: &mut BytesMut) -> Result<Option<HeaderMap>, Malformed> {
     Ok(Some(trailers))
 }
 
-/// Reports whether the response is chunked. `identity` is not a coding (RFC 2616, 3.6).
+/// Returns true if the response is chunked. `identity` means that no coding was applied (RFC 2616, 4.4; removed in
+/// RFC 7230).
 fn is_chunked(headers: &HeaderMap) -> Result<bool, Malformed> {
     let codings = elements(headers, header::TRANSFER_ENCODING);
     let mut codings = codings.filter(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"));
     match (codings.next(), codings.next()) {
         (None, _) => Ok(false),
         (Some(coding), None) if coding.eq_ignore_ascii_case(b"chunked") => Ok(true),
-        _ => Err(Malformed("the response has a Transfer-Encoding other than chunked")),
+        _ => Err(Malformed("the Transfer-Encoding of the response is not exactly one chunked coding")),
     }
 }
 
 /// Returns the length in a head, if there is one, and normalizes it to one field with one number.
-fn normal_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
+fn normalize_length(headers: &mut HeaderMap) -> Result<Option<u64>, Malformed> {
     let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok(None) };
     let is_plain = lengths.next().is_none() && first.as_bytes().iter().all(u8::is_ascii_digit);
@@ -275,8 +277,8 @@ mod tests {
             (200, Version::HTTP_10, Method::GET, &[CHUNKED], Ok((chunked, "", true))),
             (200, Version::HTTP_11, Method::GET, &[LENGTH, CHUNKED], Ok((chunked, "", true))),
             (200, Version::HTTP_11, Method::HEAD, &[LENGTH, CHUNKED], Ok((Decoder::Done, "", true))),
-            (200, Version::HTTP_11, Method::HEAD, &[CHUNKED, CHUNKED], Err("other than chunked")),
-            (200, Version::HTTP_11, Method::GET, &[("transfer-encoding", "gzip, chunked")], Err("other than chunked")),
+            (200, Version::HTTP_11, Method::HEAD, &[CHUNKED, CHUNKED], Err("one chunked coding")),
+            (200, Version::HTTP_11, Method::GET, &[("transfer-encoding", "gzip, chunked")], Err("one chunked coding")),
             (200, Version::HTTP_11, Method::GET, &[LENGTH, ("content-length", "6")], Err("Content-Length")),
             (200, Version::HTTP_11, Method::GET, &[("content-length", "5, 6")], Err("Content-Length")),
             (304, Version::HTTP_11, Method::GET, &[("content-length", "5, 6")], Err("Content-Length")),

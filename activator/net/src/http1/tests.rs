@@ -136,8 +136,10 @@ fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
 }
 
 /// Problems that are rejected here but not by hyper: the end of the body is ambiguous, or would be with a body.
-const REFUSED_HERE: [&str; 2] =
-    ["the response has a Transfer-Encoding other than chunked", "the Content-Length of the response is not one number"];
+const REFUSED_HERE: [&str; 2] = [
+    "the Transfer-Encoding of the response is not exactly one chunked coding",
+    "the Content-Length of the response is not one number",
+];
 
 /// Reports whether all heads of a response are valid, HTTP/1.0 has no chunks, and no bare LF is an empty line. hyper
 /// rejects everything else.

@@ -147,7 +147,7 @@ impl Direction {
 
     fn stop_streaming(&mut self) {
         if let Some(pipe) = self.pipe.take() {
-            pipe.put();
+            pipe.recycle();
         }
     }
 }

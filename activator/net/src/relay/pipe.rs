@@ -19,8 +19,9 @@ pub(crate) const PIPES_MAX: usize = 128;
 
 static PIPES: Semaphore = Semaphore::const_new(PIPES_MAX);
 
-/// Maximum number of bytes moved at once. A pipe's slots hold fewer, unless network packets have the maximum size.
-pub(super) const MOVED_MAX: usize = 512 * 1024;
+/// Upper bound for one `splice`. The pipe's capacity usually limits it to less, because each of its slots holds one
+/// fragment of a network packet.
+const MOVED_MAX: usize = 512 * 1024;
 
 const FLAGS: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
 
@@ -28,7 +29,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Pipe>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A pipe that is empty, or whose bytes are in transit.
+/// Kernel pipe between two sockets.
 #[derive(Debug)]
 pub(super) struct Pipe {
     read: OwnedFd,
@@ -50,8 +51,9 @@ impl Pipe {
         })
     }
 
-    /// Returns the pipe to the thread, if it is empty.
-    pub(super) fn put(mut self) {
+    /// Keeps an empty pipe for reuse by this thread. Closes the pipe if it holds bytes or the thread has enough spare
+    /// pipes.
+    pub(super) fn recycle(mut self) {
         self.last_read = 0;
         if self.filled == 0 {
             SPARE.with_borrow_mut(|spare| {

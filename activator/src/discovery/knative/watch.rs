@@ -12,7 +12,7 @@
 
 use super::revision::{passthrough, rules, spec};
 use crate::discovery::siblings;
-use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
+use crate::discovery::slices::{Entry, Index, Ports, ServiceRef, ServiceRole};
 use crate::discovery::{Event, Listing, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
@@ -144,8 +144,8 @@ impl KnativeWatch {
         self.events.push(Event::Revision(spec));
         if first {
             // Endpoints and Services that came earlier could not be evaluated without the protocol.
-            for side in [Side::Private, Side::Public] {
-                self.sum(&(key.clone(), side));
+            for role in [ServiceRole::Private, ServiceRole::Public] {
+                self.sum(&(key.clone(), role));
             }
             if let Some(addresses) = self.services.get(&key).map(|(_, addresses)| *addresses) {
                 self.cluster_ip(&key, addresses);
@@ -186,14 +186,14 @@ impl KnativeWatch {
                 entry.share(&known.spec);
             }
         }
-        for owner in self.index.set(name, entries) {
-            self.sum(&owner);
+        for service in self.index.set(name, entries) {
+            self.sum(&service);
         }
     }
 
-    fn sum(&mut self, owner: &Owner) {
-        let Some(protocol) = self.protocol(&owner.0) else { return };
-        self.events.push(self.index.event(owner, Some(protocol.port_name()), Ports::Named));
+    fn sum(&mut self, service: &ServiceRef) {
+        let Some(protocol) = self.protocol(&service.0) else { return };
+        self.events.push(self.index.event(service, Some(protocol.port_name()), Ports::Named));
     }
 
     fn service(&mut self, service: &Service) {

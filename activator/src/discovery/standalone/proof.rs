@@ -5,7 +5,7 @@
 //! user who may edit these kinds in a namespace can forge them, but only for that namespace: an owner and its objects
 //! share one namespace, and neither hosts nor port numbers are read from them.
 
-use crate::discovery::slices::Side;
+use crate::discovery::slices::ServiceRole;
 use common::names;
 use common_controller::objects::controller;
 use k8s_openapi::api::core::v1::Service;
@@ -44,13 +44,13 @@ impl PrivateService {
 
 /// Reports whether a slice lists the pods or activators of the ZeroScaler with this uid. `owner`: uid of the slice's
 /// controller. `private`: the private Service with the expected name.
-pub(super) fn covers(uid: &str, owner: Option<&str>, side: Side, private: Option<&PrivateService>) -> bool {
+pub(super) fn covers(uid: &str, owner: Option<&str>, role: ServiceRole, private: Option<&PrivateService>) -> bool {
     let Some(owner) = owner.filter(|owner| !owner.is_empty()) else { return false };
     let is_privates = |private: &PrivateService| {
         let (_, scaler, service) = private.words();
         scaler == uid && service == owner
     };
-    owner == uid || side == Side::Private && private.is_some_and(is_privates)
+    owner == uid || role == ServiceRole::Private && private.is_some_and(is_privates)
 }
 
 #[cfg(test)]
@@ -90,12 +90,13 @@ mod tests {
             (None, false, false),
         ];
         for (owner, pods, activators) in rows {
-            let covered = |private| [Side::Private, Side::Public].map(|side| covers("zs", owner, side, private));
+            let roles = [ServiceRole::Private, ServiceRole::Public];
+            let covered = |private| roles.map(|role| covers("zs", owner, role, private));
             assert_eq!(covered(Some(&private)), [pods, activators], "{owner:?}");
             assert_eq!(covered(None)[0], owner == Some("zs"), "{owner:?}, without the Service");
-            let another = covers("another", owner, Side::Private, Some(&private));
+            let another = covers("another", owner, ServiceRole::Private, Some(&private));
             assert!(!another, "{owner:?}, of one of the same name");
         }
-        assert!(!covers("", Some(""), Side::Private, None), "no uid proves nothing");
+        assert!(!covers("", Some(""), ServiceRole::Private, None), "no uid proves nothing");
     }
 }

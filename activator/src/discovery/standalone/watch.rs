@@ -12,7 +12,7 @@
 use super::proof::{PrivateService, covers};
 use super::scalers;
 use crate::discovery::siblings;
-use crate::discovery::slices::{Entry, Index, Owner, Ports, Side};
+use crate::discovery::slices::{Entry, Index, Ports, ServiceRef, ServiceRole};
 use crate::discovery::{Event, Spec};
 use common::RevisionKey;
 use common::hosts::ledger;
@@ -214,13 +214,13 @@ impl StandaloneWatch {
         let key = RevisionKey::new(name.namespace(), private.scaler());
         let former = self.privates.insert(name, private.clone());
         if former != Some(private) {
-            self.tell_addresses(&(key, Side::Private));
+            self.tell_addresses(&(key, ServiceRole::Private));
         }
     }
 
     fn service_gone(&mut self, name: &ObjectKey) {
         if let Some(private) = self.privates.remove(name) {
-            self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), Side::Private));
+            self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), ServiceRole::Private));
         }
     }
 
@@ -231,8 +231,8 @@ impl StandaloneWatch {
                 entry.share(spec);
             }
         }
-        for owner in self.index.set(name, entries) {
-            self.tell_addresses(&owner);
+        for service in self.index.set(name, entries) {
+            self.tell_addresses(&service);
         }
     }
 
@@ -249,20 +249,21 @@ impl StandaloneWatch {
     }
 
     fn tell_all_addresses(&mut self, key: &RevisionKey) {
-        for side in [Side::Private, Side::Public] {
-            self.tell_addresses(&(key.clone(), side));
+        for role in [ServiceRole::Private, ServiceRole::Public] {
+            self.tell_addresses(&(key.clone(), role));
         }
     }
 
     /// Reports the addresses in slices that are proven to belong to the revision.
-    fn tell_addresses(&mut self, owner: &Owner) {
-        let (key, side) = owner;
+    fn tell_addresses(&mut self, service: &ServiceRef) {
+        let (key, role) = service;
         let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
         let spec = self.scalers.get(key).map(|spec| &**spec);
-        let counts = |entry: &Entry| spec.is_some_and(|spec| covers(&spec.uid, entry.owner.as_deref(), *side, private));
+        let counts =
+            |entry: &Entry| spec.is_some_and(|spec| covers(&spec.uid, entry.controller_uid.as_deref(), *role, private));
         let (port, at) = (spec.and_then(scalers::first_port), self.at.get(key).copied());
         let own = spec.map_or(&PodNames::Any, |spec| &spec.pod_names);
-        let event = self.index.event_of(owner, port, Ports::NamedOrOnly, at, own, counts);
+        let event = self.index.event_of(service, port, Ports::NamedOrOnly, at, own, counts);
         if let Event::Pods { listing, .. } = &event {
             match listing.all().next() {
                 Some(pod) => _ = self.at.insert(key.clone(), pod.address().port()),

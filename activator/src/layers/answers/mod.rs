@@ -119,7 +119,7 @@ fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Resp
                     revision.wakes.wait(now); // The request is held, so it is part of a wake.
                 }
                 let fallback = answers.fallback(request).cloned();
-                call.standby = fallback.map(|fallback| Arc::new(PendingFallback { fallback, load: Mutex::default() }));
+                call.fallback = fallback.map(|fallback| Arc::new(PendingFallback { fallback, load: Mutex::default() }));
             }
             None
         }

@@ -21,7 +21,7 @@
 //!
 //! # Edge cases
 //!
-//! - An input is unknown: an error, and nothing changes. It does not mean zero.
+//! - If an input is unknown, the result is an error, and the last desired scale stays. It does not mean zero.
 //! - Not every activator has reported ([`Observation::attested`]): the known load is a lower bound. It can start panic
 //!   mode and raise the scale, and do nothing else. If that happens at more than one evaluation in a row, the windows
 //!   lack load until they have filled again, as after a takeover. (A single miss is normal: an activator has just
@@ -29,7 +29,8 @@
 //! - A restart loses history. A decider created with more than one ready pod therefore starts in panic mode and holds
 //!   that scale.
 //! - The limits of step 1 are relative to *ready* pods, not to the previous decision.
-//! - The demands of both windows are rounded up before the threshold is applied: one pod at 101 % of its target panics.
+//! - The demands of both windows are rounded up before the threshold is applied: with a panic threshold of at most 2,
+//!   one pod at 101 % of its target panics.
 //! - A decider that took over from another instance ([`Decider::taken_over`]) returns the time that its stable window
 //!   still needs to fill. Until then [`crate::scale_to_zero`] does not scale down and [`crate::path_mode`] does not
 //!   change the mode.

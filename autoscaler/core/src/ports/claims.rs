@@ -65,7 +65,7 @@ pub fn listed<'a, 'b>(
     }
     for (key, numbers) in unrecorded {
         let ports = ports(key);
-        let is_in_status = |number: &u16| ports.iter().any(|port| port.shown == Some(*number));
+        let is_in_status = |number: &u16| ports.iter().any(|port| port.in_status == Some(*number));
         let (in_status, others): (Vec<u16>, Vec<u16>) = numbers.into_iter().partition(is_in_status);
         for number in in_status.into_iter().chain(others).take(ports.len().max(UNRECORDED_MAX)) {
             let range = range_of(number);
@@ -140,11 +140,12 @@ mod tests {
             [(20, 120..140, 20), (3, 137..140, UNRECORDED_MAX), (40, 0..0, 40), (0, 0..0, UNRECORDED_MAX)];
         for (count, mut in_status, expected) in rows {
             let of = |port| PortId { name: format!("p{port}"), port };
-            let ports: Vec<Wanted> =
-                (1..=count).map(|port| Wanted { port: of(port), listed: None, shown: in_status.next() }).collect();
+            let wanted = |port| Wanted { port: of(port), in_slices: None, in_status: in_status.next() };
+            let ports: Vec<Wanted> = (1..=count).map(wanted).collect();
             let found = listed(&claims, &Ledger::new(), RANGE, None, |_, _| true, |_| &ports);
             assert_eq!(found.len(), expected, "{count} ports");
-            assert!(ports.iter().filter_map(|port| port.shown).all(|number| found.contains(&number)), "{count} ports");
+            let mut in_status = ports.iter().filter_map(|port| port.in_status);
+            assert!(in_status.all(|number| found.contains(&number)), "{count} ports");
         }
     }
 

@@ -23,16 +23,16 @@
 //! 3. **An address is added to a slice only with a proof** ([`slices`]). The activator has responded on that very
 //!    number within [`PROOF_HOLDS`] that it listens there for this workload and that the line is held. An address in a
 //!    slice stays unless there is evidence against it. Slices too are replaced only under the version that was read.
-//! 4. **A number rests before another workload gets it** ([`plan()`]). Its line is released when no workload wants it
-//!    and no slice names it. Another workload gets it only if the range has no unused number left, and [`RESTS_FOR`]
-//!    after the last slice that named it. The number that has rested longest comes first. If a slice names a released
-//!    number, the rest starts again. Since tenants can write slices, only slices that belong to a workload count
-//!    ([`claims`]).
+//! 4. **A number has a cooldown before another workload gets it** ([`plan()`]). Its line is released when no workload
+//!    wants it and no slice names it. Another workload gets it only if the range has no unused number left, and
+//!    [`COOLDOWN`] after the last slice that named it. The number that was released first comes first. If a slice names
+//!    a released number, the cooldown starts again. Since tenants can write slices, only slices that belong to a
+//!    workload count ([`claims`]).
 //!
 //! # Why the rules suffice
 //!
 //! *Two workloads never share a number.* By rule 1 a number has one line, which names one workload. By rule 4 the line
-//! changes its workload [`RESTS_FOR`] after the release, and by rule 2 activators have closed the number three minutes
+//! changes its workload [`COOLDOWN`] after the release, and by rule 2 activators have closed the number three minutes
 //! before. An activator or a reader of slices would have to lag by minutes to see both workloads. Watches end and
 //! restart within five minutes, and clocks may differ by two.
 //!
@@ -82,7 +82,7 @@ use std::time::Duration;
 /// Time for which an activator's response permits adding its address to a slice.
 pub const PROOF_HOLDS: Duration = Duration::from_secs(30);
 /// Time from the last slice that named a released number until another workload may get it.
-pub const RESTS_FOR: Duration = Duration::from_secs(600);
+pub const COOLDOWN: Duration = Duration::from_secs(600);
 /// Interval at which a released number that slices name is released again.
 pub const NOTED_EVERY: Duration = Duration::from_secs(60);
 /// Time for which an activator counts as the process that responded last.

@@ -2,10 +2,14 @@
 //!
 //! # The number of a port
 //!
-//! Among the lines with the workload's uid, a port owns the lines with its name. Of lines whose name no port has, it
-//! owns the line that its slices point to, or otherwise lines with its port number. So a port that is renamed,
-//! renumbered, or both keeps its line. Of the held lines within the range, the port has the one in its slices or its
-//! status, otherwise the lowest.
+//! A line with the workload's uid belongs to the first of these ports:
+//!
+//! 1. the port with its name;
+//! 2. if no port has that name, the port whose slices point to it;
+//! 3. if no port's slices do, the port with its port number.
+//!
+//! So a port that is renamed, renumbered, or both keeps its line. If several such lines are held within the range, the
+//! port uses the number in its slices, else the one in its status, else the lowest.
 //!
 //! Without such a line it gets the first of these numbers:
 //!
@@ -13,7 +17,7 @@
 //!    and a restored object gets its former numbers.
 //! 2. Another number that was this port's.
 //! 3. The next number of the range without a line, from [`View::start`] on, wrapping around.
-//! 4. Of all released numbers, the one that has rested longest, once it has rested for [`RESTS_FOR`].
+//! 4. Of all released numbers, the one that was released first, once [`COOLDOWN`] has passed.
 //!
 //! # Release
 //!
@@ -29,22 +33,22 @@
 //! # Quota
 //!
 //! A namespace gets no further number while it has nine tenths of the range, including numbers released within
-//! [`RESTS_FOR`]. A number that a port had before is always given back to it.
+//! [`COOLDOWN`]. The quota does not apply to a number that the port had before.
 //!
 //! # Edge cases
 //!
 //! - A number is outside the range (after an edit), or another process uses it on an activator: first another number is
 //!   given, then the old one is released, and slices move from one to the other. If the range is exhausted, the old one
 //!   stays.
-//! - Numbers are in use repeatedly: while [`TRIES_MAX`] former ones rest, the number stays, and a condition reports it.
-//!   (Some process responds on every number, for example a sidecar.)
+//! - Numbers are in use repeatedly: while [`TRIES_MAX`] former ones are in cooldown, the number stays, and a condition
+//!   reports it. (Some process responds on every number, for example a sidecar.)
 //! - Two lines are held for one port, by two owners that did not know of each other: one is released.
-//! - A line whose object is unknown or has another uid is released. Views are stale, so the shell first asks the API
-//!   server if the object exists.
-//! - A line was released in the future, because a clock was ahead and has been set: it is released again, since the
-//!   number would rest for as much longer.
+//! - A line whose object is unknown or has another uid is released. The view may be stale, so the caller first asks the
+//!   API server whether the object exists.
+//! - A release time in the future comes from a clock that was ahead. The line is released again with the current time,
+//!   because the number would otherwise stay reserved too long.
 
-use super::{NOTED_EVERY, RESTS_FOR, TRIES_MAX};
+use super::{COOLDOWN, NOTED_EVERY, TRIES_MAX};
 use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::ledger::{Block, Entry, Ledger, NumberState, PortId};
@@ -54,13 +58,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Divisor for the part of the range that is reserved: one in ten numbers is not available to a namespace that has all
-/// others.
-const KEPT: usize = 10;
+/// Divisor of the reserve: one namespace may use at most nine tenths of a range.
+const RESERVE_DIVISOR: usize = 10;
 
-/// Returns the maximum of numbers of the range for one namespace.
+/// Returns the maximum number of ports of one namespace in `range`.
 pub fn quota(range: PortRange) -> usize {
-    range.len() - range.len() / KEPT
+    range.len() - range.len() / RESERVE_DIVISOR
 }
 
 /// Port that needs a number.
@@ -69,9 +72,9 @@ pub struct Wanted {
     /// Port of the Service.
     pub port: PortId,
     /// Number that its slices point to.
-    pub listed: Option<u16>,
+    pub in_slices: Option<u16>,
     /// Number in its status.
-    pub shown: Option<u16>,
+    pub in_status: Option<u16>,
 }
 
 /// Clients that NetworkPolicies admit to a workload.
@@ -89,7 +92,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// Reports whether numbers that the workload must not have are closed at once.
+    /// Returns true if numbers that the workload must not have are closed at once.
     fn is_restricted(&self) -> bool {
         matches!(self, Self::Guarded | Self::Barred(_))
     }
@@ -131,7 +134,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Returns true if the number's line is not unreadable, and no other process uses it.
+    /// Returns true if the number's line, if any, can be parsed, and no other process uses it.
     fn is_usable(&self, number: u16) -> bool {
         !self.unreadable.contains(&number) && !self.in_use.contains(&number)
     }
@@ -140,7 +143,7 @@ impl View<'_> {
         self.guarded.is_some_and(|guarded| guarded.contains(number))
     }
 
-    /// Reports whether a workload may have a number.
+    /// Returns true if a workload may have a number.
     fn allows(&self, access: &Access, number: u16) -> bool {
         match access {
             Access::Open | Access::Unknown => self.range.contains(number) || self.is_guarded(number),
@@ -170,7 +173,7 @@ pub struct PortOutcome {
     pub problem: Option<Problem>,
 }
 
-/// Condition of one workload.
+/// Problem of one port, reported in condition PortsAllocated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// There is no free number.
@@ -236,7 +239,7 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
     for workload in view.workloads {
         let mut lines = lines.get(&*workload.uid).cloned().unwrap_or_default();
         let outcomes = workload.ports.iter().map(|wanted| {
-            let mut mine = of_port(&mut lines, workload, wanted);
+            let mut mine = take_lines_of_port(&mut lines, workload, wanted);
             mine.retain(|(number, _)| !workload.access.is_restricted() || view.allows(&workload.access, *number));
             planner.port(workload, wanted, &mine)
         });
@@ -252,11 +255,15 @@ pub fn plan(view: &View<'_>, now: Timestamp) -> Plan {
 
 /// Takes the lines of a port out of those of its workload. These are the lines with its name. Of lines whose name no
 /// port has, they are the one that its slices point to, and those with its port number that no port's slices point to.
-fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &Wanted) -> Vec<(u16, &'a Entry)> {
+fn take_lines_of_port<'a>(
+    lines: &mut Vec<(u16, &'a Entry)>,
+    workload: &Workload,
+    wanted: &Wanted,
+) -> Vec<(u16, &'a Entry)> {
     let all = &workload.ports;
     let is_its = |number: u16, entry: &Entry| match () {
         () if all.iter().any(|other| other.port.name == entry.port.name) => entry.port.name == wanted.port.name,
-        () if all.iter().any(|other| other.listed == Some(number)) => wanted.listed == Some(number),
+        () if all.iter().any(|other| other.in_slices == Some(number)) => wanted.in_slices == Some(number),
         () => entry.port.port == wanted.port.port,
     };
     let (mine, rest) = lines.drain(..).partition(|(number, entry)| is_its(*number, entry));
@@ -264,9 +271,9 @@ fn of_port<'a>(lines: &mut Vec<(u16, &'a Entry)>, workload: &Workload, wanted: &
     mine
 }
 
-/// Returns the end of a released number's rest, or `None` if it is held or has rested.
-fn rest_of(entry: &Entry, now: Timestamp) -> Option<Timestamp> {
-    Some(entry.state.ended()? + RESTS_FOR).filter(|until| *until > now)
+/// Returns the end of a released number's cooldown, or `None` if it is held or the cooldown is over.
+fn cooldown_end(entry: &Entry, now: Timestamp) -> Option<Timestamp> {
+    Some(entry.state.ended()? + COOLDOWN).filter(|until| *until > now)
 }
 
 struct Planner<'a> {
@@ -284,12 +291,12 @@ struct Planner<'a> {
 /// Numbers of one range.
 struct Pool<'a> {
     range: PortRange,
-    /// Numbers that may be given: unused ones, then those that have rested, longest first.
+    /// Numbers that may be given: unused ones, then those after their cooldown, in the order of release.
     free: Box<dyn Iterator<Item = u16> + 'a>,
-    /// Time at which the next number has rested.
-    rests_until: Option<Timestamp>,
-    /// Numbers of each namespace that count to its quota.
-    has: BTreeMap<&'a str, usize>,
+    /// Time at which the next cooldown ends.
+    next_cooldown_end: Option<Timestamp>,
+    /// Numbers of each namespace that count towards its quota.
+    used_by_namespace: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Planner<'a> {
@@ -307,7 +314,7 @@ impl<'a> Planner<'a> {
             None => !self.retained.contains(&number) && !is_listed,
             Some(at) if at > self.now + NOTED_EVERY => true,
             Some(at) if is_listed => {
-                self.look_again(at + NOTED_EVERY);
+                self.plan_again_at(at + NOTED_EVERY);
                 at + NOTED_EVERY <= self.now
             }
             Some(_) => false,
@@ -320,7 +327,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn look_again(&mut self, at: Timestamp) {
+    fn plan_again_at(&mut self, at: Timestamp) {
         let after = at.saturating_since(self.now).max(Duration::from_secs(1));
         self.plan.again = Some(self.plan.again.map_or(after, |other| other.min(after)));
     }
@@ -340,12 +347,12 @@ impl<'a> Planner<'a> {
         let numbers = |lines: Vec<(u16, &Entry)>| lines.into_iter().map(|(number, _)| number).collect::<Vec<u16>>();
         let (held, released) = (numbers(held), numbers(ended));
         let choose = |numbers: &[u16]| {
-            let known = [wanted.listed, wanted.shown].into_iter().flatten().find(|number| numbers.contains(number));
-            known.or(numbers.first().copied())
+            let mut known = [wanted.in_slices, wanted.in_status].into_iter().flatten();
+            known.find(|number| numbers.contains(number)).or(numbers.first().copied())
         };
         let best = choose(&held.iter().copied().filter(good).collect::<Vec<_>>());
         let number = best.or_else(|| choose(&held));
-        let mut problem = self.misled(workload, wanted);
+        let mut problem = self.foreign_number_in_status(workload, wanted);
         self.retained.extend(number);
         if let Some(best) = best {
             let others: Vec<u16> = held.iter().copied().filter(|other| *other != best).collect();
@@ -356,13 +363,13 @@ impl<'a> Planner<'a> {
         } else if workload.access != Access::Unknown {
             // The number to replace is released once its successor is held.
             let in_use = number.filter(|number| in_use.contains(number));
-            // Numbers that have rested may be usable again, and so may others.
+            // Count only numbers in cooldown; after it, a number may be usable again.
             let of_range = lines.iter().filter(|(number, _)| allows(*number));
-            let rests: Vec<Timestamp> = of_range.filter_map(|(_, entry)| rest_of(entry, self.now)).collect();
-            let tried = rests.len();
+            let cooldowns: Vec<Timestamp> = of_range.filter_map(|(_, entry)| cooldown_end(entry, self.now)).collect();
+            let tried = cooldowns.len();
             let next = match in_use {
                 Some(number) if tried >= TRIES_MAX => {
-                    rests.into_iter().min().into_iter().for_each(|until| self.look_again(until));
+                    cooldowns.into_iter().min().into_iter().for_each(|until| self.plan_again_at(until));
                     Err(Problem::InUse { number, tried })
                 }
                 _ => self.free(workload, wanted, &released),
@@ -380,8 +387,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the problem of a status that contains another workload's number.
-    fn misled(&self, workload: &Workload, wanted: &Wanted) -> Option<Problem> {
-        let number = wanted.shown?;
+    fn foreign_number_in_status(&self, workload: &Workload, wanted: &Wanted) -> Option<Problem> {
+        let number = wanted.in_status?;
         let is_anothers = |entry: &&Entry| entry.uid != workload.uid && entry.state == NumberState::Held;
         let entry = self.view.ledger.get(&number).filter(is_anothers)?;
         Some(Problem::NotOurs { number, owner: entry.key.clone() })
@@ -395,18 +402,19 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Returns a number for a port: one that it had, otherwise an unused one, otherwise the one that has rested
-    /// longest.
+    /// Returns a number for a port: one that it had, otherwise an unused one, otherwise the one that was released
+    /// first.
     fn free(&mut self, workload: &'a Workload, wanted: &Wanted, released: &[u16]) -> Result<u16, Problem> {
         let (view, access) = (self.view, &workload.access);
         let View { ledger, listed, .. } = *view;
         let is_free =
             |number: &u16| view.allows(access, *number) && view.is_usable(*number) && !self.given.contains(number);
         let is_former = |number: &u16| {
-            let is_lost = !ledger.contains_key(number) && (wanted.listed == Some(*number) || !listed.contains(number));
+            let is_lost =
+                !ledger.contains_key(number) && (wanted.in_slices == Some(*number) || !listed.contains(number));
             is_free(number) && (is_lost || released.contains(number))
         };
-        let known = [wanted.listed, wanted.shown].into_iter().flatten().find(is_former);
+        let known = [wanted.in_slices, wanted.in_status].into_iter().flatten().find(is_former);
         let former = known.or_else(|| released.iter().copied().find(is_free));
         let pool = match access {
             Access::Open | Access::Unknown => &mut self.general,
@@ -416,10 +424,10 @@ impl<'a> Planner<'a> {
         let next = former.map_or_else(|| pool.take(namespace, &self.given), Ok);
         match &next {
             Ok(next) => {
-                *pool.has.entry(namespace).or_default() += 1;
+                *pool.used_by_namespace.entry(namespace).or_default() += 1;
                 self.given.insert(*next);
             }
-            Err(_) => pool.rests_until.into_iter().for_each(|until| self.look_again(until)),
+            Err(_) => pool.next_cooldown_end.into_iter().for_each(|until| self.plan_again_at(until)),
         }
         next
     }
@@ -431,29 +439,29 @@ impl<'a> Planner<'a> {
 
 impl<'a> Pool<'a> {
     fn new(view: &'a View<'_>, range: PortRange, now: Timestamp) -> Self {
-        let (mut rested, mut rests_until, mut has) = (Vec::new(), None, BTreeMap::new());
+        let (mut released, mut next_cooldown_end, mut used_by_namespace) = (Vec::new(), None, BTreeMap::new());
         for (number, entry) in view.ledger.range(range.first..=range.last) {
-            let rest = rest_of(entry, now);
+            let cooldown_end = cooldown_end(entry, now);
             match entry.state.ended() {
-                Some(at) if rest.is_none() => rested.push((at, *number)),
-                _ => *has.entry(entry.key.namespace()).or_default() += 1,
+                Some(at) if cooldown_end.is_none() => released.push((at, *number)),
+                _ => *used_by_namespace.entry(entry.key.namespace()).or_default() += 1,
             }
-            rests_until = rests_until.into_iter().chain(rest).min();
+            next_cooldown_end = next_cooldown_end.into_iter().chain(cooldown_end).min();
         }
-        rested.sort_unstable();
+        released.sort_unstable();
         let start = if range.contains(view.start) { view.start } else { range.first };
         let unused =
             (start..=range.last).chain(range.first..start).filter(move |number| !view.ledger.contains_key(number));
-        let free = unused.chain(rested.into_iter().map(|(_, number)| number));
+        let free = unused.chain(released.into_iter().map(|(_, number)| number));
         let free = free.filter(move |number| view.is_usable(*number) && !view.listed.contains(number));
-        Self { range, free: Box::new(free), rests_until, has }
+        Self { range, free: Box::new(free), next_cooldown_end, used_by_namespace }
     }
 
-    /// Returns an unused number, otherwise the one that has rested longest.
+    /// Returns an unused number, otherwise the one that was released first.
     fn take(&mut self, namespace: &str, given: &BTreeSet<u16>) -> Result<u16, Problem> {
         let range = self.range;
         let quota = quota(range);
-        if quota < range.len() && self.has.get(namespace).is_some_and(|has| *has >= quota) {
+        if quota < range.len() && self.used_by_namespace.get(namespace).is_some_and(|used| *used >= quota) {
             return Err(Problem::Quota { range });
         }
         self.free.find(|number| !given.contains(number)).ok_or(Problem::Exhausted { range })
@@ -466,20 +474,20 @@ impl fmt::Display for Problem {
             Self::Exhausted { range } => {
                 write!(
                     f,
-                    "no port number is free in {range}, the range of config-ports. Enlarge the range, or wait: a released \
-                     number is free after ten minutes"
+                    "no port number is free in {range} (range or guarded of ConfigMap config-ports). Widen it, or wait \
+                     ten minutes until released numbers become available"
                 )
             }
             Self::Quota { range } => write!(
                 f,
-                "the namespace has {} port numbers, the maximum for a namespace in {range}, the range of config-ports. \
-                 Enlarge the range, or wait: a released number counts for ten minutes",
+                "the namespace has {} port numbers, the maximum for a namespace in {range} (range or guarded of \
+                 ConfigMap config-ports). Widen it, or wait: a released number counts for ten minutes",
                 quota(*range)
             ),
             Self::InUse { number, tried: 0 } => write!(
                 f,
-                "another process listens on port {number} of an activator, and no other number is free. Enlarge the range of \
-                 config-ports, or move it to unused ports"
+                "another process listens on port {number} of an activator, and the port can have no other number now. \
+                 Widen the range of ConfigMap config-ports, or move the range to unused ports"
             ),
             Self::InUse { number, tried } => write!(
                 f,

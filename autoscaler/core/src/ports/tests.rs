@@ -30,7 +30,7 @@ fn port(name: &str, port: u16) -> PortId {
 }
 
 fn wanted(name: &str, number: u16) -> Wanted {
-    Wanted { port: port(name, number), listed: None, shown: None }
+    Wanted { port: port(name, number), in_slices: None, in_status: None }
 }
 
 fn workload(name: &str, ports: Vec<Wanted>) -> Workload {
@@ -134,8 +134,8 @@ fn no_namespace_takes_all_numbers() {
 #[test]
 fn a_port_keeps_its_number_or_gets_one() {
     let http = || wanted("http", 80);
-    let listed = |number: u16| Wanted { listed: Some(number), ..http() };
-    let in_status = |number: u16| Wanted { shown: Some(number), ..http() };
+    let listed = |number: u16| Wanted { in_slices: Some(number), ..http() };
+    let in_status = |number: u16| Wanted { in_status: Some(number), ..http() };
     type Row<'a> = (&'a str, Wanted, &'a [(u16, &'a str)], Option<u16>, &'a [&'a str]);
     let rows: [Row<'_>; 16] = [
         ("a birth", http(), &[], None, &["100 held"]),
@@ -188,7 +188,7 @@ fn a_port_keeps_its_number_or_gets_one() {
 /// Goal: ports that get other names because another Service comes first keep the numbers that slices point to.
 #[test]
 fn ports_of_another_first_service_keep_their_numbers() {
-    let leads = |name: &str, number: u16, to: u16| Wanted { listed: Some(to), ..wanted(name, number) };
+    let leads = |name: &str, number: u16, to: u16| Wanted { in_slices: Some(to), ..wanted(name, number) };
     let workloads = vec![workload("a", vec![leads("edge", 80, 106), leads("also-8080", 8080, 105)])];
     let ledger = ledger(&[(105, "held default/a a 80 main"), (106, "held default/a a 9090 edge")]);
     let plan = Sees { ledger, workloads, ..Sees::default() }.plan((100, 110));
@@ -229,12 +229,12 @@ fn problems_are_the_workloads_own() {
     let (outcome, planned) = problem(&taken, (100, 110));
     assert_eq!((outcome.problem, planned), (Some(Problem::InUse { number: 100, tried: TRIES_MAX }), vec![]));
     assert_eq!(outcome.former, [103, 104, 105]);
-    let rested = NOW.as_secs() - RESTS_FOR.as_secs() as i64;
+    let rested = NOW.as_secs() - COOLDOWN.as_secs() as i64;
     taken.ledger.insert(103, line(&format!("released:{rested} default/a a 80")));
     let (_, planned) = problem(&taken, (100, 110));
-    assert_eq!(planned, ["103 held default/a a 80"], "a rest has ended");
+    assert_eq!(planned, ["103 held default/a a 80"], "a cooldown has ended");
 
-    let in_status = Wanted { shown: Some(107), ..wanted("", 80) };
+    let in_status = Wanted { in_status: Some(107), ..wanted("", 80) };
     let forged = sees(
         &[(107, "held default/z z 80"), (101, "held default/a a 80")],
         vec![a(in_status), workload("z", vec![wanted("", 80)])],
@@ -561,8 +561,9 @@ fn slices_are_grouped_by_family_and_numbers() {
     assert_eq!(slices, expected);
 }
 
-/// Goal: a number rests before another workload gets it: while the range has unused ones, for ten minutes, and as long
-/// as a slice names it. The number that has rested longest comes first. If the clock is set back, the rest is no longer.
+/// Goal: a number has a cooldown before another workload gets it: while the range has unused ones, for ten minutes, and
+/// as long as a slice names it. The number that was released first comes first. If the clock is set back, the cooldown
+/// is no longer.
 #[test]
 fn a_number_rests_before_another_workload_gets_it() {
     let after = |seconds: u64| NOW + Duration::from_secs(seconds);
@@ -637,8 +638,8 @@ fn happens() -> impl Strategy<Value = Happens> {
 
 proptest! {
     /// Goal: under all events, and with two owners that plan from stale views, a number moves from one workload to
-    /// another only after its rest. A workload that requests a number has one while there are any. Method: one ledger
-    /// that rejects plans made from an old version of it.
+    /// another only after its cooldown. A workload that requests a number has one while there are any. Method: one
+    /// ledger that rejects plans made from an old version of it.
     #[test]
     fn a_number_changes_hands_only_when_it_has_rested(history in prop::collection::vec(happens(), 1..120)) {
         let mut now = NOW;
@@ -662,7 +663,7 @@ proptest! {
                 },
                 Happens::Range(is_moved) => range = if is_moved { (104, 111) } else { (100, 107) },
                 Happens::Shows(index, number) => if let Some((_, workload)) = live.get_mut(&index) {
-                    workload.ports[0].shown = Some(number);
+                    workload.ports[0].in_status = Some(number);
                 },
                 Happens::InUse(number) => owners.iter_mut().for_each(|(sees, _)| _ = sees.in_use.insert(number)),
                 Happens::Listed(number) => owners.iter_mut().for_each(|(sees, _)| _ = sees.listed.insert(number)),
@@ -701,7 +702,7 @@ proptest! {
                         match old {
                             Some(old) if old.uid == new.uid => {}
                             Some(Entry { state: NumberState::Released(at), .. }) => {
-                                prop_assert!(*at + RESTS_FOR <= now && !sees.listed.contains(number), "{old:?}, {new}");
+                                prop_assert!(*at + COOLDOWN <= now && !sees.listed.contains(number), "{old:?}, {new}");
                                 let unused = (range.0..=range.1).find(|number| {
                                     !(ledger.contains_key(number) || sees.unreadable.contains(number)
                                         || sees.listed.contains(number) || sees.in_use.contains(number)
@@ -729,7 +730,7 @@ proptest! {
         sees.workloads = live.values().map(|(_, workload)| workload.clone()).collect();
         for _ in 0..20 {
             sees.ledger.clone_from(&ledger);
-            now = now + RESTS_FOR;
+            now = now + COOLDOWN;
             let planned = sees.plan_at(range, now);
             apply(&mut ledger, &planned);
         }

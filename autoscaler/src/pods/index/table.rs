@@ -66,7 +66,7 @@ pub(super) struct Tracked {
     /// Own pods, sorted, so that of several failures the same one is reported each time.
     pub(super) members: Vec<PodName>,
     /// Foreign pods that the selector matches, sorted likewise.
-    pub(super) strangers: Vec<PodName>,
+    pub(super) foreign: Vec<PodName>,
     /// Kind and name of the controllers of unfinished foreign pods.
     pub(super) others: Box<[String]>,
     pub(super) counts: pod_counts::PodCounts,
@@ -108,7 +108,7 @@ impl Index {
             self.place(&name, key, changed);
             if let Some(tracked) = self.tracked.get(key)
                 && moved
-                && (matches!(tracked.selector, PodSet::Expressions(_)) || !tracked.strangers.is_empty())
+                && (matches!(tracked.selector, PodSet::Expressions(_)) || !tracked.foreign.is_empty())
             {
                 changed.keys.insert(key.clone()); // No Service selects this pod.
             }
@@ -168,8 +168,8 @@ impl Index {
 
     /// Removes a pod from a revision.
     fn leave(&mut self, name: &PodName, key: &RevisionKey, changed: &mut Changed) {
-        let Some(Tracked { members, strangers, .. }) = self.tracked.get_mut(key) else { return };
-        for pods in [members, strangers] {
+        let Some(Tracked { members, foreign, .. }) = self.tracked.get_mut(key) else { return };
+        for pods in [members, foreign] {
             if let Ok(at) = pods.binary_search(name) {
                 pods.remove(at);
             }
@@ -223,7 +223,7 @@ impl Index {
         if let Some(hash) = tracked.at {
             take(&mut self.selectors, hash, key);
         }
-        for name in tracked.members.iter().chain(&tracked.strangers) {
+        for name in tracked.members.iter().chain(&tracked.foreign) {
             if let Some(entry) = self.pods.get_mut(name) {
                 entry.revisions.retain(|other| other != key);
             }
@@ -233,8 +233,8 @@ impl Index {
     pub(super) fn recount(&mut self, key: &RevisionKey, changed: &mut Changed) {
         let Self { tracked, pods, controllers, .. } = self;
         let Some(tracked) = tracked.get_mut(key) else { return };
-        let strangers = tracked.strangers.iter().filter_map(|name| Some((name, pods.get(name)?)));
-        let others = others(strangers, controllers);
+        let foreign = tracked.foreign.iter().filter_map(|name| Some((name, pods.get(name)?)));
+        let others = others(foreign, controllers);
         if tracked.others != others {
             tracked.others = others;
             changed.keys.insert(key.clone());
@@ -274,8 +274,8 @@ impl Index {
 
 impl Tracked {
     fn join(&mut self, name: &PodName, is_own: bool) {
-        let Self { members, strangers, .. } = self;
-        let (to, from) = if is_own { (members, strangers) } else { (strangers, members) };
+        let Self { members, foreign, .. } = self;
+        let (to, from) = if is_own { (members, foreign) } else { (foreign, members) };
         if let Err(at) = to.binary_search(name) {
             to.insert(at, name.clone());
         }

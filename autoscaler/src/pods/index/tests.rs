@@ -119,7 +119,7 @@ fn pods_of_others_do_not_count() {
         controller: controller.map(Arc::new),
         ..pod(&[("app", "a")], Phase::Running, true)
     };
-    let others = || index.strangers(&key).map(|strangers| strangers.controllers);
+    let others = || index.foreign_pods(&key).map(|foreign| foreign.controllers);
     index.begin_list();
     index.apply("ns", "bare", ready(None));
     index.apply("ns", "own", ready(Some(named_controller("ReplicaSet", "web-1", Some("1")))));

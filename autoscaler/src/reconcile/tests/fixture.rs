@@ -90,7 +90,7 @@ pub(super) struct Fakes {
     pub(super) tracking: Mutex<Option<PodSet>>,
     pub(super) owner: Mutex<Option<PodOwner>>,
     pub(super) addresses: Mutex<Vec<PodAddress>>,
-    pub(super) strangers: Mutex<ForeignPods>,
+    pub(super) foreign_pods: Mutex<ForeignPods>,
     pub(super) counts: Mutex<PodCounts>,
     pub(super) failing: Mutex<Option<Failing>>,
     pub(super) lease_ends: Mutex<bool>,
@@ -120,7 +120,7 @@ impl Deciders for Fakes {
         let next = self.next_decision.lock().take().or(*decision);
         std::mem::replace(&mut *decision, next)
     }
-    fn acted(&self, _: &Key, action: Action) {
+    fn record_action(&self, _: &Key, action: Action) {
         *self.acted.lock() = Some(action);
     }
     fn is_serving(&self, _: &Key) -> Option<bool> {
@@ -186,8 +186,8 @@ impl Pods for Fakes {
     fn addresses(&self, _: &Key) -> Vec<PodAddress> {
         self.addresses.lock().clone()
     }
-    fn strangers(&self, _: &Key) -> Option<ForeignPods> {
-        Some(self.strangers.lock().clone())
+    fn foreign_pods(&self, _: &Key) -> Option<ForeignPods> {
+        Some(self.foreign_pods.lock().clone())
     }
     fn untrack(&self, _: &Key) {
         *self.tracking.lock() = None;
@@ -813,7 +813,7 @@ impl Fixture {
         let numbers = self.cx.cluster().numbers.clone();
         let wanted = ports.iter().map(|(name, port)| {
             let port = PortId { name: (*name).to_owned(), port: *port };
-            Wanted { port, listed: None, shown: None }
+            Wanted { port, in_slices: None, in_status: None }
         });
         numbers.exists(&self.key, Some("zs"));
         numbers.want(&self.key, "zs", wanted.collect(), Access::Open);
@@ -931,7 +931,7 @@ fn findings(status: &Value) -> Findings {
     let since = active["lastTransitionTime"].as_str().and_then(from_rfc3339).unwrap_or_default();
     Findings {
         generation: status["observedGeneration"].as_i64(),
-        activity: is.map(|is| Activity { is, since }),
+        activity: is.map(|is| Activity { condition: is, since }),
         is_initialized: find("ScaleTargetInitialized")["status"] == "True",
         desired: status["desiredScale"].as_i64().and_then(|desired| i32::try_from(desired).ok()),
         service: status["serviceName"].as_str().unwrap_or_default().to_owned(),

@@ -241,7 +241,7 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
 async fn others_with_the_same_labels_are_named() {
     let mut f = sleeping();
     let others = ["Deployment canary", "Job a", "Job b", "Pod c", "Pod d"].map(str::to_owned);
-    f.fakes.strangers.lock().controllers = others.into();
+    f.fakes.foreign_pods.lock().controllers = others.into();
     let overlap = reports().with(|body| {
         assert_condition(body, "PodsOwned", "False", "SelectorOverlaps");
         let message = condition(body, "PodsOwned").2;
@@ -250,7 +250,7 @@ async fn others_with_the_same_labels_are_named() {
         assert!(message.contains("different labels"), "{message}");
     });
     pass(&mut f, vec![overlap]).await.expect("a pass");
-    *f.fakes.strangers.lock() = ForeignPods::default();
+    *f.fakes.foreign_pods.lock() = ForeignPods::default();
     let over = reports().with(|body| {
         let types = body["status"]["conditions"].as_array().expect("conditions").iter().map(|c| c["type"].clone());
         assert!(!types.collect::<Vec<_>>().contains(&json!("PodsOwned")));

@@ -108,7 +108,7 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
     let stranger = ForeignPods { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
     let pod = "hello-6c4d4cdbcf-vd82f".to_owned();
     let own = PodAddress { pod, address: "10.0.0.5".parse().expect("one"), ready: true, deleting: false };
-    (*f.fakes.strangers.lock(), *f.fakes.addresses.lock()) = (stranger, vec![own]);
+    (*f.fakes.foreign_pods.lock(), *f.fakes.addresses.lock()) = (stranger, vec![own]);
     let private = format!("PUT {SERVICES}/hello-private");
     let script = vec![
         expect(&private).with(|body| assert!(body["spec"]["selector"].is_null())),
@@ -122,7 +122,7 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
     ];
     pass(&mut f, script).await.expect("a stranger has come");
     f.cx.cluster().slices.apply(&Key::new("ns", "p"), "", None); // As reported by the watch.
-    *f.fakes.strangers.lock() = ForeignPods::default();
+    *f.fakes.foreign_pods.lock() = ForeignPods::default();
     pass(&mut f, vec![]).await.expect("awake, it stays as it is");
     f.fakes.addresses.lock().clear();
     let script = vec![

@@ -314,7 +314,7 @@ async fn series_live_as_long_as_the_loop() {
     let bounds = Bounds { min: 0, max: None };
     let planned = Action::planned(Some(1), 0, bounds, Reason::Desired);
     for _ in 0..2 {
-        fixture.multiscaler.acted(&fixture.key, Action { patched: true, ..planned }); // The second had no stat.
+        fixture.multiscaler.record_action(&fixture.key, Action { patched: true, ..planned }); // The second had no stat.
     }
     let text = fixture.telemetry.encode().expect("text");
     assert!(text.contains(&format!("{phase} 1")), "{text}");

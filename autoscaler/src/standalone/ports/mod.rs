@@ -168,7 +168,8 @@ impl Numbers {
             let PortState { wants, given, .. } = &*self.state.lock();
             let wanted = wants.get(key).filter(|workload| *workload.uid == *uid);
             let of_given = |given: &AllocatedPorts| {
-                let of = |(port, _): &(PortId, PortOutcome)| Wanted { port: port.clone(), listed: None, shown: None };
+                let of =
+                    |(port, _): &(PortId, PortOutcome)| Wanted { port: port.clone(), in_slices: None, in_status: None };
                 given.ports.iter().map(of).collect()
             };
             let planned = given.get(key).filter(|given| *given.uid == *uid);

@@ -180,7 +180,7 @@ fn without_recorded_needs(lines: &Ledger, is_one: impl Fn(&Key, &str) -> bool) -
         let fresh = || Workload { key: key.clone(), uid, ports: Vec::new(), access: Access::Unknown };
         let ports = &mut found.entry(key.clone()).or_insert_with(fresh).ports;
         if ports.iter().all(|wanted| wanted.port.name != entry.port.name) {
-            ports.push(Wanted { port: entry.port.clone(), listed: None, shown: None });
+            ports.push(Wanted { port: entry.port.clone(), in_slices: None, in_status: None });
         }
     }
     found

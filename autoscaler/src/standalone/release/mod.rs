@@ -194,7 +194,7 @@ impl TargetRelease {
         let bounds = in_force.spec.scale.bounds(&self.parts.configs.autoscaler.borrow());
         let replicas = restored_replicas(object, &target, bounds.min);
         if target.current() != replicas {
-            let change = Change { to: replicas, why: "the target is being restored", still: &|| true };
+            let change = Change { to: replicas, why: "the target is being restored", is_still_due: &|| true };
             let scaled = self.parts.scaler.patch(key, &reference.kind, &target_key, &target, change).await?;
             match object.metadata.deletion_timestamp {
                 None => self.cluster.scalers.scaled(key, scaled),

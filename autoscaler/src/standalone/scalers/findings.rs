@@ -33,11 +33,11 @@ pub(crate) struct Findings {
     /// Metric that cannot be measured.
     pub(crate) unmeasured: Option<Finding>,
     /// Rejected patch that adds pods.
-    pub(crate) unscaled: Option<Finding>,
+    pub(crate) rejected_scale_up: Option<Finding>,
     /// Another writer that keeps changing the replicas.
     pub(crate) contest: Option<Finding>,
     /// Foreign pods that the target's selector matches.
-    pub(crate) overlap: Option<Finding>,
+    pub(crate) foreign_pods: Option<Finding>,
     /// Set if scaling and routing changes are suspended.
     pub(crate) paused: bool,
     /// Result of the last requested wake or sleep.
@@ -68,25 +68,25 @@ impl From<NotReady> for Finding {
 /// Activity of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Activity {
-    pub(crate) is: ActiveCondition,
+    pub(crate) condition: ActiveCondition,
     /// Start of the activity, in whole seconds.
     pub(crate) since: Timestamp,
 }
 
 impl Activity {
-    /// Reports whether the workload is awake.
+    /// Returns true if the workload is awake.
     pub(crate) fn is_awake(self) -> bool {
-        self.is == ActiveCondition::Active
+        self.condition == ActiveCondition::Active
     }
 
-    /// Reports whether the workload is asleep or falling asleep.
+    /// Returns true if the workload is asleep or falling asleep.
     pub(crate) fn is_asleep(self) -> bool {
-        matches!(self.is, ActiveCondition::NoTraffic | ActiveCondition::TimedOut)
+        matches!(self.condition, ActiveCondition::NoTraffic | ActiveCondition::TimedOut)
     }
 
     /// Returns status, reason and message of its condition.
-    pub(crate) fn condition(self) -> (ConditionStatus, &'static str, &'static str) {
-        match self.is {
+    pub(crate) fn condition_parts(self) -> (ConditionStatus, &'static str, &'static str) {
+        match self.condition {
             ActiveCondition::Active => (ConditionStatus::True, AWAKE, ""),
             ActiveCondition::Queued => (
                 ConditionStatus::Unknown,
@@ -104,7 +104,7 @@ impl Activity {
 }
 
 impl Findings {
-    /// Reports whether the workload is known to be awake.
+    /// Returns true if the workload is known to be awake.
     pub(crate) fn is_awake(&self) -> bool {
         self.activity.is_some_and(Activity::is_awake)
     }
@@ -112,7 +112,7 @@ impl Findings {
     /// Returns the findings of the last reconcile in the form of the rules.
     pub(crate) fn previous(&self, now: Timestamp) -> Previous {
         let age = self.activity.map(|activity| now.saturating_since(activity.since)).unwrap_or_default();
-        let is_given_up = self.activity.is_some_and(|activity| activity.is == ActiveCondition::TimedOut);
+        let is_given_up = self.activity.is_some_and(|activity| activity.condition == ActiveCondition::TimedOut);
         Previous {
             active: match self.activity {
                 None => Active::Absent,
@@ -127,15 +127,16 @@ impl Findings {
 
     /// Applies the result of a reconcile.
     pub(crate) fn conclude(&mut self, outcome: &ReconcileOutcome, now: Timestamp) {
-        self.desired = outcome.want.or(self.desired);
+        self.desired = outcome.desired.or(self.desired);
         self.is_initialized |= outcome.initialized;
-        if let Some(is) = outcome.activity.filter(|is| self.activity.is_none_or(|before| before.is != *is)) {
-            self.activity = Some(Activity { is, since: Timestamp::from_secs(now.as_secs()) });
+        let is_new = |condition: &ActiveCondition| self.activity.is_none_or(|before| before.condition != *condition);
+        if let Some(condition) = outcome.activity.filter(is_new) {
+            self.activity = Some(Activity { condition, since: Timestamp::from_secs(now.as_secs()) });
         }
     }
 
-    /// Ends a reconcile. A time in the future comes from a clock that was set back since. It becomes now; otherwise the
-    /// workload would not age until then.
+    /// Records the reconciled generation. Limits the start of the activity to now: after a clock was set back it may
+    /// lie in the future, and the age would stay zero.
     pub(crate) fn finish(&mut self, generation: Option<i64>, now: Timestamp) {
         self.generation = generation;
         if let Some(activity) = &mut self.activity {
@@ -145,20 +146,20 @@ impl Findings {
 
     /// Reads the findings back from a status that this or another process wrote.
     pub(crate) fn read(status: &ZeroScalerStatus) -> Self {
-        // A workload without its target is inactive only in the written status.
+        // Active is also written as False if the target is missing. That says nothing about activity.
         let active = written::find(&status.conditions, written::ACTIVE).filter(|it| it.reason != TARGET_NOT_FOUND);
         let activity = active.and_then(|active| {
-            let is = match (active.status.as_str(), active.reason.as_str()) {
+            let condition = match (active.status.as_str(), active.reason.as_str()) {
                 ("True", _) => ActiveCondition::Active,
                 ("False", TIMED_OUT) => ActiveCondition::TimedOut,
                 ("False", _) => ActiveCondition::NoTraffic,
                 (_, reason) if reason == QUEUED || status.state == SleepState::Waking => ActiveCondition::Queued,
                 _ => return None,
             };
-            Some(Activity { is, since: Timestamp::from_secs(active.last_transition_time.0.as_second()) })
+            Some(Activity { condition, since: Timestamp::from_secs(active.last_transition_time.0.as_second()) })
         });
         let is_fault = |reason: &str| status.fault.as_ref().is_some_and(|fault| fault.reason == reason);
-        // A workload that sleeps because its wake was given up is not ready, for the same reason in both conditions.
+        // If a wake was given up, Ready and Active are False with the same reason. This is activity, not a refusal.
         let is_activity = |reason: &str| {
             active.is_some_and(|active| active.status == "False" && active.reason == reason)
                 && !NOT_ADOPTED.contains(&reason)
@@ -166,7 +167,7 @@ impl Findings {
         let refused = written::find(&status.conditions, written::READY)
             .filter(|ready| ready.status == "False" && !is_fault(&ready.reason) && !is_activity(&ready.reason))
             .map(|ready| Finding { reason: ready.reason.clone().into(), message: ready.message.clone() });
-        let wrong = |type_: &str| {
+        let fault = |type_: &str| {
             let found = written::find(&status.conditions, type_).filter(|found| found.status == "False")?;
             Some(Finding { reason: found.reason.clone().into(), message: found.message.clone() })
         };
@@ -180,11 +181,11 @@ impl Findings {
             service: status.service.clone().unwrap_or_default(),
             refused,
             // These hold until the first reconcile, so a restart neither ends a warning nor repeats its event.
-            lost_hosts: wrong(written::HOSTS_OWNED),
-            unmeasured: wrong(written::METRICS_MEASURED),
-            unscaled: None,
-            contest: wrong(written::SCALED_BY),
-            overlap: wrong(written::PODS_OWNED),
+            lost_hosts: fault(written::HOSTS_OWNED),
+            unmeasured: fault(written::METRICS_MEASURED),
+            rejected_scale_up: None,
+            contest: fault(written::SCALED_BY),
+            foreign_pods: fault(written::PODS_OWNED),
             paused: active.is_some_and(|active| active.reason == PAUSED),
             request: status.request.clone(),
         }
@@ -237,7 +238,7 @@ mod tests {
         for (active, ready, state, is, refused, is_initialized) in rows {
             let found = Findings::read(&status(active, ready, state));
             let found = (
-                found.activity.map(|activity| activity.is),
+                found.activity.map(|activity| activity.condition),
                 found.refused.as_ref().map(|refused| &*refused.reason).map(str::to_owned),
                 found.is_initialized,
             );
@@ -256,7 +257,7 @@ mod tests {
             written::set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(100));
         }
         let found = Findings::read(&status);
-        let wrong = [&found.lost_hosts, &found.unmeasured, &found.contest, &found.overlap];
+        let wrong = [&found.lost_hosts, &found.unmeasured, &found.contest, &found.foreign_pods];
         let reasons = wrong.map(|wrong| wrong.as_ref().map(|wrong| &*wrong.reason));
         let [hosts, _, scaled, pods] = types;
         assert_eq!((reasons, found.paused), ([Some(hosts), None, Some(scaled), Some(pods)], true));
@@ -264,9 +265,10 @@ mod tests {
 
     /// Goal: the age of an activity counts from its start, and a clock that is set back does not stop it from aging.
     #[test]
-    fn an_activity_is_as_old_as_it_is() {
+    fn activity_age_counts_from_its_start() {
         let at = Timestamp::from_secs;
-        let concluded = |is| ReconcileOutcome { want: Some(0), ready: 0, initialized: true, activity: is, step: None };
+        let concluded =
+            |activity| ReconcileOutcome { desired: Some(0), ready: 0, initialized: true, activity, step: None };
         let mut findings = Findings::default();
         assert_eq!(findings.previous(at(0)).active, Active::Absent);
         for (is, now) in [(Some(ActiveCondition::NoTraffic), 10), (Some(ActiveCondition::NoTraffic), 20), (None, 30)] {

@@ -113,11 +113,11 @@ impl Publisher {
         // A new workload without findings, or still waiting for its turn, has nothing to report beyond its initial
         // status.
         let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&object));
-        let found = self.fault_evidence(key, &object, &findings);
-        if let Some(after) = found.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
+        let evidence = self.fault_evidence(key, &object, &findings);
+        if let Some(after) = evidence.again_in(object.status.as_ref().and_then(|s| s.fault.as_ref()), Instant::now()) {
             self.scalers.queue.add_after(key.clone(), after);
         }
-        let Some(wanted) = self.wanted(key, &object, found).filter(|wanted| !is_unseen(wanted)) else {
+        let Some(wanted) = self.wanted(key, &object, evidence).filter(|wanted| !is_unseen(wanted)) else {
             self.since.remove(key);
             return Ok(());
         };
@@ -157,7 +157,7 @@ impl Publisher {
     }
 
     /// Returns the desired status, or `None` if there are no findings yet.
-    fn wanted(&self, key: &Key, object: &ZeroScaler, found: FaultEvidence) -> Option<ZeroScalerStatus> {
+    fn wanted(&self, key: &Key, object: &ZeroScaler, fault_evidence: FaultEvidence) -> Option<ZeroScalerStatus> {
         let findings = self.scalers.findings(object)?;
         let (cluster, pod_index, now) = (&self.cluster, &self.parts.ports.pods, self.parts.writes.clock.now());
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
@@ -194,7 +194,7 @@ impl Publisher {
             hosts: hosts.iter().filter(|host| cluster.hosts.has(key, host)).map(ToString::to_string).collect(),
             ports: ports(&tcp, served, known, written),
             silent: observed.silent,
-            is_led: self.scalers.has_ready_services(key, names),
+            has_ready_endpoint: self.scalers.has_ready_services(key, names),
             services: service_statuses(&choice, &services, tcp.first(), target.as_deref()),
             first: choice.names.first().map(|first| first.name.as_str()),
             conflict: choice.conflict.as_deref(),
@@ -205,7 +205,7 @@ impl Publisher {
             guard: guard.as_ref(),
             awaits_policies: cluster.policies.is_awaited() || (target.is_some() && guard.is_none()),
             is_unfollowed: is_unreadable && cluster.policies.has_followed(key.namespace()),
-            found,
+            fault_evidence,
             adopted: Some(adopted).filter(|adopted| *adopted != Adopted::default()),
             in_force: self.validation.in_force(key, object).map(|version| InForce::from_object(&version)),
             now,

@@ -59,11 +59,11 @@ const POLICIES_AWAITED: &str = "the autoscaler has not read the NetworkPolicies 
 const UNFOLLOWED: &str = "the target cannot be read, so the labels of its pods are unknown. Until it can be read, changes of \
     NetworkPolicies are not followed, and clients are admitted as before. Condition Ready says why it cannot be read";
 const HOST_NETWORK: &str = ". Its pods use the network of their nodes, to which NetworkPolicies do not apply: clients that know \
-    the address of a node are not kept from its pods";
+    the address of a node can reach its pods directly";
 /// Maximum number of NetworkPolicies named in a message.
 const POLICIES_NAMED: usize = 3;
-/// Message while paused.
-const STAYS: &str =
+/// Message of Active while paused.
+const PAUSED_MESSAGE: &str =
     "spec.paused is true: the autoscaler changes neither the replicas nor the destinations of the Services";
 
 /// Inputs of a status.
@@ -92,7 +92,7 @@ pub(crate) struct Inputs<'a> {
     /// Summary of the allocated ports; `None` before the first plan.
     pub(crate) allocation: Option<Allocation>,
     /// Set if the Services lead to a ready endpoint.
-    pub(crate) is_led: bool,
+    pub(crate) has_ready_endpoint: bool,
     /// Backend of the workload, if known.
     pub(crate) backend: Option<&'a Backend>,
     /// Resolved fallback, if the ZeroScaler has one.
@@ -106,7 +106,7 @@ pub(crate) struct Inputs<'a> {
     /// Set if the namespace has NetworkPolicies, and the target is unreadable, so that they are not followed.
     pub(crate) is_unfollowed: bool,
     /// Failure of the pods.
-    pub(crate) found: FaultEvidence,
+    pub(crate) fault_evidence: FaultEvidence,
     /// Original state of target and Services.
     pub(crate) adopted: Option<Adopted>,
     /// Version of the spec that is in force, if this process knows it.
@@ -115,25 +115,28 @@ pub(crate) struct Inputs<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// Returns advice for silent ports whose protocol is unknown, if there are any.
+/// Returns advice for silent ports whose protocol is unknown, if there are any. The suggestion has an entry for each.
 fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     let is_unknown = |port: &&PortStatus| port.protocol == PortProtocol::Auto && port.spoken.is_none();
-    let silent: Vec<&PortStatus> = ports.iter().filter(is_unknown).filter(|port| silent.contains(&port.port)).collect();
-    let name = &silent.first()?.name;
-    let names: Vec<&str> = silent.iter().map(|port| port.name.as_str()).collect();
+    let silent = ports.iter().filter(is_unknown).filter(|port| silent.contains(&port.port));
+    let names: Vec<&str> = silent.map(|port| port.name.as_str()).collect();
+    if names.is_empty() {
+        return None;
+    }
+    let entries: Vec<String> = names.iter().map(|name| format!("{{name: \"{name}\", protocol: tcp}}")).collect();
     Some(format!(
         "clients connected to port {} while the workload was asleep, sent nothing and disconnected. If its server sends first \
-         (as with MySQL, SMTP or SSH), set spec.ports: [{{name: \"{name}\", protocol: tcp}}], so that such a connection wakes \
-         the workload",
-        names.join(", ")
+         (as with MySQL, SMTP or SSH), set spec.ports: [{}], so that such a connection wakes the workload",
+        names.join(", "),
+        entries.join(", ")
     ))
 }
 
 /// Returns the message about the NetworkPolicies that select a workload's pods and are followed.
 fn guarded_by(policies: &[String], uses_host_network: bool) -> String {
     format!(
-        "the activators admit the peers of NetworkPolicies {}, and only through the Services of the workload. The shared \
-         ports reject its requests{}",
+        "the activators admit only clients allowed by NetworkPolicies {}, and only through the Services of the \
+         workload. The shared ports reject requests for it{}",
         list_names(policies, POLICIES_NAMED),
         if uses_host_network { HOST_NETWORK } else { "" }
     )
@@ -146,29 +149,33 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     let before = object.status.clone().unwrap_or_default();
     let generation = object.metadata.generation;
     let state = state(findings, pods);
-    let fault = inputs.found.fault(before.fault.as_ref(), now);
+    let fault = inputs.fault_evidence.fault(before.fault.as_ref(), now);
     let before_conditions = before.conditions.clone();
     let mut conditions = before.conditions;
     let mut set = |type_: &str, condition: Option<ConditionValue<'_>>| match condition {
         Some(condition) => written::set(&mut conditions, type_, condition, generation, now),
         None => written::clear(&mut conditions, type_),
     };
-    // Once the workload was ready, it stays so if no endpoint is ready for a moment: a rollout of activators is not
-    // reported for each workload. A different or additional Service must be led first.
-    let is_served = |one: &&ServiceStatus| one.path == ServicePath::Served;
-    let was_served = |one: &ServiceStatus| before.services.iter().filter(is_served).any(|was| was.name == one.name);
+    // A Ready workload stays Ready while no endpoint is ready, without a time limit: otherwise a rollout of activators
+    // would change every status. If its Service changes or one is added, that Service must first have a ready endpoint.
+    let is_on_activators = |one: &&ServiceStatus| one.path == ServicePath::Served;
+    let was_on_activators =
+        |one: &ServiceStatus| before.services.iter().filter(is_on_activators).any(|was| was.name == one.name);
     let is_same = before.service.as_deref() == Some(findings.service.as_str())
-        && (before.services.is_empty() || inputs.services.iter().filter(is_served).all(was_served));
-    let was_led = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
-    let is_served = !findings.service.is_empty() && inputs.first.is_none_or(|first| first == findings.service);
+        && (before.services.is_empty() || inputs.services.iter().filter(is_on_activators).all(was_on_activators));
+    let stays_ready = is_same && written::is(&before_conditions, written::READY, ConditionStatus::True);
+    let serves_requested_service =
+        !findings.service.is_empty() && inputs.first.is_none_or(|first| first == findings.service);
     let warning = inputs.conflict.or(inputs.unreachable);
     let fails = fault.as_ref().map(|fault| (fault.reason.clone(), fault.message()));
-    let faulty = fails.as_ref().map(|(reason, message)| says(ConditionStatus::False, reason, message));
-    set(written::READY, Some(ready(findings, is_served, allocation, inputs.is_led || was_led, warning, faulty)));
+    let faulty = fails.as_ref().map(|(reason, message)| condition(ConditionStatus::False, reason, message));
+    let has_endpoint = inputs.has_ready_endpoint || stays_ready;
+    let ready = ready(findings, serves_requested_service, allocation, has_endpoint, warning, faulty);
+    set(written::READY, Some(ready));
     // Until a plan was made here, the written condition holds.
     if allocation.is_some() || written::find(&before_conditions, written::PORTS_ALLOCATED).is_none() {
         let awaits = awaits_policies && matches!(allocation, None | Some(Allocation::Pending));
-        let awaited = says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
+        let awaited = condition(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED);
         set(written::PORTS_ALLOCATED, Some(if awaits { awaited } else { allocated(allocation) }));
     }
     set(written::ACTIVE, Some(active(findings, pods)));
@@ -177,8 +184,8 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
     set(written::HOSTS_OWNED, has_hosts.then(|| notice(findings.lost_hosts.as_ref(), OWNED)));
     let has_metrics = !object.spec.metrics.is_empty();
     set(written::METRICS_MEASURED, has_metrics.then(|| notice(findings.unmeasured.as_ref(), MEASURED)));
-    set(written::SCALED_BY, findings.contest.as_ref().map(wrong));
-    set(written::PODS_OWNED, findings.overlap.as_ref().map(wrong));
+    set(written::SCALED_BY, findings.contest.as_ref().map(false_condition));
+    set(written::PODS_OWNED, findings.foreign_pods.as_ref().map(false_condition));
     match guard {
         None => {}
         Some(Verdict::Open) => {
@@ -186,10 +193,10 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         }
         Some(Verdict::Guarded(policies)) => {
             let message = guarded_by(policies, backend.is_some_and(|backend| backend.host_network));
-            set(written::GUARDED, Some(says(ConditionStatus::True, FOLLOWED, &message)));
+            set(written::GUARDED, Some(condition(ConditionStatus::True, FOLLOWED, &message)));
         }
         Some(Verdict::Barred(why)) => {
-            set(written::GUARDED, Some(says(ConditionStatus::False, POLICY_NOT_FOLLOWED, why)));
+            set(written::GUARDED, Some(condition(ConditionStatus::False, POLICY_NOT_FOLLOWED, why)));
         }
     }
     // A new workload admits no client before the policies are known. For others the last verdict holds.
@@ -197,19 +204,19 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         .is_some_and(|was| [AWAITED, TARGET_UNREADABLE].contains(&was.reason.as_str()));
     let is_new = object.status.as_ref().is_none_or(|written| written.observed_generation.is_none());
     if awaits_policies && is_new {
-        set(written::GUARDED, Some(says(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
+        set(written::GUARDED, Some(condition(ConditionStatus::Unknown, AWAITED, POLICIES_AWAITED)));
     } else if inputs.is_unfollowed {
-        set(written::GUARDED, Some(says(ConditionStatus::Unknown, TARGET_UNREADABLE, UNFOLLOWED)));
+        set(written::GUARDED, Some(condition(ConditionStatus::Unknown, TARGET_UNREADABLE, UNFOLLOWED)));
     } else if !awaits_policies && was_awaited && guard.is_none() {
         set(written::GUARDED, None);
     }
     let resolved = inputs.fallback.as_ref().map(|resolved| match resolved {
-        Ok(_) => says(ConditionStatus::True, RESOLVED, ""),
-        Err((reason, message)) => says(ConditionStatus::False, reason, message),
+        Ok(_) => condition(ConditionStatus::True, RESOLVED, ""),
+        Err((reason, message)) => condition(ConditionStatus::False, reason, message),
     });
     set(written::ANSWERS_RESOLVED, resolved);
     let silence = silence(&inputs.ports, &inputs.silent).filter(|_| state != SleepState::Awake);
-    let silence = silence.as_deref().map(|message| says(ConditionStatus::False, SILENT_CONNECTIONS, message));
+    let silence = silence.as_deref().map(|message| condition(ConditionStatus::False, SILENT_CONNECTIONS, message));
     set(written::PROTOCOLS_DETECTED, silence);
     let woke = state == SleepState::Awake && before.state != SleepState::Awake;
     // The status names the Service elsewhere.
@@ -235,7 +242,7 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         backend: backend.or(before.backend).map(|backend| {
             match wake_obstacle(findings, inputs.in_force.as_ref(), generation) {
                 Some(why) => Backend { wake_refused: Some(why.into()), failing: None, paused: false, ..backend },
-                None => inputs.found.apply_to_backend(backend, Instant::now()),
+                None => inputs.fault_evidence.apply_to_backend(backend, Instant::now()),
             }
         }),
         fallback: inputs.fallback.and_then(Result::ok),
@@ -250,7 +257,7 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
 fn state(findings: &Findings, pods: PodCounts) -> SleepState {
     let desired = findings.desired.unwrap_or(-1);
     match findings.activity {
-        _ if lacks_its_target(findings, pods).is_some() => SleepState::Unknown,
+        _ if missing_target_fault(findings, pods).is_some() => SleepState::Unknown,
         Some(activity) if activity.is_awake() => SleepState::Awake,
         Some(activity) if activity.is_asleep() && (pods.actual > 0 || desired > 0) => SleepState::FallingAsleep,
         Some(activity) if activity.is_asleep() => SleepState::Asleep,
@@ -259,8 +266,8 @@ fn state(findings: &Findings, pods: PodCounts) -> SleepState {
     }
 }
 
-/// Returns the reason why no request can wake the workload, for waiting clients. Returns `None` if the workload, or a
-/// former version in force, can be woken.
+/// Returns the reason shown to waiting clients if target or Service prevents a wake. `None` does not imply that the
+/// workload can be woken.
 fn wake_obstacle(findings: &Findings, in_force: Option<&Version>, generation: Option<i64>) -> Option<&'static str> {
     let is_former = in_force.is_some_and(|version| version.generation != generation);
     match &*findings.refused.as_ref().filter(|_| !is_former)?.reason {
@@ -274,80 +281,84 @@ fn wake_obstacle(findings: &Findings, in_force: Option<&Version>, generation: Op
 
 /// Returns the fault of a missing target without remaining pods. A workload that was awake is then no longer awake, but
 /// was not put to sleep either.
-fn lacks_its_target(findings: &Findings, pods: PodCounts) -> Option<&Finding> {
+fn missing_target_fault(findings: &Findings, pods: PodCounts) -> Option<&Finding> {
     let is_asleep = findings.activity.is_some_and(|activity| activity.is_asleep());
     findings.refused.as_ref().filter(|why| why.reason == TARGET_NOT_FOUND && pods.actual == 0 && !is_asleep)
 }
 
-/// Returns the condition Ready. `is_served`: the served Service is the requested one.
+/// Returns the condition Ready. `serves_requested_service`: the served Service is the requested one. `has_endpoint`:
+/// the Services lead to a ready endpoint, or the workload stays Ready without one.
 fn ready<'a>(
     findings: &'a Findings,
-    is_served: bool,
+    serves_requested_service: bool,
     allocation: Option<&'a Allocation>,
-    is_led: bool,
+    has_endpoint: bool,
     warning: Option<&'a str>,
     faulty: Option<ConditionValue<'a>>,
 ) -> ConditionValue<'a> {
-    let Findings { refused, lost_hosts, unscaled, activity, .. } = findings;
-    let found = refused.as_ref().or(lost_hosts.as_ref()).or(unscaled.as_ref()).map(wrong);
-    let given_up = activity.map(|activity| activity.condition()).filter(|(_, reason, _)| *reason == TIMED_OUT);
-    let given_up = || given_up.map(|(status, reason, message)| says(status, reason, message));
+    let Findings { refused, lost_hosts, rejected_scale_up, activity, .. } = findings;
+    let found = refused.as_ref().or(lost_hosts.as_ref()).or(rejected_scale_up.as_ref()).map(false_condition);
+    let given_up = activity.map(|activity| activity.condition_parts()).filter(|(_, reason, _)| *reason == TIMED_OUT);
+    let given_up = || given_up.map(|(status, reason, message)| condition(status, reason, message));
     match found.or(faulty).or_else(given_up) {
-        Some(wrong) => wrong,
+        Some(fault) => fault,
         None => match () {
-            () if !is_served => {
-                says(ConditionStatus::Unknown, PENDING, "the autoscaler has not set up the Service of the workload yet")
+            () if !serves_requested_service => {
+                let message = "the autoscaler has not set up the Service of the workload yet";
+                condition(ConditionStatus::Unknown, PENDING, message)
             }
-            () if matches!(allocation, Some(Allocation::Wrong { is_lacking, .. }) if *is_lacking || !is_led) => {
+            () if matches!(allocation, Some(Allocation::Wrong { is_lacking, .. }) if *is_lacking || !has_endpoint) => {
                 allocated(allocation)
             }
-            () if !is_led => {
-                says(ConditionStatus::Unknown, PENDING, "no activator serves the ports of the workload yet")
+            () if !has_endpoint => {
+                condition(ConditionStatus::Unknown, PENDING, "no activator serves the ports of the workload yet")
             }
-            () => says(ConditionStatus::True, SERVED, warning.unwrap_or_default()),
+            () => condition(ConditionStatus::True, SERVED, warning.unwrap_or_default()),
         },
     }
 }
 
 fn allocated(allocation: Option<&Allocation>) -> ConditionValue<'_> {
     match allocation {
-        Some(Allocation::Whole) => says(ConditionStatus::True, ALLOCATED, ""),
-        Some(Allocation::Wrong { reason, message, .. }) => says(ConditionStatus::False, reason, message),
-        Some(Allocation::Pending) | None => says(ConditionStatus::Unknown, PENDING, ""),
+        Some(Allocation::Whole) => condition(ConditionStatus::True, ALLOCATED, ""),
+        Some(Allocation::Wrong { reason, message, .. }) => condition(ConditionStatus::False, reason, message),
+        Some(Allocation::Pending) | None => condition(ConditionStatus::Unknown, PENDING, ""),
     }
 }
 
 fn active(findings: &Findings, pods: PodCounts) -> ConditionValue<'_> {
-    if let Some(why) = lacks_its_target(findings, pods) {
-        return wrong(why);
+    if let Some(why) = missing_target_fault(findings, pods) {
+        return false_condition(why);
     }
     let (status, reason, message) = match findings.activity {
-        Some(activity) => activity.condition(),
+        Some(activity) => activity.condition_parts(),
         None if findings.generation.is_some() => (ConditionStatus::Unknown, WAKING, ""),
         None => (ConditionStatus::Unknown, PENDING, ""),
     };
-    if findings.paused { says(status, PAUSED, STAYS) } else { says(status, reason, message) }
+    if findings.paused { condition(status, PAUSED, PAUSED_MESSAGE) } else { condition(status, reason, message) }
 }
 
 fn adopted_condition<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> ConditionValue<'a> {
     match findings.refused.as_ref().filter(|refused| NOT_ADOPTED.contains(&&*refused.reason)) {
-        Some(refused) => wrong(refused),
-        None if findings.service.is_empty() => says(ConditionStatus::Unknown, PENDING, ""),
-        None if conflict.is_some() => says(ConditionStatus::False, SERVICE_NOT_OWNED, conflict.unwrap_or_default()),
-        None => says(ConditionStatus::True, ADOPTED, ""),
+        Some(refused) => false_condition(refused),
+        None if findings.service.is_empty() => condition(ConditionStatus::Unknown, PENDING, ""),
+        None if conflict.is_some() => {
+            condition(ConditionStatus::False, SERVICE_NOT_OWNED, conflict.unwrap_or_default())
+        }
+        None => condition(ConditionStatus::True, ADOPTED, ""),
     }
 }
 
 /// Returns a condition that is True without a fault.
 fn notice<'a>(found: Option<&'a Finding>, right: &'a str) -> ConditionValue<'a> {
-    found.map_or_else(|| says(ConditionStatus::True, right, ""), wrong)
+    found.map_or_else(|| condition(ConditionStatus::True, right, ""), false_condition)
 }
 
-fn wrong(found: &Finding) -> ConditionValue<'_> {
-    says(ConditionStatus::False, &found.reason, &found.message)
+fn false_condition(found: &Finding) -> ConditionValue<'_> {
+    condition(ConditionStatus::False, &found.reason, &found.message)
 }
 
-fn says<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> ConditionValue<'a> {
+fn condition<'a>(status: ConditionStatus, reason: &'a str, message: &'a str) -> ConditionValue<'a> {
     // The API server requires a reason for every condition.
     ConditionValue { status, reason: if reason.is_empty() { PENDING } else { reason }, message }
 }

@@ -44,7 +44,7 @@ fn is_waited_for(object: &Value) -> bool {
 
 /// Returns the findings of a reconcile of generation 1.
 fn findings(is: ActiveCondition, desired: i32) -> Findings {
-    let activity = Some(Activity { is, since: NOW });
+    let activity = Some(Activity { condition: is, since: NOW });
     let (generation, service) = (Some(1), "hello".to_owned());
     Findings { generation, activity, desired: Some(desired), service, ..Findings::default() }
 }
@@ -77,14 +77,14 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
         first: Some(object.spec.service_name()),
         conflict: None,
         allocation: Some(Allocation::Whole),
-        is_led: true,
+        has_ready_endpoint: true,
         backend: None,
         fallback: None,
         unreachable: None,
         guard: None,
         awaits_policies: false,
         is_unfollowed: false,
-        found: FaultEvidence::default(),
+        fault_evidence: FaultEvidence::default(),
         adopted: None,
         in_force: None,
         now: NOW,
@@ -138,9 +138,9 @@ fn a_number_in_use_is_why_nobody_serves() {
         (Allocation::Pending, false, ConditionStatus::Unknown, PENDING),
         (Allocation::Whole, false, ConditionStatus::Unknown, PENDING),
     ];
-    for (allocation, is_led, status, reason) in rows {
-        let condition = ready(&findings, true, Some(&allocation), is_led, None, None);
-        assert_eq!((condition.status, condition.reason), (status, reason), "{allocation:?}, {is_led}");
+    for (allocation, has_endpoint, status, reason) in rows {
+        let condition = ready(&findings, true, Some(&allocation), has_endpoint, None, None);
+        assert_eq!((condition.status, condition.reason), (status, reason), "{allocation:?}, {has_endpoint}");
         assert_eq!(reason == "NumberInUse", condition.message.contains("21100"), "{}", condition.message);
     }
 }
@@ -151,7 +151,7 @@ fn a_number_in_use_is_why_nobody_serves() {
 fn another_service_is_waited_for() {
     let served =
         |name: &str| ServiceStatus { name: name.to_owned(), path: ServicePath::Served, ..ServiceStatus::default() };
-    let ready = |before: &str, found: &str, is_led: bool, now: &[&str]| {
+    let ready = |before: &str, found: &str, has_ready_endpoint: bool, now: &[&str]| {
         let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
         object.spec.services = vec![ServiceChoice { name: "another".into(), create: false }];
         let services = if now.is_empty() { Vec::new() } else { vec![served(before)] };
@@ -161,8 +161,8 @@ fn another_service_is_waited_for() {
         object.status = Some(status);
         let findings = Findings { service: found.into(), ..Findings::default() };
         let services = now.iter().map(|name| served(name)).collect();
-        let status =
-            compute(Inputs { is_led, services, ..inputs(&object, &findings, PodCounts { ready: 1, actual: 1 }) });
+        let inputs = inputs(&object, &findings, PodCounts { ready: 1, actual: 1 });
+        let status = compute(Inputs { has_ready_endpoint, services, ..inputs });
         written::find(&status.conditions, written::READY).expect("always told").status.clone()
     };
     let rows = [
@@ -171,8 +171,8 @@ fn another_service_is_waited_for() {
         ("hello", "another", true, "True"),
         ("another", "another", false, "True"),
     ];
-    for (before, found, is_led, expected) in rows {
-        assert_eq!(ready(before, found, is_led, &[]), expected, "{before}, then {found}, led: {is_led}");
+    for (before, found, has_endpoint, expected) in rows {
+        assert_eq!(ready(before, found, has_endpoint, &[]), expected, "{before}, then {found}, {has_endpoint}");
     }
     let rows = [(&["another"][..], "True"), (&["another", "more"], "Unknown")];
     for (served, expected) in rows {
@@ -183,7 +183,7 @@ fn another_service_is_waited_for() {
 /// Goal: a missing target is reported by the next process as by this one. A kind that cannot be read does not count as
 /// a missing target.
 #[test]
-fn what_lacks_its_target_is_told_so_again() {
+fn a_missing_target_is_reported_again() {
     let none = PodCounts { ready: 0, actual: 0 };
     let awake = || findings(ActiveCondition::Active, 1);
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
@@ -245,4 +245,24 @@ fn what_policies_cannot_protect_is_reported() {
         let text = guarded(&object, false, Some(&verdict), Some(&backend)).0.expect("a condition");
         assert_eq!(text.contains("NetworkPolicies do not apply"), host_network, "{text}");
     }
+}
+
+/// Goal: the advice about silent ports names and suggests each port of unknown protocol, and no other.
+#[test]
+fn each_silent_port_is_suggested() {
+    let port = |name: &str, port, protocol| {
+        let name = name.to_owned();
+        PortStatus { name, port, protocol, ..PortStatus::default() }
+    };
+    let ports = [
+        port("mail", 25, PortProtocol::Auto),
+        port("db", 3306, PortProtocol::Auto),
+        port("shell", 22, PortProtocol::Tcp),
+        port("web", 80, PortProtocol::Auto),
+    ];
+    assert_eq!(silence(&ports, &[22].into()), None);
+    let text = silence(&ports, &[22, 25, 3306].into()).expect("advice");
+    assert!(text.starts_with("clients connected to port mail, db while"), "{text}");
+    let suggestion = "spec.ports: [{name: \"mail\", protocol: tcp}, {name: \"db\", protocol: tcp}],";
+    assert!(text.contains(suggestion), "{text}");
 }

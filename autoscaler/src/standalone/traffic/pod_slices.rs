@@ -36,11 +36,11 @@ impl Pass<'_> {
         let pods = &parts.ports.pods;
         let private = cluster.services.get(&Key::new(self.key.namespace(), private));
         let is_led = private.is_some_and(|private| private.spec.as_ref().is_none_or(|spec| spec.selector.is_none()));
-        match pods.strangers(self.key) {
-            Some(strangers) => {
+        match pods.foreign_pods(self.key) {
+            Some(foreign) => {
                 let (own, names) = (pods.addresses(self.key), self.pod_names());
                 let are_known = own.iter().all(|pod| names.fit(&pod.pod));
-                strangers.controllers.is_empty() && are_known && (!is_led || own.is_empty())
+                foreign.controllers.is_empty() && are_known && (!is_led || own.is_empty())
             }
             None => !is_led, // Keep the present state.
         }

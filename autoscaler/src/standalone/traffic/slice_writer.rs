@@ -127,7 +127,7 @@ impl Pass<'_> {
             let since = *controller.waiting.entry(waits.clone()).or_insert_with(Instant::now);
             let left = patience.saturating_sub(since.elapsed());
             if !left.is_zero() {
-                controller.cluster.path_queue.add_with_after(key.clone(), look.priority, left);
+                controller.cluster.path_queue.add_after_with_priority(key.clone(), look.priority, left);
                 return Ok(None);
             }
         }
@@ -154,8 +154,8 @@ impl Pass<'_> {
             if wanted.iter().all(|wanted| wanted.port != port.workload) {
                 wanted.push(Wanted {
                     port: port.workload.clone(),
-                    listed: leads.iter().find_map(|(of, number)| number.filter(|_| *of == port.workload)),
-                    shown: reported
+                    in_slices: leads.iter().find_map(|(of, number)| number.filter(|_| *of == port.workload)),
+                    in_status: reported
                         .clone()
                         .find(|status| status.port == port.workload.port)
                         .and_then(|status| status.number),

@@ -29,8 +29,8 @@ pub const PROTOCOLS_DETECTED: &str = "ProtocolsDetected";
 pub const SCALED_BY: &str = "ScaledBy";
 /// False while the target's selector also matches pods of other owners; otherwise absent.
 pub const PODS_OWNED: &str = "PodsOwned";
-/// The activators follow the NetworkPolicies that select its pods. Present only while a policy does. On the shared
-/// ports activators refuse requests of such a workload.
+/// The activators follow the NetworkPolicies that select the workload's pods. Present only while a policy selects them.
+/// On the shared ports, activators refuse requests to such a workload.
 pub const GUARDED: &str = "Guarded";
 /// All condition types.
 pub const TYPES: [&str; 11] = [

@@ -130,7 +130,7 @@ async fn timers_have_a_priority() {
         [("slow", vec![(Priority::Slow, 1)]), ("both", vec![(Priority::Slow, 2), (Priority::Normal, 3)])]
     {
         for (priority, seconds) in timers {
-            queue.add_with_after(key, priority, Duration::from_secs(seconds));
+            queue.add_after_with_priority(key, priority, Duration::from_secs(seconds));
         }
     }
     queue.add_after("usual", Duration::from_secs(2));

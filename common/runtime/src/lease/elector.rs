@@ -30,8 +30,8 @@ use tokio_util::sync::CancellationToken;
 const CLAIM: &str = "zeroscale.dev/claim";
 /// Longest wait for the response to one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest wait for writes in flight before a lease is given away or up. If it is exceeded, the lease stays in our
-/// name: it is resumed or expires.
+/// Longest wait for writes in flight before a lease is handed over or released. If it is exceeded, the lease stays in
+/// our name: it is resumed or expires.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait for the release of all leases at the end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -92,8 +92,8 @@ struct Elector {
     changed: watch::Sender<u64>,
 }
 
-/// Operation that was sent, with the Lease in its response.
-struct Sent {
+/// Finished operation, with the Lease in its response.
+struct OpResult {
     lease: usize,
     op: Op,
     at: Instant,
@@ -116,7 +116,7 @@ impl Elector {
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = &mut ready, if !is_ready => is_ready = true,
-                Some(sent) = writes.next() => self.settle(sent),
+                Some(result) = writes.next() => self.settle(result),
                 event = events.next() => match event {
                     Some(event) => self.handle(event, &mut listed),
                     None => break, // A watch does not end.
@@ -126,8 +126,8 @@ impl Elector {
         }
         // Writes in flight may make us a holder: await them, so that those leases are released too.
         let finish = async {
-            while let Some(sent) = writes.next().await {
-                self.settle(sent);
+            while let Some(result) = writes.next().await {
+                self.settle(result);
             }
             let releases: FuturesUnordered<_> = self
                 .election
@@ -179,9 +179,9 @@ impl Elector {
         self.objects[lease] = object;
     }
 
-    fn settle(&mut self, sent: Sent) {
+    fn settle(&mut self, result: OpResult) {
         let (now, rng) = (Instant::now().into_std(), &mut rand::rng());
-        let Sent { lease, op, at, response } = sent;
+        let OpResult { lease, op, at, response } = result;
         match (op, response) {
             (Op::Create | Op::Write { .. }, Ok(Some(object))) => {
                 self.failures[lease].recovered();
@@ -193,14 +193,15 @@ impl Elector {
                 self.objects[lease] = object;
             }
             (_, Ok(_)) => self.election.done(lease),
-            // After a 404 to a creation the namespace is missing, so reading the lease again would not help.
+            // A 404 on create means that the namespace is missing; reading again would not help.
             (Op::Create, Err(kube::Error::Api(status))) if status.code == 409 => self.election.conflict(lease),
             (Op::Write { .. }, Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => {
                 self.election.conflict(lease);
             }
-            (_, Err(error)) => {
+            (op, Err(error)) => {
                 if api_server::is_reported(&error) {
-                    tracing::debug!(lease = %self.options.names[lease], %error, "the lease could not be written");
+                    let lease = &self.options.names[lease];
+                    tracing::debug!(%lease, ?op, %error, "an operation on the lease failed");
                 } else {
                     self.failures[lease].failed(&error);
                 }
@@ -212,7 +213,7 @@ impl Elector {
     /// Sends one operation. The future owns its data, so several can run at once. A write that takes the lease from us
     /// waits until no other write is in flight under the lease. None can begin meanwhile: [`Election`] has already let
     /// go of the lease, which must have been [published](Self::publish) before the future is polled.
-    fn perform(&self, lease: usize, op: Op) -> impl Future<Output = Sent> + Send + use<> {
+    fn perform(&self, lease: usize, op: Op) -> impl Future<Output = OpResult> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);
         let me = self.options.identity.clone();
@@ -222,9 +223,9 @@ impl Elector {
         async move {
             if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
                 let message = format!("it is kept, because a write under it has not ended in {IDLE_TIMEOUT:?}");
-                // An error that is logged; see `is_reported`.
+                // An API error, because `is_reported` would suppress other kinds here.
                 let response = Err(kube::Error::Api(Status::failure(&message, "Kept").boxed()));
-                return Sent { lease, op, at: Instant::now(), response };
+                return OpResult { lease, op, at: Instant::now(), response };
             }
             let at = Instant::now();
             let write = async {
@@ -240,7 +241,7 @@ impl Elector {
             };
             let response = timeout(WRITE_TIMEOUT, write).await;
             let response = response.unwrap_or_else(|_| failed(format!("no response within {WRITE_TIMEOUT:?}")));
-            Sent { lease, op, at, response }
+            OpResult { lease, op, at, response }
         }
     }
 

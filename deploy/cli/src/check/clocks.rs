@@ -26,12 +26,12 @@ const OFF_MAX: i64 = 5;
 const SILENT_MAX: i64 = 60;
 
 /// Compares all clocks.
-pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
-    let server = server_time(place).await;
+pub async fn check(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+    let server = server_time(context).await;
     let server = server.ok_or_else(|| Finding::unknown(ABOUT, "the response of the API server has no Date header"))?;
     let mut findings = vec![ours(Timestamp::now(), server)];
-    for (what, namespace) in [("nodes", NODES), ("planes", place.system)] {
-        match place.list::<Lease>(ABOUT, Some(namespace)).await {
+    for (what, namespace) in [("nodes", NODES), ("planes", context.system)] {
+        match context.list::<Lease>(ABOUT, Some(namespace)).await {
             Ok(mut all) => {
                 // A plane's lease is one of the autoscaler's buckets, or of `autoscaler-hpa`.
                 let is_of_a_plane = |name: &str| bucket_of_host(name).is_some() || name.starts_with(HPA);
@@ -44,9 +44,9 @@ pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     Ok(findings)
 }
 
-async fn server_time(place: &CheckContext<'_>) -> Option<Timestamp> {
+async fn server_time(context: &CheckContext<'_>) -> Option<Timestamp> {
     let request = Request::get("/version").body(Body::empty()).ok()?;
-    let answer = place.cluster.client.send(request).await.ok()?;
+    let answer = context.cluster.client.send(request).await.ok()?;
     let date = answer.headers().get(header::DATE)?.to_str().ok()?.to_owned();
     let read = k8s_openapi::jiff::fmt::rfc2822::parse(&date).ok()?;
     Some(read.timestamp())
@@ -58,8 +58,8 @@ fn ours(now: Timestamp, server: Timestamp) -> Finding {
         return Finding::good(ABOUT, "the clock of this machine agrees with the API server's");
     }
     let (by, side) = (off.abs(), if off > 0 { "ahead of" } else { "behind" });
-    let says = format!("the clock of this machine is {by} s {side} the API server's, so ages are wrong by as much");
-    Finding::note(ABOUT, says)
+    let message = format!("the clock of this machine is {by} s {side} the API server's, so ages are wrong by as much");
+    Finding::note(ABOUT, message)
 }
 
 /// Checks the last renewals. Returns `None` if no lease is held.
@@ -79,12 +79,12 @@ fn leases(what: &str, leases: &[Lease], server: Timestamp) -> Option<Finding> {
     };
     let (ahead, silent) = (names(|off| off > OFF_MAX), names(|off| off < -SILENT_MAX));
     Some(if !ahead.is_empty() {
-        let says = format!("the clocks of {what} are ahead of the API server's: {}", first_names(&ahead));
-        Finding::wrong(ABOUT, says, "synchronize their clocks (NTP)")
+        let message = format!("the clocks of {what} are ahead of the API server's: {}", first_names(&ahead));
+        Finding::wrong(ABOUT, message, "synchronize their clocks (NTP)")
     } else if !silent.is_empty() {
         let silent = first_names(&silent);
-        let says = format!("{what} have not renewed their leases, or their clocks are behind: {silent}");
-        Finding::wrong(ABOUT, says, "check whether they run, then synchronize their clocks (NTP)")
+        let message = format!("{what} have not renewed their leases, or their clocks are behind: {silent}");
+        Finding::wrong(ABOUT, message, "check whether they run, then synchronize their clocks (NTP)")
     } else {
         Finding::good(ABOUT, format!("the clocks of {what} agree with the API server's ({})", known.len()))
     })
@@ -115,9 +115,9 @@ mod tests {
         ];
         for (all, expected) in rows {
             let found = leases("nodes", &all, server);
-            assert_eq!(found.as_ref().map(|f| f.standing), expected.map(|(result, _)| result), "{found:?}");
+            assert_eq!(found.as_ref().map(|f| f.result), expected.map(|(result, _)| result), "{found:?}");
             assert!(
-                expected.is_none_or(|(_, part)| found.as_ref().is_some_and(|f| f.says.contains(part))),
+                expected.is_none_or(|(_, part)| found.as_ref().is_some_and(|f| f.message.contains(part))),
                 "{found:?}"
             );
         }
@@ -126,8 +126,8 @@ mod tests {
     #[test]
     fn our_own_clock_is_worth_a_note() {
         let at = |secs| Timestamp::from_second(secs).expect("a time");
-        assert_eq!(ours(at(100), at(98)).standing, CheckResult::Good);
-        assert!(ours(at(100), at(300)).says.contains("200 s behind"));
-        assert!(ours(at(400), at(300)).says.contains("100 s ahead of"));
+        assert_eq!(ours(at(100), at(98)).result, CheckResult::Good);
+        assert!(ours(at(100), at(300)).message.contains("200 s behind"));
+        assert!(ours(at(400), at(300)).message.contains("100 s ahead of"));
     }
 }

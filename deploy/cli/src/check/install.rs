@@ -23,17 +23,17 @@ const INSTALL: &str =
 const APPLY: &str = "kubectl apply --server-side -k deploy/kubernetes/crds";
 
 /// Checks all three.
-pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
-    let mut findings = vec![definition(place).await];
-    findings.extend(planes(place).await);
-    findings.push(dashboard(place).await);
+pub async fn check(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+    let mut findings = vec![definition(context).await];
+    findings.extend(planes(context).await);
+    findings.push(dashboard(context).await);
     Ok(findings)
 }
 
-async fn definition(place: &CheckContext<'_>) -> Finding {
+async fn definition(context: &CheckContext<'_>) -> Finding {
     let ours = crd();
     let name = ours.name_any();
-    let api: Api<CustomResourceDefinition> = Api::all(place.cluster.client.clone());
+    let api: Api<CustomResourceDefinition> = Api::all(context.cluster.client.clone());
     match api.get_opt(&name).await {
         Err(error) => Finding::denied(DEFINITION, &format!("definition {name}"), &error),
         Ok(None) => Finding::wrong(DEFINITION, format!("{name} is not installed"), APPLY),
@@ -53,8 +53,8 @@ fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -
             Finding::note(DEFINITION, format!("{name} is newer than this program: it also has {}", first_names(more)))
         }
         (lacking, _) => {
-            let says = format!("{name} is older than this program: it lacks {}", first_names(lacking));
-            Finding::wrong(DEFINITION, says, APPLY)
+            let message = format!("{name} is older than this program: it lacks {}", first_names(lacking));
+            Finding::wrong(DEFINITION, message, APPLY)
         }
     }
 }
@@ -66,23 +66,23 @@ fn fields(definition: &CustomResourceDefinition) -> BTreeSet<String> {
     root.into_iter().flat_map(|root| all_fields(root, "")).map(|(path, _)| path).collect()
 }
 
-async fn planes(place: &CheckContext<'_>) -> Vec<Finding> {
-    if place.cluster.dashboard.is_some() {
+async fn planes(context: &CheckContext<'_>) -> Vec<Finding> {
+    if context.cluster.dashboard.is_some() {
         return vec![Finding::good(PLANES, "the planes run in the process of `local`")];
     }
-    let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), place.system);
-    let pods: Api<Pod> = Api::namespaced(place.cluster.client.clone(), place.system);
+    let deployments: Api<Deployment> = Api::namespaced(context.cluster.client.clone(), context.system);
+    let pods: Api<Pod> = Api::namespaced(context.cluster.client.clone(), context.system);
     let mut findings = Vec::new();
     let mut images = Vec::new();
     for name in NAMES {
         let deployment = match deployments.get_opt(name).await {
             Err(error) => {
-                findings.push(Finding::denied(PLANES, &format!("Deployment {name} of {}", place.system), &error));
+                findings.push(Finding::denied(PLANES, &format!("Deployment {name} of {}", context.system), &error));
                 continue;
             }
             Ok(None) => {
-                let says = format!("there is no Deployment {name} in namespace {}", place.system);
-                findings.push(Finding::wrong(PLANES, says, INSTALL));
+                let message = format!("there is no Deployment {name} in namespace {}", context.system);
+                findings.push(Finding::wrong(PLANES, message, INSTALL));
                 continue;
             }
             Ok(Some(deployment)) => deployment,
@@ -90,7 +90,7 @@ async fn planes(place: &CheckContext<'_>) -> Vec<Finding> {
         let listed = pods.list(&ListParams::default().labels(&format!("app={name}"))).await;
         let listed = listed.map(|list| list.items).unwrap_or_default();
         images.extend(image(&deployment).map(|image| (name, image)));
-        findings.push(ready(name, place.system, &deployment, &listed));
+        findings.push(ready(name, context.system, &deployment, &listed));
     }
     findings.extend(versions(&images, env!("CARGO_PKG_VERSION")));
     findings
@@ -105,18 +105,18 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
         let remedy = format!("kubectl -n {system} scale deployment {name} --replicas 2");
         return Finding::wrong(PLANES, format!("{name} is scaled to zero"), remedy);
     }
-    let says = format!("{name}: {ready} of {wanted} pods are ready");
+    let message = format!("{name}: {ready} of {wanted} pods are ready");
     if ready < wanted {
         let why: Vec<String> = pods.iter().filter(|pod| !is_ready(pod)).map(waits_for).collect();
         let why = if why.is_empty() { String::new() } else { format!(": {}", first_names(&why)) };
         let remedy =
             format!("kubectl -n {system} describe pods -l app={name}; kubectl -n {system} logs deployment/{name}");
-        return Finding::wrong(PLANES, says + &why, remedy);
+        return Finding::wrong(PLANES, message + &why, remedy);
     }
     if updated < wanted {
-        return Finding::note(PLANES, format!("{says}, {updated} have the newest version"));
+        return Finding::note(PLANES, format!("{message}, {updated} have the newest version"));
     }
-    Finding::good(PLANES, says)
+    Finding::good(PLANES, message)
 }
 
 /// Returns the reason why a pod is not ready.
@@ -146,8 +146,8 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
     match tags.first() {
         None => Vec::new(),
         Some(_) if differ => {
-            let says = format!("the planes have different versions: {}", list());
-            vec![Finding::wrong(PLANES, says, format!("finish the upgrade, {AS_INSTALLED}"))]
+            let message = format!("the planes have different versions: {}", list());
+            vec![Finding::wrong(PLANES, message, format!("finish the upgrade, {AS_INSTALLED}"))]
         }
         Some((_, tag)) if tag.trim_start_matches('v') != ours => {
             vec![Finding::note(PLANES, format!("the planes have version {tag}, this program has version {ours}"))]
@@ -156,9 +156,9 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
     }
 }
 
-async fn dashboard(place: &CheckContext<'_>) -> Finding {
-    let cluster = Ok(place.cluster.clone());
-    let listing = match async { place.named.dashboard(&cluster).await?.list(None).await }.await {
+async fn dashboard(context: &CheckContext<'_>) -> Finding {
+    let cluster = Ok(context.cluster.clone());
+    let listing = match async { context.named.dashboard(&cluster).await?.list(None).await }.await {
         Ok(listing) => listing,
         Err(error) => return Finding::unknown(DASHBOARD, format!("{error:#}")),
     };
@@ -166,12 +166,12 @@ async fn dashboard(place: &CheckContext<'_>) -> Finding {
     let silent: Vec<String> = silent.map(|replica| replica.name.clone()).collect();
     if silent.is_empty() {
         let (replicas, workloads) = (listing.replicas.len(), listing.workloads.len());
-        let says =
+        let message =
             format!("{} of the autoscaler reported {}", count(replicas, "replica"), count(workloads, "workload"));
-        return Finding::good(DASHBOARD, says);
+        return Finding::good(DASHBOARD, message);
     }
-    let says = format!("these replicas of the autoscaler do not respond to the others: {}", first_names(&silent));
-    Finding::wrong(DASHBOARD, says, format!("kubectl -n {} logs {}", place.system, silent[0]))
+    let message = format!("these replicas of the autoscaler do not respond to the others: {}", first_names(&silent));
+    Finding::wrong(DASHBOARD, message, format!("kubectl -n {} logs {}", context.system, silent[0]))
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn an_installed_definition_is_compared_field_by_field() {
         let ours = crd();
-        assert_eq!(compared(&ours, &ours).standing, CheckResult::Good);
+        assert_eq!(compared(&ours, &ours).result, CheckResult::Good);
         let mut older = ours.clone();
         let root =
             older.spec.versions[0].schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()).expect("a schema");
@@ -191,12 +191,12 @@ mod tests {
         spec.properties.as_mut().expect("fields").remove("paused");
         let finding = compared(&ours, &older);
         assert!(
-            finding.standing == CheckResult::Wrong && finding.says.ends_with("it lacks spec.paused"),
+            finding.result == CheckResult::Wrong && finding.message.ends_with("it lacks spec.paused"),
             "{finding:?}"
         );
-        assert_eq!(compared(&older, &ours).standing, CheckResult::Note);
+        assert_eq!(compared(&older, &ours).result, CheckResult::Note);
         older.spec.versions[0].served = false;
-        assert!(compared(&ours, &older).says.contains("more"), "nothing of it is served");
+        assert!(compared(&ours, &older).message.contains("more"), "nothing of it is served");
     }
 
     #[test]
@@ -215,17 +215,17 @@ mod tests {
         };
         let pulling = pod(json!({"waiting": {"reason": "ImagePullBackOff"}}));
         let finding = ready("activator", "zs", &deployment(2, 1), &[pulling]);
-        assert_eq!(finding.says, "activator: 1 of 2 pods are ready: activator-x ImagePullBackOff");
+        assert_eq!(finding.message, "activator: 1 of 2 pods are ready: activator-x ImagePullBackOff");
         assert!(finding.remedy.contains("kubectl -n zs describe"));
-        assert_eq!(ready("activator", "zs", &deployment(2, 2), &[]).standing, CheckResult::Good);
-        assert_eq!(ready("activator", "zs", &deployment(0, 0), &[]).standing, CheckResult::Wrong);
+        assert_eq!(ready("activator", "zs", &deployment(2, 2), &[]).result, CheckResult::Good);
+        assert_eq!(ready("activator", "zs", &deployment(0, 0), &[]).result, CheckResult::Wrong);
     }
 
     #[test]
     fn versions_are_those_of_the_images_tags() {
         let of = |autoscaler: &str, activator: &str| {
             let images = [("autoscaler", autoscaler.to_owned()), ("activator", activator.to_owned())];
-            versions(&images, "0.1.0").into_iter().map(|finding| finding.standing).collect::<Vec<_>>()
+            versions(&images, "0.1.0").into_iter().map(|finding| finding.result).collect::<Vec<_>>()
         };
         assert_eq!(of("zeroscale/autoscaler:0.1.0", "host:5000/activator:0.1.0"), [CheckResult::Good]);
         assert_eq!(of("a:0.2.0", "b:0.1.0"), [CheckResult::Wrong]);

@@ -63,9 +63,11 @@ pub struct Finding {
     /// Subject, as one word.
     pub about: &'static str,
     /// Result.
-    pub standing: CheckResult,
+    #[serde(rename = "standing")]
+    pub result: CheckResult,
     /// Description, as a sentence.
-    pub says: String,
+    #[serde(rename = "says")]
+    pub message: String,
     /// Action to take. Empty if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remedy: String,
@@ -73,23 +75,23 @@ pub struct Finding {
 
 impl Finding {
     /// Builds a finding without a problem.
-    pub fn good(about: &'static str, says: impl Into<String>) -> Self {
-        Self { about, standing: CheckResult::Good, says: says.into(), remedy: String::new() }
+    pub fn good(about: &'static str, message: impl Into<String>) -> Self {
+        Self { about, result: CheckResult::Good, message: message.into(), remedy: String::new() }
     }
 
     /// Builds a finding that is worth knowing.
-    pub fn note(about: &'static str, says: impl Into<String>) -> Self {
-        Self { standing: CheckResult::Note, ..Self::good(about, says) }
+    pub fn note(about: &'static str, message: impl Into<String>) -> Self {
+        Self { result: CheckResult::Note, ..Self::good(about, message) }
     }
 
     /// Builds a finding for something that cannot be checked.
-    pub fn unknown(about: &'static str, says: impl Into<String>) -> Self {
-        Self { standing: CheckResult::Unknown, ..Self::good(about, says) }
+    pub fn unknown(about: &'static str, message: impl Into<String>) -> Self {
+        Self { result: CheckResult::Unknown, ..Self::good(about, message) }
     }
 
     /// Builds a finding with a problem and its remedy.
-    pub fn wrong(about: &'static str, says: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { about, standing: CheckResult::Wrong, says: says.into(), remedy: remedy.into() }
+    pub fn wrong(about: &'static str, message: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { about, result: CheckResult::Wrong, message: message.into(), remedy: remedy.into() }
     }
 
     /// Builds a finding for an object that cannot be read, with the API server's error.
@@ -137,14 +139,14 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
     if let Err(error) = cluster.client.apiserver_version().await {
         return Err(crate::cluster::explained(error, "the version of the API server"));
     }
-    let place = CheckContext { cluster: &cluster, system: &named.system_namespace, named };
+    let context = CheckContext { cluster: &cluster, system: &named.system_namespace, named };
     let (ours, theirs, install, network, clocks, workloads) = tokio::join!(
-        rights::ours(&place),
-        rights::theirs(&place),
-        install::check(&place),
-        network::check(&place),
-        clocks::check(&place),
-        workloads::check(&place),
+        rights::ours(&context),
+        rights::theirs(&context),
+        install::check(&context),
+        network::check(&context),
+        clocks::check(&context),
+        workloads::check(&context),
     );
     let all = [ours, theirs, install, network, clocks, workloads].into_iter();
     let findings: Vec<Finding> = all.flat_map(|found| found.unwrap_or_else(|end| vec![end])).collect();
@@ -154,7 +156,7 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
         None => render_findings(&findings, Colours::of_output()),
     };
     out.write_all(text.as_bytes())?;
-    let wrong = findings.iter().filter(|finding| finding.standing == CheckResult::Wrong).count();
+    let wrong = findings.iter().filter(|finding| finding.result == CheckResult::Wrong).count();
     if wrong > 0 {
         out.flush()?;
         bail!("{wrong} of {} findings are problems", findings.len());
@@ -166,15 +168,15 @@ pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) ->
 fn render_findings(findings: &[Finding], colours: Colours) -> String {
     let mut out = String::new();
     for finding in findings {
-        let (word, style) = match finding.standing {
+        let (word, style) = match finding.result {
             CheckResult::Good => ("ok", GOOD),
             CheckResult::Note => ("note", PLAIN),
             CheckResult::Unknown => ("unknown", BUSY),
             CheckResult::Wrong => ("WRONG", BAD),
         };
-        let (word, says) = (colours.paint(style, &format!("{word:<8}")), printable_line(&finding.says));
+        let (word, message) = (colours.paint(style, &format!("{word:<8}")), printable_line(&finding.message));
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "{word} {:<11} {says}", finding.about);
+        let _ = writeln!(out, "{word} {:<11} {message}", finding.about);
         if !finding.remedy.is_empty() {
             let _ = writeln!(out, "{:<20} fix: {}", "", printable_line(&finding.remedy));
         }

@@ -15,17 +15,17 @@ const POLICIES: &str = "policies";
 const NEARLY: f64 = 0.9;
 
 /// Checks port numbers and policies.
-pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
-    let maps: Vec<ConfigMap> = place.list(PORTS, Some(place.system)).await?;
+pub async fn check(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+    let maps: Vec<ConfigMap> = context.list(PORTS, Some(context.system)).await?;
     let settings = maps.iter().find(|map| map.name_any() == config::PORTS).and_then(|map| map.data.clone());
     let settings = PortsConfig::from_map(&settings.unwrap_or_default()).map_err(|error| {
-        let remedy = format!("kubectl -n {} edit configmap {}", place.system, config::PORTS);
+        let remedy = format!("kubectl -n {} edit configmap {}", context.system, config::PORTS);
         Finding::wrong(PORTS, format!("{} is invalid: {error}", config::PORTS), remedy)
     })?;
-    let mut findings = vec![used(&maps, settings.range, place.system)];
-    if place.cluster.dashboard.is_none() {
-        let policies = place.list::<NetworkPolicy>(POLICIES, Some(place.system)).await;
-        findings.push(policies.map_or_else(|end| end, |policies| admitted(&policies, settings.range, place.system)));
+    let mut findings = vec![used(&maps, settings.range, context.system)];
+    if context.cluster.dashboard.is_none() {
+        let policies = context.list::<NetworkPolicy>(POLICIES, Some(context.system)).await;
+        findings.push(policies.map_or_else(|end| end, |policies| admitted(&policies, settings.range, context.system)));
     }
     Ok(findings)
 }
@@ -35,13 +35,13 @@ fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
     let ledger = maps.iter().filter_map(|map| Some(ledger::read(Block::of_map(&map.name_any())?, map.data.as_ref())));
     let held = |page: ledger::Page| page.entries.into_iter().filter(|(_, entry)| entry.state == NumberState::Held);
     let (used, all) = (ledger.flat_map(held).filter(|(number, _)| range.contains(*number)).count(), range.len());
-    let says = format!("{used} of {all} port numbers from {} to {} are used", range.first, range.last);
+    let message = format!("{used} of {all} port numbers from {} to {} are used", range.first, range.last);
     if (used as f64) < NEARLY * all as f64 {
-        return Finding::good(PORTS, says);
+        return Finding::good(PORTS, message);
     }
     let edit = format!("kubectl -n {system} edit configmap {}", config::PORTS);
     let remedy = format!("widen `range` and the NetworkPolicies: {edit}");
-    Finding::wrong(PORTS, says, remedy)
+    Finding::wrong(PORTS, message, remedy)
 }
 
 /// Checks that every client can reach activators at the shared HTTP port and at both ends of the range.
@@ -114,9 +114,9 @@ mod tests {
             (vec![map("ports.20001", 20_000..20_009)], CheckResult::Good, "0 of 10"), // No block starts here.
         ];
         let range = PortRange { first: 20_000, last: 20_009 };
-        for (maps, expected, says) in rows {
+        for (maps, expected, message) in rows {
             let finding = used(&maps, range, "zs");
-            assert!(finding.standing == expected && finding.says.starts_with(says), "{finding:?}");
+            assert!(finding.result == expected && finding.message.starts_with(message), "{finding:?}");
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
         ];
         for (policies, expected) in rows {
             let names: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
-            assert_eq!(admitted(&policies, PortRange::default(), "zs").standing, expected, "{names:?}");
+            assert_eq!(admitted(&policies, PortRange::default(), "zs").result, expected, "{names:?}");
         }
     }
 }

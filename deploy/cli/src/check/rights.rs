@@ -41,40 +41,40 @@ const OURS: [(&str, &str, &str, bool, &str); 5] = [
 ];
 
 /// Checks our own rights.
-pub async fn ours(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(place.cluster.client.clone());
+pub async fn ours(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(context.cluster.client.clone());
     let mut lacking = Vec::new();
     for (verb, resource, group, in_system, what_for) in OURS {
-        if in_system && place.cluster.dashboard.is_some() {
+        if in_system && context.cluster.dashboard.is_some() {
             continue; // Not needed: the kubeconfig has the dashboard's address.
         }
-        let namespace = if in_system { place.system } else { &place.cluster.namespace };
+        let namespace = if in_system { context.system } else { &context.cluster.namespace };
         let attributes = attributes(verb, resource, group, namespace);
         let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
         let review = SelfSubjectAccessReview { spec, ..Default::default() };
         let answer = reviews.create(&PostParams::default(), &review).await;
         let answer = answer.map_err(|error| Finding::denied(ABOUT, "your own rights", &error))?;
         if !answer.status.is_some_and(|status| status.allowed) {
-            let says = format!(
+            let message = format!(
                 "you may not {verb} {resource} in namespace {namespace}, as these commands require: {what_for}"
             );
-            lacking.push(Finding::note(ABOUT, says));
+            lacking.push(Finding::note(ABOUT, message));
         }
     }
     if lacking.is_empty() {
-        let says = format!("you have the rights for all commands in namespace {}", place.cluster.namespace);
-        lacking.push(Finding::good(ABOUT, says));
+        let message = format!("you have the rights for all commands in namespace {}", context.cluster.namespace);
+        lacking.push(Finding::good(ABOUT, message));
     }
     Ok(lacking)
 }
 
 /// Checks the rights of the planes.
-pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
-    if place.cluster.dashboard.is_some() {
+pub async fn theirs(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+    if context.cluster.dashboard.is_some() {
         return Ok(Vec::new()); // The planes run outside the cluster and have no service accounts.
     }
-    let system = place.system;
-    let deployments: Api<Deployment> = Api::namespaced(place.cluster.client.clone(), system);
+    let system = context.system;
+    let deployments: Api<Deployment> = Api::namespaced(context.cluster.client.clone(), system);
     let deployment = deployments.get_opt(DEPLOYMENT).await.map_err(|error| {
         let what = format!("Deployment {DEPLOYMENT} of {system}, which names the namespaces that need rights,");
         Finding::denied(ABOUT, &what, &error)
@@ -83,7 +83,7 @@ pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let watched = watched.and_then(|deployment| looked_at(&deployment, system)).map_err(|why| {
         Finding::unknown(ABOUT, format!("the namespaces in which the planes need rights are unknown: {why}"))
     })?;
-    let reviews: Api<SubjectAccessReview> = Api::all(place.cluster.client.clone());
+    let reviews: Api<SubjectAccessReview> = Api::all(context.cluster.client.clone());
     let rights = needed(watched.as_ref(), system);
     let total = rights.len();
     let answers = stream::iter(rights).map(|spec| {
@@ -101,13 +101,13 @@ pub async fn theirs(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     if lacking.is_empty() {
         return Ok(vec![Finding::good(ABOUT, format!("the planes have all {total} rights that they need"))]);
     }
-    let says = format!("the planes lack {} of {total} rights: {}", lacking.len(), first_names(&lacking));
+    let message = format!("the planes lack {} of {total} rights: {}", lacking.len(), first_names(&lacking));
     let mut remedy = format!("apply the roles of this version, {AS_INSTALLED}");
     if watched.is_some() {
         remedy += "; with kustomize, also apply deploy/kubernetes/namespaced/rights in each further namespace of ";
         remedy += VARIABLE;
     }
-    Ok(vec![Finding::wrong(ABOUT, says, remedy)])
+    Ok(vec![Finding::wrong(ABOUT, message, remedy)])
 }
 
 /// Returns the namespaces that the autoscaler watches, or `None` for all.

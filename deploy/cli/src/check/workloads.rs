@@ -1,8 +1,7 @@
 //! Check of workloads: not Ready, crashing pods, unserved metrics, HorizontalPodAutoscalers with the same target, and
-//! Services whose borrower is gone.
+//! adopted Services whose ZeroScaler no longer exists.
 
 use super::{CheckContext, Finding, first_names};
-use crate::text::count;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::Fault;
 use common_api::zeroscaler::conditions::{ACTIVE, Condition, READY};
@@ -14,31 +13,31 @@ use std::collections::BTreeSet;
 const WORKLOADS: &str = "workloads";
 const METRICS: &str = "metrics";
 const SERVICES: &str = "services";
-/// Annotation of a borrowed Service with the uid of its borrower.
+/// Annotation of an adopted Service with the uid of the ZeroScaler that adopted it.
 const ADOPTED_BY: &str = "zeroscale.dev/adopted-by";
 
 /// Maximum number of workloads that are listed one by one.
 const REPORTED_MAX: usize = 20;
 
 /// Checks all workloads.
-pub async fn check(place: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+pub async fn check(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     // Without the right to list all namespaces, check the current one.
-    let (scalers, namespace) = match place.cluster.list(None).await {
+    let (scalers, namespace) = match context.cluster.list(None).await {
         Ok(scalers) => (scalers, None),
         Err(_) => {
-            let namespace = place.cluster.namespace.as_str();
-            let listed = place.cluster.list(Some(namespace)).await;
+            let namespace = context.cluster.namespace.as_str();
+            let listed = context.cluster.list(Some(namespace)).await;
             (listed.map_err(|error| Finding::unknown(WORKLOADS, format!("{error:#}")))?, Some(namespace))
         }
     };
     let mut findings = [not_ready(&scalers), degraded(&scalers), faulty(&scalers)].concat();
-    findings.extend(match place.cluster.client.list_api_groups().await {
+    findings.extend(match context.cluster.client.list_api_groups().await {
         Ok(groups) => unserved(&scalers, &groups.groups.iter().map(|group| group.name.clone()).collect()),
         Err(error) => vec![Finding::denied(METRICS, "the API's groups", &error)],
     });
-    let autoscalers = place.list::<HorizontalPodAutoscaler>(WORKLOADS, namespace).await;
+    let autoscalers = context.list::<HorizontalPodAutoscaler>(WORKLOADS, namespace).await;
     findings.extend(autoscalers.map_or_else(|end| vec![end], |all| conflicting_autoscalers(&scalers, &all)));
-    let services = place.list::<Service>(SERVICES, namespace).await;
+    let services = context.list::<Service>(SERVICES, namespace).await;
     findings.extend(services.map_or_else(|end| vec![end], |all| orphaned_services(&scalers, &all)));
     Ok(findings)
 }
@@ -56,16 +55,15 @@ fn not_ready(scalers: &[ZeroScaler]) -> Vec<Finding> {
     if wrong.is_empty() {
         let paused = scalers.iter().filter(|scaler| scaler.spec.paused).count();
         let paused = if paused > 0 { format!(", {paused} paused") } else { String::new() };
-        let all = count(scalers.len(), "workload");
-        return vec![Finding::good(WORKLOADS, format!("none of {all} is rejected{paused}"))];
+        let message = format!("all workloads are Ready or starting ({} in total{paused})", scalers.len());
+        return vec![Finding::good(WORKLOADS, message)];
     }
     // Faults are reported separately, with their own remedy.
     let is_faulty = |scaler: &ZeroScaler| scaler.status.as_ref().is_some_and(|status| status.fault.is_some());
     condition_findings(&wrong.into_iter().filter(|(scaler, _)| !is_faulty(scaler)).collect::<Vec<_>>(), "is not Ready")
 }
 
-/// Finds workloads that are Ready, but with another condition False, such as for texts, fallbacks, ports, hosts or
-/// metrics.
+/// Finds workloads whose condition Ready is not False, but another condition is, except Active.
 fn degraded(scalers: &[ZeroScaler]) -> Vec<Finding> {
     let is_false = |condition: &&Condition| condition.status == "False";
     let wrong = |scaler| -> Option<(&ZeroScaler, &Condition)> {
@@ -79,16 +77,21 @@ fn degraded(scalers: &[ZeroScaler]) -> Vec<Finding> {
     condition_findings(&scalers.iter().filter_map(wrong).collect::<Vec<_>>(), "is not served as configured")
 }
 
-/// Reports conditions with remedies, one by one up to a limit.
+/// Reports conditions with remedies.
 fn condition_findings(wrong: &[(&ZeroScaler, &Condition)], what: &str) -> Vec<Finding> {
-    let one = |(scaler, condition): &(&ZeroScaler, &Condition)| {
-        let message = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
-        let of = if condition.type_ == READY { String::new() } else { format!("{}: ", condition.type_) };
-        let says = format!("{} {what}: {of}{}{message}", name(*scaler), condition.reason);
-        Finding::wrong(WORKLOADS, says, reason_remedy(scaler, &condition.reason))
-    };
-    let mut findings: Vec<Finding> = wrong.iter().take(REPORTED_MAX).map(one).collect();
-    let more: Vec<String> = wrong.iter().skip(REPORTED_MAX).map(|(scaler, _)| name(*scaler)).collect();
+    limited_findings(wrong, |scaler, condition| {
+        let cause = if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
+        let type_ = if condition.type_ == READY { String::new() } else { format!("{}: ", condition.type_) };
+        let message = format!("{} {what}: {type_}{}{cause}", name(scaler), condition.reason);
+        Finding::wrong(WORKLOADS, message, reason_remedy(scaler, &condition.reason))
+    })
+}
+
+/// Reports workloads one by one up to a limit, and the rest in one finding.
+fn limited_findings<T>(workloads: &[(&ZeroScaler, &T)], finding: impl Fn(&ZeroScaler, &T) -> Finding) -> Vec<Finding> {
+    let mut findings: Vec<Finding> =
+        workloads.iter().take(REPORTED_MAX).map(|&(scaler, problem)| finding(scaler, problem)).collect();
+    let more: Vec<String> = workloads.iter().skip(REPORTED_MAX).map(|&(scaler, _)| name(scaler)).collect();
     if !more.is_empty() {
         let list = "kubectl get zeroscalers -A -o wide lists all with their reasons";
         findings.push(Finding::wrong(WORKLOADS, format!("{} more: {}", more.len(), first_names(&more)), list));
@@ -104,7 +107,7 @@ fn reason_remedy(scaler: &ZeroScaler, reason: &str) -> String {
     match reason {
         "TargetNotFound" => format!("create {} {}, or correct spec.target: {edit}", target.kind, target.name),
         "TargetUnreadable" => {
-            format!("give the autoscaler a role for {}: list, watch, and patch of its scale", target.kind)
+            format!("grant the autoscaler list and watch on {}, and patch on its scale subresource", target.kind)
         }
         "TargetTaken" => {
             format!("delete one of the ZeroScalers of {kind}/{}: kubectl -n {namespace} get zs", target.name)
@@ -123,7 +126,8 @@ fn reason_remedy(scaler: &ZeroScaler, reason: &str) -> String {
         "FallbackNotFound" | "FallbackUnfit" | "FallbackCircle" => format!("correct spec.wake.fallback: {edit}"),
         "FailedUpdateScale" | "FailedCreate" => {
             format!(
-                "allow what the message names (a right, a quota or a webhook): kubectl -n {namespace} get resourcequota,events"
+                "remove the obstacle named in the message (a missing permission, a quota or a webhook): \
+                 kubectl -n {namespace} get resourcequota,events"
             )
         }
         "TimedOut" => format!(
@@ -137,12 +141,12 @@ fn reason_remedy(scaler: &ZeroScaler, reason: &str) -> String {
 
 /// Finds workloads whose pods cannot serve, with remedies.
 fn faulty(scalers: &[ZeroScaler]) -> Vec<Finding> {
-    let faults = scalers.iter().filter_map(|scaler| Some((scaler, scaler.status.as_ref()?.fault.as_ref()?)));
-    let finding = |(scaler, fault): (&ZeroScaler, &Fault)| {
-        let says = format!("{} cannot serve: {}: {}", name(scaler), fault.reason, fault.message);
-        Finding::wrong(WORKLOADS, says, fault.remedy.clone())
-    };
-    faults.take(REPORTED_MAX).map(finding).collect()
+    let faults: Vec<(&ZeroScaler, &Fault)> =
+        scalers.iter().filter_map(|scaler| Some((scaler, scaler.status.as_ref()?.fault.as_ref()?))).collect();
+    limited_findings(&faults, |scaler, fault| {
+        let message = format!("{} cannot serve: {}: {}", name(scaler), fault.reason, fault.message);
+        Finding::wrong(WORKLOADS, message, fault.remedy.clone())
+    })
 }
 
 /// Finds metrics API groups that workloads need, and reports which are not served.
@@ -160,7 +164,7 @@ fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
         findings.push(Finding::good(METRICS, format!("{} is served", there.join(", "))));
     }
     findings.extend(missing.into_iter().map(|missing| {
-        let who: Vec<String> = scalers
+        let dependents: Vec<String> = scalers
             .iter()
             .filter(|scaler| scaler.spec.metrics.iter().any(|metric| group(&metric.type_) == missing))
             .map(name)
@@ -169,7 +173,8 @@ fn unserved(scalers: &[ZeroScaler], served: &BTreeSet<String>) -> Vec<Finding> {
             "metrics.k8s.io" => "install metrics-server",
             _ => "install an adapter that serves it, such as prometheus-adapter, and apply deploy/kubernetes/custom-metrics",
         };
-        Finding::wrong(METRICS, format!("{missing} is not served, but required by {}", first_names(&who)), remedy)
+        let message = format!("{missing} is not served, but required by {}", first_names(&dependents));
+        Finding::wrong(METRICS, message, remedy)
     }));
     findings
 }
@@ -194,23 +199,28 @@ fn conflicting_autoscalers(scalers: &[ZeroScaler], autoscalers: &[HorizontalPodA
     if clashes.is_empty() {
         return Vec::new();
     }
-    let says = format!("HorizontalPodAutoscalers scale the same targets: {}", first_names(&clashes));
+    let message = format!("HorizontalPodAutoscalers scale the same targets as ZeroScalers: {}", first_names(&clashes));
     let remedy = "move their metrics to spec.metrics of the ZeroScaler (kubectl zeroscale import translates them), and \
                   delete them";
-    vec![Finding::wrong(WORKLOADS, says, remedy)]
+    vec![Finding::wrong(WORKLOADS, message, remedy)]
 }
 
-/// Finds borrowed Services whose borrower is gone.
+/// Finds adopted Services whose ZeroScaler no longer exists.
 fn orphaned_services(scalers: &[ZeroScaler], services: &[Service]) -> Vec<Finding> {
     let known: BTreeSet<String> = scalers.iter().filter_map(ResourceExt::uid).collect();
-    let borrowed = |service: &&Service| service.annotations().get(ADOPTED_BY).is_some_and(|uid| !known.contains(uid));
-    let lost: Vec<&Service> = services.iter().filter(borrowed).collect();
-    let Some(first) = lost.first() else { return Vec::new() };
-    let names: Vec<String> = lost.iter().map(|service| name(*service)).collect();
+    let is_orphaned =
+        |service: &&Service| service.annotations().get(ADOPTED_BY).is_some_and(|uid| !known.contains(uid));
+    let orphaned: Vec<&Service> = services.iter().filter(is_orphaned).collect();
+    if orphaned.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<String> = orphaned.iter().map(|service| name(*service)).collect();
     let names = first_names(&names);
-    let says = format!("these Services have no selector, and the ZeroScaler that took them over is gone: {names}");
-    let remedy = format!("kubectl zeroscale release --namespace {}", first.namespace().unwrap_or_default());
-    vec![Finding::wrong(SERVICES, says, remedy)]
+    let message = format!("the ZeroScalers that adopted these Services no longer exist: {names}");
+    let namespaces: BTreeSet<String> = orphaned.iter().filter_map(|service| service.namespace()).collect();
+    let release = |namespace: &String| format!("kubectl zeroscale release --namespace {namespace}");
+    let remedy = namespaces.iter().map(release).collect::<Vec<_>>().join("; ");
+    vec![Finding::wrong(SERVICES, message, remedy)]
 }
 
 #[cfg(test)]
@@ -229,21 +239,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_named_with_its_reason() {
+    fn workloads_that_are_not_ready_are_reported_with_reasons() {
         let status = |is: &str| json!({"conditions": [{"type": "Ready", "status": is, "reason": "TargetNotFound", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
         let good = scaler("a", json!({"paused": true}), status("True"));
-        assert_eq!(not_ready(std::slice::from_ref(&good))[0].says, "none of 1 workload is rejected, 1 paused");
+        let message = "all workloads are Ready or starting (1 in total, 1 paused)";
+        assert_eq!(not_ready(std::slice::from_ref(&good))[0].message, message);
         let found = not_ready(&[good, scaler("b", json!({}), status("False"))]);
-        assert_eq!(found[0].says, "shop/b is not Ready: TargetNotFound");
+        assert_eq!(found[0].message, "shop/b is not Ready: TargetNotFound");
         let remedy = "create Deployment b, or correct spec.target: kubectl -n shop edit zs b";
         assert_eq!((found.len(), found[0].remedy.as_str()), (1, remedy));
         let many: Vec<ZeroScaler> = (0..22).map(|n| scaler(&format!("w{n}"), json!({}), status("False"))).collect();
         let found = not_ready(&many);
-        assert_eq!((found.len(), found[20].says.as_str()), (21, "2 more: shop/w20, shop/w21"));
+        assert_eq!((found.len(), found[20].message.as_str()), (21, "2 more: shop/w20, shop/w21"));
     }
 
     #[test]
-    fn what_is_served_but_not_as_asked_is_named() {
+    fn degraded_workloads_are_reported() {
         let condition = |type_: &str, is: &str| json!({"type": type_, "status": is, "reason": "FallbackCircle", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let with = |conditions: &[Value]| scaler("a", json!({}), json!({"conditions": conditions}));
         let good =
@@ -251,22 +262,24 @@ mod tests {
         let refused = with(&[condition("Ready", "False"), condition("Adopted", "False")]);
         assert_eq!((degraded(std::slice::from_ref(&good)), degraded(&[refused])), (vec![], vec![]));
         let found = degraded(&[good, with(&[condition("Ready", "True"), condition("AnswersResolved", "False")])]);
-        assert_eq!(found[0].says, "shop/a is not served as configured: AnswersResolved: FallbackCircle");
+        assert_eq!(found[0].message, "shop/a is not served as configured: AnswersResolved: FallbackCircle");
         assert!(found[0].remedy.contains("spec.wake"), "{found:?}");
     }
 
     #[test]
-    fn whose_pods_cannot_serve_is_told_with_what_helps() {
+    fn faults_are_reported_with_remedies() {
         let fault =
             json!({"reason": "CrashLoop", "message": "it ends", "remedy": "mend it", "since": "2026-01-01T00:00:00Z"});
-        let (good, bad) = (scaler("a", json!({}), json!({})), scaler("b", json!({}), json!({"fault": fault})));
-        let [found] = &faulty(&[good, bad])[..] else { panic!("one is named") };
-        let text = (found.says.as_str(), found.remedy.as_str());
+        let bad = |name: &str| scaler(name, json!({}), json!({"fault": fault}));
+        let [found] = &faulty(&[scaler("a", json!({}), json!({})), bad("b")])[..] else { panic!("one is named") };
+        let text = (found.message.as_str(), found.remedy.as_str());
         assert_eq!(text, ("shop/b cannot serve: CrashLoop: it ends", "mend it"));
+        let found = faulty(&(0..22).map(|n| bad(&format!("w{n}"))).collect::<Vec<_>>());
+        assert_eq!((found.len(), found[20].message.as_str()), (21, "2 more: shop/w20, shop/w21"));
     }
 
     #[test]
-    fn metrics_that_nobody_serves_are_named_by_their_group() {
+    fn unserved_metrics_are_reported_by_group() {
         let cpu = scaler(
             "a",
             json!({"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]}),
@@ -280,13 +293,14 @@ mod tests {
         let served = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(unserved(&[], &served(&[])), []);
         let found = unserved(&[cpu, queue], &served(&["metrics.k8s.io"]));
-        let results: Vec<_> = found.iter().map(|finding| finding.standing).collect();
+        let results: Vec<_> = found.iter().map(|finding| finding.result).collect();
         assert_eq!(results, [CheckResult::Good, CheckResult::Wrong]);
-        assert!(found[1].says.contains("external.metrics.k8s.io") && found[1].says.contains("shop/b"), "{found:?}");
+        let message = "external.metrics.k8s.io is not served, but required by shop/b";
+        assert_eq!(found[1].message, message);
     }
 
     #[test]
-    fn what_scales_the_same_and_what_nobody_borrows_is_found() {
+    fn conflicting_hpas_and_orphaned_services_are_found() {
         let scalers = [scaler("a", json!({}), json!({}))];
         let autoscaler = |target: &str| -> HorizontalPodAutoscaler {
             serde_json::from_value(json!({"metadata": {"name": "h", "namespace": "shop"}, "spec": {"maxReplicas": 3,
@@ -294,15 +308,18 @@ mod tests {
             .expect("a HorizontalPodAutoscaler")
         };
         assert_eq!(conflicting_autoscalers(&scalers, &[autoscaler("other")]), []);
-        assert!(conflicting_autoscalers(&scalers, &[autoscaler("a")])[0].says.ends_with("shop/h"));
-        let service = |by: &str| -> Service {
+        assert!(conflicting_autoscalers(&scalers, &[autoscaler("a")])[0].message.ends_with("shop/h"));
+        let service = |namespace: &str, by: &str| -> Service {
             serde_json::from_value(
-                json!({"metadata": {"name": "s", "namespace": "shop", "annotations": {ADOPTED_BY: by}}}),
+                json!({"metadata": {"name": "s", "namespace": namespace, "annotations": {ADOPTED_BY: by}}}),
             )
             .expect("a Service")
         };
-        assert_eq!(orphaned_services(&scalers, &[service("uid-a")]), []);
-        let lost = orphaned_services(&scalers, &[service("uid-gone")]);
-        assert!(lost[0].says.ends_with("shop/s") && lost[0].remedy.contains("release --namespace shop"), "{lost:?}");
+        assert_eq!(orphaned_services(&scalers, &[service("shop", "uid-a")]), []);
+        let orphaned = [service("shop", "uid-gone"), service("bank", "uid-gone"), service("shop", "uid-other")];
+        let found = orphaned_services(&scalers, &orphaned);
+        assert!(found[0].message.ends_with("exist: shop/s, bank/s, shop/s"), "{found:?}");
+        let remedy = "kubectl zeroscale release --namespace bank; kubectl zeroscale release --namespace shop";
+        assert_eq!((found.len(), found[0].remedy.as_str()), (1, remedy));
     }
 }

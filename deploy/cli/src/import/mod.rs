@@ -15,7 +15,7 @@
 //!
 //! # Limits
 //!
-//! This module does not read the cluster. It does not translate Ingresses, routes and domains.
+//! This module does not read the cluster. It does not translate Ingresses, Gateway API routes or custom domains.
 
 mod draft;
 pub mod files;
@@ -44,7 +44,7 @@ pub struct Imported {
     pub source: String,
     /// Translated objects. Empty if none could be made.
     pub objects: Vec<Value>,
-    /// Fields without an equivalent, each with the reason or the action to take.
+    /// Notes on fields, each with its path: no equivalent, not translated, or rejected by validation.
     pub notes: Vec<(String, String)>,
 }
 
@@ -81,12 +81,12 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
         let mut from = Source::new(value.clone());
         let mut objects = match (group, kind) {
             _ if name.is_empty() => {
-                left_over(&mut from, "/metadata/name", "must be set, so this object is not translated".to_owned())
+                skip(&mut from, "/metadata/name", "must be set, so this object is not translated".to_owned())
             }
             ("http.keda.sh", "HTTPScaledObject") => keda::http_scaled_object(&mut from),
             ("http.keda.sh", "InterceptorRoute") => keda::interceptor_route(&mut from, &documents),
             ("keda.sh", "ScaledObject") if keda::route(value).is_some() => match keda::skip_reason(value, &documents) {
-                Some((field, why)) => left_over(&mut from, &field, why),
+                Some((field, why)) => skip(&mut from, &field, why),
                 None => continue, // Translated with its route.
             },
             ("autoscaling", "HorizontalPodAutoscaler") => hpa::horizontal_pod_autoscaler(&mut from),
@@ -95,10 +95,10 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
                 sablier::workload(&mut from, kind, &documents)
             }
             (_, "Middleware") if sablier::is_middleware(value) => match sablier::skip_reason(value, &documents) {
-                Some((field, why)) => left_over(&mut from, &field, why),
+                Some((field, why)) => skip(&mut from, &field, why),
                 None => continue, // Translated with the workloads of its group.
             },
-            _ => left_over(&mut from, "/kind", unknown(kind, api_version)),
+            _ => skip(&mut from, "/kind", unknown(kind, api_version)),
         };
         let mut lost = from.lost();
         for object in &mut objects {
@@ -137,15 +137,15 @@ fn items(value: &Value) -> Option<Vec<Value>> {
     Some(items)
 }
 
-/// Drops a document that belongs to missing documents, and notes why.
-fn left_over(from: &mut Source, field: &str, why: String) -> Vec<Value> {
+/// Skips a document that cannot be translated, and notes the reason.
+fn skip(from: &mut Source, field: &str, why: String) -> Vec<Value> {
     *from = Source::new(Value::Null);
     from.note(field, why);
     Vec::new()
 }
 
-/// Formats the result as YAML: each object after comments that list what has no equivalent. A source without objects
-/// yields only these comments.
+/// Formats the result as YAML: each object after comments with its notes. A source without objects yields only these
+/// comments.
 ///
 /// # Errors
 /// Fails if an object cannot be written as YAML.
@@ -165,7 +165,7 @@ pub fn render(all: &[Imported]) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns the source and its fields without an equivalent, each as one comment line whatever characters the source has.
+/// Returns the source and its notes, each as one comment line whatever characters the source has.
 fn head(Imported { source, notes, .. }: &Imported) -> String {
     let mut text = format!("# From {}.\n", printable_line(source));
     if !notes.is_empty() {

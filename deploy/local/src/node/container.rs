@@ -38,7 +38,7 @@ use tokio::time::Instant;
 /// Pause before a container with a configuration error is retried, since the missing object may exist by then.
 const CONFIG_RETRY: Duration = Duration::from_secs(1);
 /// Delay after which the listening addresses of a new process are checked. Most programs listen by then.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+const LISTENER_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// Capacity of the channel for the outcomes of at most three probes.
 const OUTCOMES_MAX: usize = 4;
 /// Maximum grace period, a hundred years. API servers pass on any number of seconds, but an instant cannot hold every
@@ -93,7 +93,7 @@ impl SupervisedContainer {
             let began = Instant::now();
             let ended = self.wait_for_end(&mut process, &prepared, &mut stop).await;
             self.logs.end(&self.spec.name, restarts);
-            if stop.borrow().is_some() || !self.is_restarted(&ended) {
+            if stop.borrow().is_some() || !self.should_restart(&ended) {
                 self.update(|status| {
                     (status.ready, status.started) = (false, Some(false));
                     status.state = Some(terminated(ended));
@@ -164,9 +164,9 @@ impl SupervisedContainer {
             }
         };
         launch_probes(!started);
-        let look = tokio::time::sleep(LOOK_AFTER);
-        tokio::pin!(look);
-        let mut looked = false;
+        let listener_check = tokio::time::sleep(LISTENER_CHECK_DELAY);
+        tokio::pin!(listener_check);
+        let mut listeners_checked = false;
         let mut killed: Option<(&'static str, String)> = None;
         let exit = loop {
             tokio::select! {
@@ -188,14 +188,14 @@ impl SupervisedContainer {
                     ProbeOutcome::Dead(message) => {
                         self.warn("Unhealthy", &message);
                         killed = Some(("Error", message));
-                        break self.kill_unless_stopped(process, stop).await;
+                        break self.stop_unhealthy(process, stop).await;
                     }
                 },
-                () = &mut look, if !looked => {
-                    looked = true;
-                    if let Some(message) = self.look(&occupant).await {
+                () = &mut listener_check, if !listeners_checked => {
+                    listeners_checked = true;
+                    if let Some(message) = self.check_listeners(&occupant).await {
                         killed = Some((COLLISION, message));
-                        break self.kill_unless_stopped(process, stop).await;
+                        break self.stop_unhealthy(process, stop).await;
                     }
                 }
             }
@@ -227,20 +227,22 @@ impl SupervisedContainer {
         Some((COLLISION, self.collision(me).await?))
     }
 
-    /// Stops a process that must be restarted, within the pod's grace period or the rest of it.
-    async fn kill_unless_stopped(
+    /// Stops a process whose probe failed or whose port collides. Uses the pod's grace period, or the remaining one if
+    /// the pod is already stopping.
+    async fn stop_unhealthy(
         &self,
         process: &mut Process,
         stop: &mut watch::Receiver<Option<Duration>>,
     ) -> std::io::Result<ExitStatus> {
-        let message = format!("Container {} is stopped and will be restarted", self.spec.name);
+        let container = &self.spec.name;
+        let message = format!("Container {container} is stopped, and restarted if the pod's restart policy allows it");
         self.node.events.say("kubelet", &*self.pod, Severity::Normal, "Killing", message);
         stop_within(process, stop, grace_of(&self.pod)).await
     }
 
     /// Checks whether the program listens on every address. Returns the reason to end it, if it shares a port with
     /// another pod.
-    async fn look(&self, me: &Occupant) -> Option<String> {
+    async fn check_listeners(&self, me: &Occupant) -> Option<String> {
         let (others, listeners) = self.survey(me).await;
         let (message, shared) = listeners::everywhere(me, &others, &listeners)?;
         self.warn(if shared { COLLISION } else { "ListensOnEveryAddress" }, &message);
@@ -273,7 +275,7 @@ impl SupervisedContainer {
         })
     }
 
-    fn is_restarted(&self, ended: &ContainerStateTerminated) -> bool {
+    fn should_restart(&self, ended: &ContainerStateTerminated) -> bool {
         match self.pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) {
             Some("Never") => false,
             Some("OnFailure") => ended.exit_code != 0,

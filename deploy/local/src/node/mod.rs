@@ -45,6 +45,7 @@ mod usage;
 pub use cli::NodeArgs;
 pub(crate) use listeners::anybody_at;
 pub use options::NodeOptions;
+pub(crate) use pod::SHUTDOWN_GRACE;
 pub(crate) use probe::check::Handler;
 pub(crate) use process::kill_all;
 pub use state::SCHEDULER_NAME;

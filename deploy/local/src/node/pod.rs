@@ -41,7 +41,7 @@ const FIRST_STATUS_WITHIN: Duration = Duration::from_millis(20);
 /// Grace period for containers of a pod that was deleted by force.
 const FORCED_GRACE: Duration = Duration::from_secs(1);
 /// Maximum grace period for containers when the node shuts down.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+pub(crate) const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// Reason why a pod stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,9 +58,9 @@ pub(super) async fn create(client: &Client, namespaces: &Namespaces) -> anyhow::
     Ok(())
 }
 
-/// Returns the token that autoscalers require of clients that send stats. `None` if they have no right to review
+/// Returns the requirement on the tokens of clients that send stats. `None` if autoscalers have no right to review
 /// tokens.
-pub(super) fn demand(namespaces: &Namespaces) -> Option<Demand> {
+pub(super) fn required_token(namespaces: &Namespaces) -> Option<Demand> {
     namespaces.listed().is_none().then(|| Demand::of_planes(STATS, NAMESPACE, "autoscaler"))
 }
 
@@ -69,9 +69,9 @@ pub(super) fn stat_token(folder: &Path, pod: &str) -> TokenFile {
     TokenFile::new(folder.join(format!("{pod}.token")))
 }
 
-/// Returns the API client of plane `name` with service account `account`, and its Pod. `kube` is an administrator's
-/// configuration. Writes the plane's stat-link token to `folder`.
-pub(super) async fn enter(
+/// Creates the Pod of plane `name`. Returns an API client with service account `account`, and the Pod. `kube` is an
+/// administrator's configuration. Writes the plane's stat-link token to `folder`.
+pub(super) async fn register_pod(
     kube: Config,
     folder: PathBuf,
     account: &'static str,

@@ -3,7 +3,7 @@
 use crate::api::ApiServer;
 use crate::controllers;
 use crate::node::proxy::ServiceResolver;
-use crate::node::{self, NodeOptions};
+use crate::node::{self, NodeOptions, SHUTDOWN_GRACE};
 use crate::retry;
 use crate::up::accounts;
 use crate::up::default_scalers;
@@ -82,7 +82,7 @@ struct ClusterShared {
     /// Listener shared by all autoscalers. Each shows all workloads.
     dashboard: Arc<TcpListener>,
     /// Listener of the ingress. All activators accept from it; while none runs, connections wait in its backlog.
-    entry: Arc<TcpListener>,
+    ingress: Arc<TcpListener>,
     options: UpOptions,
     events: broadcast::Sender<Event>,
     /// Time of the last scale from zero of each workload.
@@ -92,7 +92,7 @@ struct ClusterShared {
     ready: watch::Sender<BTreeMap<PlaneId, bool>>,
 }
 
-/// Identifier of a plane.
+/// Identifier of a plane: one activator or autoscaler of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PlaneId {
     /// Activator number n, from 0.
@@ -173,7 +173,8 @@ fn node_options(ranges: &Ranges, folder: &Path, server: Option<&ApiServer>) -> N
 }
 
 impl Cluster {
-    /// Starts all parts and applies the manifests. Returns once both planes are ready.
+    /// Starts all parts and applies the manifests. Returns once every activator and autoscaler is ready and the
+    /// manifests are applied.
     ///
     /// # Errors
     /// Fails if a port or address range is taken, a manifest is rejected, or a plane does not become ready within 30 s.
@@ -220,7 +221,7 @@ impl Cluster {
             folder: folder.path().to_owned(),
             resolver,
             dashboard: Arc::new(dashboard),
-            entry: Arc::new(ingress.into_std()?),
+            ingress: Arc::new(ingress.into_std()?),
             options: options.clone(),
             events: broadcast::channel(EVENTS_MAX).0,
             woken: Mutex::default(),
@@ -263,7 +264,7 @@ impl Cluster {
     /// # Errors
     /// Fails after [`START_TIMEOUT`] if the API server is the embedded one.
     async fn wait_for_planes(&self, count: usize) -> anyhow::Result<()> {
-        let mut ready = std::pin::pin!(self.ready_planes(count));
+        let mut ready = std::pin::pin!(self.wait_until_ready(count));
         if tokio::time::timeout(START_TIMEOUT, &mut ready).await.is_err() {
             let late = format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs());
             anyhow::ensure!(self.server.is_none(), late);
@@ -341,8 +342,8 @@ impl Cluster {
         drop(self.shared.take(id));
     }
 
-    /// Waits until `count` planes are ready. A restarted plane counts once its new instance is ready.
-    pub async fn ready_planes(&self, count: usize) {
+    /// Waits until exactly `count` planes are ready. A restarted plane counts once its new instance is ready.
+    pub async fn wait_until_ready(&self, count: usize) {
         let mut ready = self.shared.ready.subscribe();
         // The sender cannot be gone, since `self` holds it.
         let _ = ready.wait_for(|planes| planes.values().filter(|ready| **ready).count() == count).await;
@@ -360,7 +361,7 @@ impl Cluster {
         let tasks = std::mem::take(&mut self.tasks);
         // One second more than pods get to terminate, so that a pod killed at that time is gone before its address is
         // reused.
-        let _ = tokio::time::timeout(DRAIN + Duration::from_secs(1), tasks.join_all()).await;
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE + Duration::from_secs(1), tasks.join_all()).await;
         match self.server.take() {
             Some(server) => server.shutdown().await,
             None => {
@@ -443,19 +444,19 @@ impl ClusterShared {
     /// Starts a plane. `paused` is the pause before it, if it replaces a failed plane.
     fn start(self: Arc<Self>, id: PlaneId, paused: Option<Duration>) -> anyhow::Result<Plane> {
         let (address, resolver, name) = (self.address(id), self.resolver.clone(), id.name());
-        let entering = accounts::enter(self.kube.clone(), self.folder.clone(), id.account(), name.clone());
+        let registering = accounts::register_pod(self.kube.clone(), self.folder.clone(), id.account(), name.clone());
         match id {
             PlaneId::Activator(_) => {
                 let options = self.activator_options(id, address.ip());
                 Plane::start(&name, paused, move |shutdown| async move {
-                    let (client, pod) = entering.await?;
+                    let (client, pod) = registering.await?;
                     pod.hold(activator::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
             PlaneId::Autoscaler(_) => {
                 let options = self.autoscaler_options(id, address);
                 Plane::start(&name, paused, move |shutdown| async move {
-                    let (client, pod) = entering.await?;
+                    let (client, pod) = registering.await?;
                     pod.hold(autoscaler::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
@@ -468,15 +469,15 @@ impl ClusterShared {
         options.cluster_domain = system::DOMAIN.to_owned();
         options.http1 = SocketAddr::new(ip, names::ACTIVATOR_HTTP1_PORT);
         options.h2c = SocketAddr::new(ip, names::ACTIVATOR_H2C_PORT);
-        options.entry = Some(self.entry.clone());
+        options.entry = Some(self.ingress.clone());
         options.admin = Some(self.admin(id));
         let service = format!("{}.{}.svc.{}", names::AUTOSCALER_SERVICE, system::NAMESPACE, system::DOMAIN);
         let stat_url = self.options.stat_url.clone();
         options.stat_url = stat_url.unwrap_or_else(|| format!("ws://{service}:{}", names::STAT_PORT));
-        if let Some(demand) = accounts::demand(&self.options.namespaces) {
+        if let Some(required) = accounts::required_token(&self.options.namespaces) {
             // Autoscalers require the token, and so do activators that share limits with each other.
             options.stat_token = Some(accounts::stat_token(&self.folder, &id.name()));
-            options.stat_audience = Some(demand.audience);
+            options.stat_audience = Some(required.audience);
         }
         options.linger = self.options.linger;
         options.namespaces = self.options.namespaces.clone();
@@ -497,7 +498,7 @@ impl ClusterShared {
         let dashboard = listener.local_addr().ok().map(|address| Dashboard {
             listener: Some(listener.clone()),
             price: self.options.pod_hour_price.clone(),
-            entry: self.entry.local_addr().ok().map(|entry| entry.port()),
+            entry: self.ingress.local_addr().ok().map(|address| address.port()),
             ..Dashboard::local(address)
         });
         autoscaler::Options {
@@ -508,7 +509,7 @@ impl ClusterShared {
             admin: Some(self.admin(id)),
             stat_tokens: StatTokens {
                 own: Some(accounts::stat_token(&self.folder, &id.name())),
-                demand: accounts::demand(&self.options.namespaces),
+                required: accounts::required_token(&self.options.namespaces),
             },
             on_scale: Some(Arc::new(move |scale| {
                 if let Some(shared) = shared.upgrade() {

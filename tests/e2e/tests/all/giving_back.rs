@@ -144,7 +144,7 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     assert!(error.contains("ZeroScaler \"nobody\" does not exist"), "{error}");
 
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
-    env.cluster.ready_planes(2).await;
+    env.cluster.wait_until_ready(2).await;
     env.until_asleep("staying").await?;
     assert_eq!(env.load(Entry::Activator, "staying").get("/").await?.status, 200, "taken up again");
     env.end().await;
@@ -302,7 +302,7 @@ async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Resu
     release(&env.client, &Scope::Namespace(second.namespace.clone()), |_| ()).await?;
     env.until(SOON, "the end of the second", async || is_gone(&second.namespace).await).await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
-    env.cluster.ready_planes(2).await;
+    env.cluster.wait_until_ready(2).await;
     env.end().await;
     Ok(())
 }

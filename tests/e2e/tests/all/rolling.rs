@@ -47,7 +47,7 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
             let called = tokio::spawn(async move { call.get("/").await });
             env.cluster.drain_plane(PlaneId::Activator(n)).await;
             env.cluster.start_plane(PlaneId::Activator(n))?;
-            env.cluster.ready_planes(PLANES).await;
+            env.cluster.wait_until_ready(PLANES).await;
             // Like a Deployment's rollout: the next one ends when the one before is in the path.
             env.until_led("rolled", ACTIVATORS).await?;
             let answer = called.await?.with_context(|| sleeper.clone())?;
@@ -66,7 +66,7 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let running = anew.start(CLIENTS, "/");
     env.cluster.kill_plane(PlaneId::Activator(0));
     env.cluster.start_plane(PlaneId::Activator(0))?;
-    env.cluster.ready_planes(PLANES).await;
+    env.cluster.wait_until_ready(PLANES).await;
     let killed = running.stop().await?;
     eprintln!("{} answered while one was killed, {} lost", killed.ok, killed.failures());
     ensure!(killed.failures() <= 2 * CLIENTS, "{:?}", killed.failed);
@@ -96,6 +96,6 @@ async fn is_started_again(env: &TestEnv, activator: PlaneId) -> anyhow::Result<(
         taken.accept().await?;
     }
     drop(taken);
-    env.cluster.ready_planes(PLANES).await;
+    env.cluster.wait_until_ready(PLANES).await;
     Ok(())
 }

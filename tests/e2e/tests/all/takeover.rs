@@ -28,7 +28,7 @@ async fn env() -> anyhow::Result<TestEnv> {
         env.cluster.drain_plane(PlaneId::Autoscaler(n)).await; // The lease settings are read at the start.
         env.cluster.start_plane(PlaneId::Autoscaler(n))?;
     }
-    env.cluster.ready_planes(3).await;
+    env.cluster.wait_until_ready(3).await;
     Ok(env)
 }
 
@@ -80,7 +80,7 @@ async fn an_owner_that_goes_under_load_is_followed_by_another() -> anyhow::Resul
     let lost = env.stalls.total() - stalled;
     assert!(took < TAKEOVER + lost, "taken over {took:?} after an orderly exit began");
     env.cluster.start_plane(first)?;
-    env.cluster.ready_planes(3).await;
+    env.cluster.wait_until_ready(3).await;
     assert!(env.replicas(NAME).await? >= 1);
 
     // The lease may have been handed back by now.

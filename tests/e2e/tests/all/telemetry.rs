@@ -66,7 +66,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
         env.cluster.drain_plane(plane).await;
         env.cluster.start_plane(plane)?;
     }
-    env.cluster.ready_planes(PLANES.len()).await;
+    env.cluster.wait_until_ready(PLANES.len()).await;
     // A signal that was delayed for want of a connection has no span.
     env.until(SOON, "a way for stats", async || {
         let page = metrics_page(env.cluster.admin(PlaneId::Activator(0)), "text/plain").await?;

@@ -207,7 +207,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     env.cluster.drain_plane(PlaneId::Activator(0)).await;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.cluster.start_plane(PlaneId::Activator(0))?;
-    env.cluster.ready_planes(2).await;
+    env.cluster.wait_until_ready(2).await;
     check("after a restart").await?;
     tenant.space.delete().await?;
     env.end().await;

@@ -54,9 +54,9 @@ impl World {
         let mut all = Lots::NONE;
         for index in self.listed.clone() {
             let holding = &self.activators[index].holding;
-            let (held, mut taken, open) = (holding.held(), holding.taken(), holding.is_open());
-            taken.retain(|pod, _| held.meets(Lots::of_pod(pod))); // Other holders count the rest.
-            all = all.and(held);
+            let (held, mut taken, open) = (holding.held(), holding.taken(), holding.needs_ticks());
+            taken.retain(|pod, _| held.intersects(Lots::of_pod(pod))); // Other holders count the rest.
+            all = all.union(held);
             if !taken.is_empty() || open {
                 let what = format!("in the end every slot has come back: {index} holds {held:?}, {taken:?} is taken");
                 return self.time.break_rule(what);

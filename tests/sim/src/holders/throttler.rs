@@ -78,10 +78,10 @@ impl Pods for Throttler {
         self.with(|state| (state.lots, state.taken) = (lots, taken.clone()));
     }
 
-    fn running(&self, beside: Lots) -> Running {
+    fn running(&self, outside: Lots) -> Running {
         self.with(|state| {
             let mut running = Running::new();
-            for pod in state.running.values().filter(|pod| !beside.contains(Lots::of_pod(pod))) {
+            for pod in state.running.values().filter(|pod| !outside.contains(Lots::of_pod(pod))) {
                 *running.entry(pod.clone()).or_default() += 1;
             }
             running

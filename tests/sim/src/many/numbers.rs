@@ -24,7 +24,7 @@ pub struct Given {
 /// Plans for this many new workloads with one port each.
 #[allow(clippy::disallowed_methods, reason = "what planning takes is measured")]
 pub fn numbers(workloads: usize, range: PortRange) -> Given {
-    let wanted = || Wanted { port: PortId { name: "http".to_owned(), port: 80 }, listed: None, shown: None };
+    let wanted = || Wanted { port: PortId { name: "http".to_owned(), port: 80 }, in_slices: None, in_status: None };
     let of = |workload| {
         let key = key(workload);
         Workload { uid: key.as_str().into(), key, ports: vec![wanted()], access: Access::Open }

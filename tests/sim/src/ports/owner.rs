@@ -8,7 +8,7 @@ use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::Port;
 use autoscaler_core::ports::{
-    Access, Activator, Answer, Change, Listed, Plan, PortOutcome, Proofs, RESTS_FOR, Serving, View, Wanted, Workload,
+    Access, Activator, Answer, COOLDOWN, Change, Listed, Plan, PortOutcome, Proofs, Serving, View, Wanted, Workload,
     plan,
 };
 use common::config::PortRange;
@@ -218,8 +218,9 @@ impl World {
             }
             let ports = scaler.ports.iter().map(|port| {
                 let own = slices.filter(|slices| slices.uid == scaler.uid);
-                let listed = own.and_then(|slices| slices.ports.get(&port.name)?.first()).map(|listed| listed.number);
-                Wanted { port: port.clone(), listed, shown: scaler.status.get(&port.name).copied() }
+                let first = own.and_then(|slices| slices.ports.get(&port.name)?.first());
+                let in_slices = first.map(|listed| listed.number);
+                Wanted { port: port.clone(), in_slices, in_status: scaler.status.get(&port.name).copied() }
             });
             wanted.push(Workload {
                 key: key(workload),
@@ -238,7 +239,7 @@ impl World {
         if self.without == Some(Without::Rest) {
             for entry in ledger.values_mut() {
                 if let NumberState::Released(at) = &mut entry.state {
-                    *at = *at - RESTS_FOR;
+                    *at = *at - COOLDOWN;
                 }
             }
         }

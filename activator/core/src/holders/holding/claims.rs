@@ -19,13 +19,13 @@ impl Holding {
         out: &mut Vec<Output>,
     ) {
         let comes_first = score(&self.workload, &self.me) > score(&self.workload, from);
-        let waits = comes_first && self.gathering.meets(lots);
+        let waits = comes_first && self.claiming.intersects(lots);
         let Some(sibling) = self.siblings.get_mut(from) else { return };
         sibling.deferred = Some((number, lots));
         if waits {
             // Ask the sibling again for lots that it confirmed before it claimed. It then yields, instead of getting
             // the lots and giving them back.
-            sibling.confirmed = sibling.confirmed.without(lots);
+            sibling.confirmed = sibling.confirmed.difference(lots);
             (sibling.claimed, sibling.unconfirmed) = (None, None);
         } else {
             self.confirm_to(from, pods, now, out);
@@ -38,11 +38,11 @@ impl Holding {
             return;
         };
         self.release_lots(lots);
-        if lots.meets(self.mine()) {
-            (self.retry_at, self.new) = (now + RETRY_AFTER, false);
+        if lots.intersects(self.mine()) {
+            (self.retry_at, self.is_uncontested) = (now + RETRY_AFTER, false);
         }
         if let Some(sibling) = self.siblings.get_mut(to) {
-            (sibling.has, sibling.counts) = (lots, true);
+            (sibling.claimed_by_it, sibling.counts) = (lots, true);
         }
         self.apply(pods);
         // No request gets a slot there any more, so the number can only fall.
@@ -51,12 +51,12 @@ impl Holding {
         out.push(Output::Send { to: *to, message });
     }
 
-    /// Stops holding or gathering these lots. Former confirmations of them become void.
+    /// Stops holding or claiming these lots. Former confirmations of them become void.
     pub(super) fn release_lots(&mut self, lots: Lots) {
-        (self.held, self.gathering) = (self.held.without(lots), self.gathering.without(lots));
+        (self.held, self.claiming) = (self.held.difference(lots), self.claiming.difference(lots));
         for sibling in self.siblings.values_mut() {
-            sibling.confirmed = sibling.confirmed.without(lots);
-            sibling.unconfirmed = sibling.unconfirmed.map(|(number, claimed)| (number, claimed.without(lots)));
+            sibling.confirmed = sibling.confirmed.difference(lots);
+            sibling.unconfirmed = sibling.unconfirmed.map(|(number, claimed)| (number, claimed.difference(lots)));
         }
     }
 
@@ -66,7 +66,7 @@ impl Holding {
         let ready = |holding: &Self| {
             let of = |(peer, sibling): (&Peer, &super::Sibling)| {
                 let (_, lots) = sibling.deferred?;
-                (!holding.gathering.meets(lots)).then_some(*peer)
+                (!holding.claiming.intersects(lots)).then_some(*peer)
             };
             holding.siblings.iter().filter_map(of).min_by_key(|peer| score(&holding.workload, peer))
         };
@@ -92,16 +92,16 @@ impl Holding {
         sibling.running = running;
         sibling.confirmed = lots;
         // The sibling has none of these lots any more, so its earlier claims of them are void.
-        sibling.has = sibling.has.without(lots);
-        sibling.deferred = sibling.deferred.map(|(number, theirs)| (number, theirs.without(lots)));
+        sibling.claimed_by_it = sibling.claimed_by_it.difference(lots);
+        sibling.deferred = sibling.deferred.map(|(number, theirs)| (number, theirs.difference(lots)));
         sibling.deferred = sibling.deferred.filter(|(_, theirs)| !theirs.is_empty());
         self.answer_deferred(pods, now, out);
     }
 
-    /// Claims the held and gathered lots from each connected sibling whose last claim from here differs, so that every
-    /// sibling knows the holder.
+    /// Claims the held lots and the lots in `claiming` from each connected sibling whose last claim from here differs,
+    /// so that every sibling knows the holder.
     pub(super) fn claim(&mut self, out: &mut Vec<Output>) {
-        let lots = self.held.and(self.gathering);
+        let lots = self.held.union(self.claiming);
         let is_open = |sibling: &super::Sibling| sibling.connected && sibling.claimed.unwrap_or(Lots::NONE) != lots;
         let open = self.siblings.iter().filter(|(_, sibling)| is_open(sibling)).map(|(peer, _)| *peer);
         for peer in open.collect::<Vec<_>>() {
@@ -117,19 +117,19 @@ impl Holding {
     /// Begins to hold the lots that all required siblings have confirmed.
     pub(super) fn begin(&mut self, peers: &Peers, now: Instant) {
         let is_excused = |peer: &Peer, sibling: &super::Sibling| {
-            self.is_dead(peer, sibling, peers, now) || self.new && !sibling.connected
+            self.is_dead(peer, sibling, peers, now) || self.is_uncontested && !sibling.connected
         };
         let required = self.siblings.iter().filter(|(peer, sibling)| !is_excused(peer, sibling));
-        let confirmed = required.fold(self.gathering, |all, (_, sibling)| all.within(sibling.confirmed));
+        let confirmed = required.fold(self.claiming, |all, (_, sibling)| all.intersection(sibling.confirmed));
         if confirmed.is_empty() {
             return;
         }
-        self.held = self.held.and(confirmed);
-        self.gathering = self.gathering.without(confirmed);
-        self.new &= !self.gathering.is_empty();
+        self.held = self.held.union(confirmed);
+        self.claiming = self.claiming.difference(confirmed);
+        self.is_uncontested &= !self.claiming.is_empty();
         self.retry_at = now;
         for sibling in self.siblings.values_mut() {
-            sibling.has = sibling.has.without(confirmed);
+            sibling.claimed_by_it = sibling.claimed_by_it.difference(confirmed);
         }
     }
 }

@@ -39,10 +39,10 @@ impl Holding {
     /// Returns the sibling that has a lot, or `None` if this activator has it or no holder is known.
     fn holder(&self, lot: usize) -> Option<(&Peer, &Sibling)> {
         let one = Lots::nth(lot);
-        if self.held.and(self.gathering).meets(one) {
+        if self.held.union(self.claiming).intersects(one) {
             return None;
         }
-        let has = |sibling: &Sibling| sibling.connected && sibling.has.meets(one) && !self.is_empty();
+        let has = |sibling: &Sibling| sibling.connected && sibling.claimed_by_it.intersects(one) && !self.is_empty();
         let listed = self.siblings.get_key_value(self.holders.get(lot % self.holders.len().max(1))?);
         let claimant = || self.siblings.iter().find(|(_, sibling)| has(sibling));
         listed.filter(|(_, sibling)| has(sibling)).or_else(claimant).or(listed)

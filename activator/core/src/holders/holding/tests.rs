@@ -136,7 +136,7 @@ fn many_pods_are_divided() {
     pair.now += DEAD_AFTER;
     [1, 0].iter().for_each(|at| pair.tell(*at, Input::Tick));
     let [first, second] = pair.held();
-    assert_eq!((first.and(second), first.meets(second), second), (Lots::ALL, false, pair.all[1].0.mine()));
+    assert_eq!((first.union(second), first.intersects(second), second), (Lots::ALL, false, pair.all[1].0.mine()));
     let Route { own, siblings } = pair.all[0].0.route();
     assert!((250..350).contains(&own) && own + siblings[0].1 == 600, "{own} {siblings:?}");
     for at in [0, 1] {

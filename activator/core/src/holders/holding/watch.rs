@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::{DEAD_AFTER, FORGET_AFTER, GONE_AFTER, Holding, KNOWN_AFTER, Output, Pods, Sibling};
+use super::{ALL_KNOW_EMPTY_AFTER, DEAD_AFTER, Holding, Output, Pods, RELEASE_EMPTY_AFTER, REMEMBER_DEAD_FOR, Sibling};
 use crate::destination::Destination;
 use crate::holders::lots::{self, Lots, index_of};
 use crate::holders::{Peer, Peers, STOP_AFTER};
@@ -18,7 +18,7 @@ impl Holding {
         self.empty_since = match (self.empty_since, listed.is_empty()) {
             (since, true) => Some(since.unwrap_or(now)),
             (Some(since), false) => {
-                self.new = settled && long(since, FORGET_AFTER);
+                self.is_uncontested = settled && long(since, ALL_KNOW_EMPTY_AFTER);
                 None
             }
             (None, false) => None,
@@ -33,7 +33,7 @@ impl Holding {
         if self.members.contains(&self.me) && !members.contains(&self.me) {
             self.left_since = now;
         }
-        (self.retry_at, self.new) = (now, false);
+        (self.retry_at, self.is_uncontested) = (now, false);
         for peer in members.iter().filter(|peer| **peer != self.me) {
             self.siblings.entry(*peer).or_insert_with(|| Sibling::new(now));
         }
@@ -50,7 +50,7 @@ impl Holding {
         let wanted = lots::wanted(pods, self.limit, self.slots_per_holder);
         let holders = lots::holders(&self.workload, &self.members, wanted);
         if holders != self.holders {
-            (self.holders, self.holders_since, self.new) = (holders, now, false);
+            (self.holders, self.holders_since, self.is_uncontested) = (holders, now, false);
         }
     }
 
@@ -73,16 +73,16 @@ impl Holding {
     }
 
     /// Makes all decisions that depend on time, lists and confirmations.
-    pub(super) fn look(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
+    pub(super) fn advance(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
         self.stop(peers, pods, now, out);
-        let is_gone = |since: Instant| now.saturating_duration_since(since) >= GONE_AFTER;
+        let is_gone = |since: Instant| now.saturating_duration_since(since) >= RELEASE_EMPTY_AFTER;
         let gone = if self.empty_since.is_some_and(is_gone) { Lots::ALL } else { Lots::NONE };
         let mine = if self.stopped { Lots::NONE } else { self.mine() };
-        self.release_lots(gone.and(self.gathering.without(mine)));
+        self.release_lots(gone.union(self.claiming.difference(mine)));
         self.forget_dead(mine, peers, now);
-        let wanted = mine.without(self.held).without(self.gathering);
-        if !wanted.is_empty() && !self.is_empty() && now >= self.retry_at && self.may_gather(peers, now) {
-            self.gathering = self.gathering.and(wanted);
+        let wanted = mine.difference(self.held).difference(self.claiming);
+        if !wanted.is_empty() && !self.is_empty() && now >= self.retry_at && self.may_claim(peers, now) {
+            self.claiming = self.claiming.union(wanted);
         }
         self.claim(out);
         self.begin(peers, now);
@@ -94,9 +94,9 @@ impl Holding {
         let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
         for peer in dead.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             let Some(sibling) = self.siblings.get_mut(&peer) else { continue };
-            sibling.running.retain(|pod, _| !mine.meets(Lots::of_pod(pod)));
+            sibling.running.retain(|pod, _| !mine.intersects(Lots::of_pod(pod)));
             let since = sibling.gone_since.unwrap_or(now);
-            if now.saturating_duration_since(since) >= KNOWN_AFTER {
+            if now.saturating_duration_since(since) >= REMEMBER_DEAD_FOR {
                 self.siblings.remove(&peer);
             }
         }
@@ -104,9 +104,10 @@ impl Holding {
 
     /// Returns true if the list has named this activator for long enough and all required siblings can confirm.
     /// Otherwise the current holder keeps the workload.
-    fn may_gather(&self, peers: &Peers, now: Instant) -> bool {
+    fn may_claim(&self, peers: &Peers, now: Instant) -> bool {
         let mut silent = self.siblings.iter().filter(|(_, sibling)| !sibling.connected);
-        self.new || self.is_watched(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
+        self.is_uncontested
+            || self.is_watched(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
     }
 
     /// Returns true if the list has named the same holders for so long that an activator that has left and lost touch
@@ -130,8 +131,8 @@ impl Holding {
         }
         self.release_lots(lots);
         self.apply(pods);
-        let running = pods.running(Lots::NONE).keys().fold(Lots::NONE, |all, pod| all.and(Lots::of_pod(pod)));
-        let cut = running.within(lots);
+        let running = pods.running(Lots::NONE).keys().fold(Lots::NONE, |all, pod| all.union(Lots::of_pod(pod)));
+        let cut = running.intersection(lots);
         if !cut.is_empty() {
             out.push(Output::Cut(cut));
         }
@@ -150,6 +151,6 @@ impl Holding {
             now.saturating_duration_since(since) >= STOP_AFTER
         };
         let lost = self.holders.iter().filter(is_lost);
-        lost.fold(Lots::NONE, |all, peer| all.and(self.listed_lots(peer)))
+        lost.fold(Lots::NONE, |all, peer| all.union(self.listed_lots(peer)))
     }
 }

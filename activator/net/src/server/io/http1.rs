@@ -76,7 +76,7 @@ impl<S: ClientStream> ClientIo<S> {
         if self.framing.had_body {
             self.share_socket();
         }
-        if self.framing.is_ahead || under_way && !bytes.is_empty() {
+        if self.framing.has_pipelined_bytes || under_way && !bytes.is_empty() {
             self.disconnect = self.share_socket().watch();
         }
         replaced

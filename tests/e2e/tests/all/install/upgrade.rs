@@ -16,7 +16,7 @@ pub(crate) const REASONS: [&str; 8] =
 /// Replaces one replica of a plane.
 async fn replace(env: &TestEnv, old: PlaneId, new: PlaneId) -> anyhow::Result<()> {
     env.cluster.start_plane(new)?;
-    env.cluster.ready_planes(5).await;
+    env.cluster.wait_until_ready(5).await;
     // Like a Deployment's rollout: the old one ends when another is in the path.
     for name in NAMES {
         env.until_led_by(name, |activators| activators >= 2).await?;
@@ -25,7 +25,7 @@ async fn replace(env: &TestEnv, old: PlaneId, new: PlaneId) -> anyhow::Result<()
         nothing_is_dropped(env, &[n]).await?;
     }
     env.cluster.drain_plane(old).await;
-    env.cluster.ready_planes(4).await;
+    env.cluster.wait_until_ready(4).await;
     Ok(())
 }
 

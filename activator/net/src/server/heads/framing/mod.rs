@@ -4,14 +4,14 @@
 //! request, and one client's bytes become the start of another's request (request smuggling). So this module rejects:
 //!
 //! - A line of a head that ends with LF alone.
-//! - `Content-Length` together with `Transfer-Encoding` (RFC 9112, 6.3, allows to reject it; it may be an attempt to
-//!   smuggle).
+//! - `Content-Length` together with `Transfer-Encoding` (RFC 9112, 6.3, allows a server to reject this; it may be an
+//!   attempt to smuggle).
 //!
 //! # The rule
 //!
 //! Every byte passes [`Framing::follow`] before the parser reads it. It counts the complete and valid heads, and the
-//! server serves the n-th request only if n heads were counted. A rejected head is not counted, and no head after it.
-//! The result does not depend on when or how the parser reads: a head that did not pass here is not served.
+//! server serves the n-th request only if n heads were counted. Neither a rejected head nor any head after it is
+//! counted. The result does not depend on when or how the parser reads: a head that did not pass here is not served.
 //!
 //! A head is read line by line. Of a body only the length matters. Lines around chunks are read as hyper's decoder does,
 //! except that each must end with CRLF. If a message is malformed in a way that hyper rejects too, counting just stops.
@@ -19,9 +19,9 @@
 //! # Changes to the bytes
 //!
 //! The parser gets the same bytes, except for bytes of a target that are not allowed in a URI ([`target`]): hyper
-//! rejects them, but Knative's activator forwards them. There, one byte becomes three, and no line, length or message
-//! end changes otherwise. Nothing is replaced after a request that asks for an upgrade, because the bytes may belong to
-//! a tunnel.
+//! rejects them, but Knative's activator forwards them. Each such byte is percent-encoded as three. Line ends, body
+//! lengths and message ends stay the same. Nothing is replaced after a request that asks for an upgrade, because the
+//! bytes may belong to a tunnel.
 
 mod chunk;
 mod escaped_bytes;
@@ -43,13 +43,13 @@ pub(crate) struct Framing {
     head: Head,
     /// Number of complete and valid heads.
     pub(crate) heads: u64,
-    /// A request had a body.
+    /// True if a request had a body.
     pub(crate) had_body: bool,
-    /// The last bytes contain the end of a request and bytes after it.
-    pub(crate) is_ahead: bool,
+    /// True if the last bytes continue after the end of a request.
+    pub(crate) has_pipelined_bytes: bool,
     /// Length of the unfinished head.
     pub(crate) unfinished: usize,
-    /// A request asked for an upgrade.
+    /// True if a request asked for an upgrade.
     may_be_tunnel: bool,
 }
 
@@ -73,7 +73,7 @@ impl Framing {
     pub(crate) fn follow(&mut self, bytes: &[u8]) -> Option<Vec<u8>> {
         let mut escaped = Escaped::new(bytes);
         let mut at = 0;
-        self.is_ahead = false;
+        self.has_pipelined_bytes = false;
         while let rest @ [_, ..] = &bytes[at..] {
             let (was_in_head, heads) = (self.is_in_head(), self.heads);
             let (state, taken) = match self.state {
@@ -85,17 +85,17 @@ impl Framing {
             self.state = state;
             at += taken;
             let has_ended = self.is_in_head() && (!was_in_head || self.heads > heads);
-            self.is_ahead |= has_ended && at < bytes.len();
+            self.has_pipelined_bytes |= has_ended && at < bytes.len();
         }
         escaped.end()
     }
 
-    /// Reports whether only complete requests have arrived.
+    /// Returns true if only complete requests have arrived.
     pub(crate) fn is_between(&self) -> bool {
         self.is_in_head() && !self.head.begun && self.line.is_empty()
     }
 
-    /// Reports whether the next byte belongs to a head.
+    /// Returns true if the next byte belongs to a head.
     pub(crate) fn is_in_head(&self) -> bool {
         self.state == FramingState::Head
     }
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_may_read_otherwise_does_not_count() {
+    fn ambiguous_heads_are_not_counted() {
         assert_heads(&[
             (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 1),
             (b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", 1),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_behind_the_end_of_a_request_is_told() {
+    fn pipelined_bytes_are_detected() {
         let rows: [(&[u8], bool); 8] = [
             (b"GET / HTTP/1.1\r\n\r\n", false),
             (b"\r\nGET / HTTP/1.1\r\n\r\n", false),
@@ -256,9 +256,9 @@ mod tests {
         for (bytes, expected) in rows {
             let mut framing = Framing::default();
             framing.follow(bytes);
-            assert_eq!(framing.is_ahead, expected, "{}", String::from_utf8_lossy(bytes));
+            assert_eq!(framing.has_pipelined_bytes, expected, "{}", String::from_utf8_lossy(bytes));
             framing.follow(b"\r\nG");
-            assert!(!framing.is_ahead, "no end came with them");
+            assert!(!framing.has_pipelined_bytes, "no end came with them");
         }
     }
 
