@@ -264,7 +264,7 @@ impl Prepared {
             return broken(pool, error, upload, evidence);
         }
         let is_reset = self.delivery.contract == Contract::Plain && is_reset(error);
-        // Only an activator that ends closes a connection instead of responding.
+        // Another activator closes a connection without a response only when its process ends.
         let has_ended = is_reset || self.delivery.is_relayed;
         if is_aged || self.delivery.may_have_run || evidence != Evidence::None || has_ended {
             return self.repeated(pool, cause_of(error), evidence);
