@@ -45,7 +45,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tower::Service;
 
 /// First and longest wait before another attempt. The wait doubles each time.
@@ -53,6 +53,9 @@ pub(super) const PAUSE: (Duration, Duration) = (Duration::from_millis(1), Durati
 
 /// Longest time until a holder takes a request, if its workload has no timeout.
 const TAKEN_WITHIN: Duration = Duration::from_secs(60);
+
+/// Longest wait for the end of the session with a holder that broke an exchange off. The session ends with the process.
+const REPLACED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Layer that relays a request or passes it on.
 pub(crate) struct Relay<S> {
@@ -140,7 +143,7 @@ where
             if call.is_relayed {
                 return Err(Refusal::Elsewhere { relayed: true });
             }
-            call = match relay(&self.inner.parts, call, &target).await? {
+            call = match relay(&self.inner.parts, call, &self.link, &target).await? {
                 Ok(response) => return Ok(response.map(Either::Left)),
                 Err(call) => *call,
             };
@@ -160,10 +163,20 @@ pub(super) async fn wait(pause: &mut Duration) {
     *pause = (*pause * 2).min(PAUSE.1);
 }
 
+/// Waits until requests are not relayed to `target` any more, at most for [`REPLACED_WITHIN`]. A request that is repeated
+/// is lost if the second exchange breaks off, too, and the kernel of a killed holder accepts connections until the
+/// process is gone.
+async fn until_replaced(link: &Link, target: &Target) {
+    let deadline = Instant::now() + REPLACED_WITHIN;
+    while link.relays_to(target) && Instant::now() < deadline {
+        sleep(PAUSE.1).await;
+    }
+}
+
 /// Response of another activator, or the unmodified request.
 type Sent = Result<Response<Guarded<PodBody, Relayed>>, Box<Call>>;
 
-async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, Refusal> {
+async fn relay(parts: &LayerParts, call: Call, link: &Link, target: &Target) -> Result<Sent, Refusal> {
     let port = call.peer.port::<WorkloadPort>().map(WorkloadPort::number);
     let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
     let pool = parts.pools.of_activator(address);
@@ -199,7 +212,8 @@ async fn relay(parts: &LayerParts, call: Call, target: &Target) -> Result<Sent, 
         Err(Failure::Elsewhere { request, cause, .. }) => {
             tracing::debug!(revision = %revision.key, to = %address, cause, "the other activator did not take a request");
             if request.may_have_run() {
-                sleep(PAUSE.1).await; // It may be sent twice, so avoid a holder that is just shutting down.
+                drop(relayed);
+                until_replaced(link, target).await;
             }
             let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
             Ok(Err(Box::new(Call::new(request, peer, received, again, revision, is_relayed))))
