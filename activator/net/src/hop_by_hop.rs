@@ -1,11 +1,13 @@
 //! Hop-by-hop fields (RFC 9110, 7.6.1): those that are hop-by-hop by name, and those that `Connection` lists.
 
+use crate::forward::TURNED_AWAY;
 use http::header::{self, HeaderMap, HeaderName};
 use smallvec::SmallVec;
 
-/// Removes the fields of a response that concern only the connection to the pod.
+/// Removes the fields of a response that concern only the connection to the pod, and the one that only activators may
+/// set.
 pub(crate) fn strip_response(headers: &mut HeaderMap) {
-    let unwanted = names(headers, |name| is_hop_by_hop(name) && *name != header::TRAILER);
+    let unwanted = names(headers, |name| is_hop_by_hop(name) && *name != header::TRAILER || *name == TURNED_AWAY);
     strip(headers, unwanted);
 }
 

@@ -130,6 +130,8 @@ fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_re
 /// Removes and reads the mark of a relayed request; the request then belongs to the client in the mark. The header is
 /// removed even if the mark is not valid.
 fn relayed(parts: &LayerParts, inbound: &mut Inbound) -> Option<Mark> {
+    // A pass over the names costs less than a lookup of a name that is mostly absent.
+    inbound.request.headers().keys().find(|name| **name == FIELD)?;
     let value = inbound.request.headers_mut().remove(FIELD)?;
     let mark = parts.holders.as_ref()?.relayed(value.to_str().ok()?)?;
     inbound.peer = inbound.peer.relaying(mark.client, parts.front_end.trust(mark.client.ip()), mark.tls);

@@ -33,7 +33,7 @@ use common::headers::{self, Incoming};
 use common_runtime::admission::bearer;
 use futures::future::{BoxFuture, Either, MapOk};
 use futures::{FutureExt, TryFutureExt};
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE, USER_AGENT};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, UPGRADE};
 use http::{Response, StatusCode};
 use http_body::Body;
 use http_body_util::Full;
@@ -87,6 +87,7 @@ where
     fn call(&mut self, mut inbound: Inbound) -> Self::Future {
         let fields = inbound.request.headers();
         let answer = match inbound.peer.port::<WorkloadPort>() {
+            _ if is_plainly_traffic(fields) => None,
             Some(port) => on_port(&self.parts, fields, port).map(at_once),
             None if fields.contains_key(UPGRADE) => {
                 let holders = self.parts.holders.as_ref();
@@ -105,6 +106,16 @@ where
             None => Either::Right(self.inner.call(inbound).map_ok(into_reply as fn(_) -> _)),
         }
     }
+}
+
+/// Reports whether no field can mark a request for the activator itself. One pass over the fields costs less than a
+/// lookup of each name.
+fn is_plainly_traffic(fields: &HeaderMap) -> bool {
+    !fields.iter().any(|(name, value)| match name.as_str() {
+        "user-agent" => value.as_bytes().starts_with(headers::USER_AGENT_KUBELET_PREFIX.as_bytes()),
+        "upgrade" => true,
+        name => name.starts_with("k-") || name.starts_with("zeroscale-"),
+    })
 }
 
 /// Returns the response on a shared port, if the headers are a probe's.
@@ -177,17 +188,10 @@ fn not_served() -> Response<Full<Bytes>> {
 
 /// Returns the kind of the request.
 fn kind(fields: &HeaderMap) -> Incoming<'_> {
-    let network_probe = fields.get(NETWORK_PROBE);
-    let is_plain = network_probe.is_none()
-        && !fields.contains_key(KUBELET_PROBE)
-        && !fields.get(USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"kube-probe/"));
-    if is_plain {
-        return Incoming::Traffic;
-    }
     let text = |name: &str| fields.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     // A value that is not ASCII is still a value.
     let kubelet = fields.get(KUBELET_PROBE).map_or("", |v| if v.is_empty() { "" } else { "set" });
-    let probe = match network_probe {
+    let probe = match fields.get(NETWORK_PROBE) {
         None => "",
         Some(value) => value.to_str().unwrap_or("\u{fffd}"),
     };

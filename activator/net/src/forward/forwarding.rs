@@ -28,6 +28,12 @@ pub(super) fn set_forwarding(headers: &mut HeaderMap, contract: Contract, peer: 
     if is_upstream {
         return;
     }
+    if !headers.contains_key(FORWARDED)
+        && let Entry::Vacant(entry) = headers.entry(&FORWARDED_PROTO)
+    {
+        entry.insert(HeaderValue::from_static(peer.scheme()));
+        return;
+    }
     let elements = headers.contains_key(FORWARDED).then(|| joined(headers, &FORWARDED));
     let elements = elements.map(|elements| if peer.trust.forwarded { elements } else { Vec::new() });
     // Nothing can be appended to a quoted string that does not end.

@@ -310,7 +310,6 @@ impl Body for PodBody {
 /// Prepares a pod's response for the client.
 fn finish<B>(mut response: Response<B>) -> Response<B> {
     strip_response(response.headers_mut());
-    response.headers_mut().remove(TURNED_AWAY); // Only activators may set it.
     *response.version_mut() = Version::HTTP_11; // hyper writes the version of the client's connection.
     response
 }

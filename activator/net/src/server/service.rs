@@ -165,7 +165,10 @@ where
         };
         // Without a response the client is gone, and the connection ends.
         let (mut answer, running) = answer.zip(this.running.take()).ok_or("the client has disconnected")?;
-        if *this.version == Version::HTTP_2 && answer.headers().contains_key(TURNED_AWAY) {
+        if *this.version == Version::HTTP_2
+            && answer.status() == StatusCode::MISDIRECTED_REQUEST
+            && answer.headers().contains_key(TURNED_AWAY)
+        {
             // HTTP/2 has a code for this: the relaying activator still has the complete request.
             return Poll::Ready(Err(h2::Error::from(h2::Reason::REFUSED_STREAM).into()));
         }
