@@ -44,7 +44,7 @@ pub(crate) struct Back {
 }
 
 impl Call {
-    /// Creates a call without the results of the layers.
+    /// Creates a call without the results of the layers. It is boxed, because each layer moves it.
     pub(crate) fn new(
         request: Request<RequestBody>,
         peer: Arc<Peer>,
@@ -52,8 +52,8 @@ impl Call {
         again: bool,
         revision: Arc<Revision>,
         is_relayed: bool,
-    ) -> Self {
-        Self {
+    ) -> Box<Self> {
+        Box::new(Self {
             request,
             peer,
             received,
@@ -65,7 +65,7 @@ impl Call {
             released: None,
             is_relayed,
             back: None,
-        }
+        })
     }
 
     /// Sets up a handoff for the request, in case another activator must serve it.
@@ -86,13 +86,13 @@ impl Call {
 
 impl Back {
     /// Stores a call without the results of the layers for the handoff.
-    pub(crate) fn put(&self, call: Call) {
-        *self.call.lock() = Some(Box::new(call));
+    pub(crate) fn put(&self, call: Box<Call>) {
+        *self.call.lock() = Some(call);
     }
 
     /// Takes the call out.
-    pub(crate) fn take(&self) -> Result<Call, Refusal> {
-        self.call.lock().take().map(|call| *call).ok_or(Refusal::Elsewhere { relayed: false })
+    pub(crate) fn take(&self) -> Result<Box<Call>, Refusal> {
+        self.call.lock().take().ok_or(Refusal::Elsewhere { relayed: false })
     }
 }
 
@@ -106,7 +106,7 @@ pub(crate) mod fixture {
     use activator_net::Trust;
 
     /// Returns a call of a revision without a body.
-    pub(crate) fn call(revision: &Arc<Revision>) -> Call {
+    pub(crate) fn call(revision: &Arc<Revision>) -> Box<Call> {
         let peer = Arc::new(Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false));
         Call::new(Request::new(RequestBody::Empty), peer, Instant::now(), false, revision.clone(), false)
     }

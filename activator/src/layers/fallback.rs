@@ -66,10 +66,10 @@ impl Fallbacks {
     /// Sends the request and returns the fallback's response.
     pub(super) async fn answer(
         &self,
-        call: Call,
+        call: Box<Call>,
         pending: Arc<PendingFallback>,
     ) -> Result<Response<Guarded<PodBody, Occupied>>, Refusal> {
-        let Call { mut request, peer, received, again, counts, revision, trace, released, .. } = call;
+        let Call { mut request, peer, received, again, counts, revision, trace, released, .. } = *call;
         let (fallback, clock) = (&pending.fallback, released.as_deref());
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, affinity: None };
         client.release(Some(Instant::now()));

@@ -140,7 +140,7 @@ impl Hold {
     }
 }
 
-impl Service<Call> for Hold {
+impl Service<Box<Call>> for Hold {
     type Response = Response<Guarded<PodBody, Occupied>>;
     type Error = Refusal;
     type Future = BoxFuture<'static, Result<Self::Response, Refusal>>;
@@ -149,7 +149,7 @@ impl Service<Call> for Hold {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, call: Call) -> Self::Future {
+    fn call(&mut self, call: Box<Call>) -> Self::Future {
         exchange(self.shared.clone(), call)
     }
 }
@@ -158,7 +158,7 @@ impl Service<Call> for Hold {
 /// `async fn` would store its arguments twice.
 fn exchange(
     shared: Arc<HoldShared>,
-    mut call: Call,
+    mut call: Box<Call>,
 ) -> BoxFuture<'static, Result<Response<Guarded<PodBody, Occupied>>, Refusal>> {
     Box::pin(async move {
         let waiting = call.trace.as_ref().map(|trace| Box::new(trace.waiting()));
@@ -175,7 +175,7 @@ fn exchange(
             // Boxed, because it is rare.
             Admission::Fallback(fallback) => return Box::pin(shared.fallbacks.answer(call, fallback)).await,
         };
-        let Call { request, peer, received, again, revision, trace, counts, released: clock, back, .. } = call;
+        let Call { request, peer, received, again, revision, trace, counts, released: clock, back, .. } = *call;
         let live = revision.live();
         let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();

@@ -62,7 +62,7 @@ impl<S> Lookup<S> {
 
 impl<S, R> Service<Inbound> for Lookup<S>
 where
-    S: Service<Call, Response = R, Error = Refusal, Future: Send> + Clone + Send + 'static,
+    S: Service<Box<Call>, Response = R, Error = Refusal, Future: Send> + Clone + Send + 'static,
 {
     type Response = R;
     type Error = Refusal;
@@ -114,7 +114,7 @@ where
     }
 }
 
-fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_relayed: bool) -> Call {
+fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_relayed: bool) -> Box<Call> {
     let (target, fields) = (inbound.request.uri(), inbound.request.headers());
     if target.authority().is_none() && fields.get(HOST).is_none_or(HeaderValue::is_empty) {
         name_host(inbound.request.headers_mut(), &revision);
@@ -124,7 +124,9 @@ fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_re
     let tracing = parts.tracing.as_ref().filter(|_| is_here());
     let trace = tracing.map(|t| Trace::begin(t, &inbound, Some(&revision)));
     let Inbound { request, peer, received, again } = inbound;
-    Call { trace, ..Call::new(request, peer, received, again, revision, is_relayed) }
+    let mut call = Call::new(request, peer, received, again, revision, is_relayed);
+    call.trace = trace;
+    call
 }
 
 /// Removes and reads the mark of a relayed request; the request then belongs to the client in the mark. The header is

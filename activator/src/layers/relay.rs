@@ -86,9 +86,9 @@ impl<S: Clone> Clone for Relay<S> {
     }
 }
 
-impl<S, B> Service<Call> for Relay<S>
+impl<S, B> Service<Box<Call>> for Relay<S>
 where
-    S: Service<Call, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
+    S: Service<Box<Call>, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
     type Response = Response<RelayedBody<B>>;
@@ -99,7 +99,7 @@ where
         Poll::Ready(Ok(())) // All inner layers are always ready.
     }
 
-    fn call(&mut self, mut call: Call) -> Self::Future {
+    fn call(&mut self, mut call: Box<Call>) -> Self::Future {
         let link = call.revision.link().as_ref().cloned();
         let Some(link) = link else {
             return Relaying::Here { exchange: self.inner.service.lock().call(call), led: None };
@@ -121,11 +121,11 @@ pub(crate) struct RelayContext<S> {
 
 impl<S, B> RelayContext<S>
 where
-    S: Service<Call, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
+    S: Service<Box<Call>, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
     /// Relays a request to the holder of its workload, until one has taken it.
-    async fn lead(self, mut call: Call) -> Result<Response<RelayedBody<B>>, Refusal> {
+    async fn lead(self, mut call: Box<Call>) -> Result<Response<RelayedBody<B>>, Refusal> {
         let mut pause = PAUSE.0;
         loop {
             let Some(target) = self.link.target(call.is_relayed) else {
@@ -145,7 +145,7 @@ where
             }
             call = match relay(&self.inner.parts, call, &self.link, &target).await? {
                 Ok(response) => return Ok(response.map(Either::Left)),
-                Err(call) => *call,
+                Err(call) => call,
             };
             let bounds = call.revision.bounds();
             let bound = bounds.wait.or(bounds.total).unwrap_or(TAKEN_WITHIN);
@@ -176,13 +176,13 @@ async fn until_replaced(link: &Link, target: &Target) {
 /// Response of another activator, or the unmodified request.
 type Sent = Result<Response<Guarded<PodBody, Relayed>>, Box<Call>>;
 
-async fn relay(parts: &LayerParts, call: Call, link: &Link, target: &Target) -> Result<Sent, Refusal> {
+async fn relay(parts: &LayerParts, call: Box<Call>, link: &Link, target: &Target) -> Result<Sent, Refusal> {
     let port = call.peer.port::<WorkloadPort>().map(WorkloadPort::number);
     let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
     let pool = parts.pools.of_activator(address);
     let held =
         call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(memory_refusal)?;
-    let Call { request, peer, received, again, revision, is_relayed, .. } = call;
+    let Call { request, peer, received, again, revision, is_relayed, .. } = *call;
     let mut disconnect = peer.disconnect(request.version(), request.body());
     let upload = request.body().upload();
     let mark = |expects| {
@@ -216,7 +216,7 @@ async fn relay(parts: &LayerParts, call: Call, link: &Link, target: &Target) -> 
                 until_replaced(link, target).await;
             }
             let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
-            Ok(Err(Box::new(Call::new(request, peer, received, again, revision, is_relayed))))
+            Ok(Err(Call::new(request, peer, received, again, revision, is_relayed)))
         }
     }
 }
@@ -241,7 +241,7 @@ pin_project! {
 
 impl<S, B> Future for Relaying<S, S::Future, B>
 where
-    S: Service<Call, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
+    S: Service<Box<Call>, Response = Response<B>, Error = Refusal, Future: Send> + Send + 'static,
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
     type Output = Result<Response<RelayedBody<B>>, Refusal>;

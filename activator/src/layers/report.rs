@@ -31,12 +31,12 @@ pub(crate) struct Report<S> {
     pub(crate) sink: Arc<StatSink>,
 }
 
-impl<S, B> Service<Call> for Report<S>
+impl<S, B> Service<Box<Call>> for Report<S>
 where
-    S: Service<Call, Response = Response<B>, Error = Refusal>,
+    S: Service<Box<Call>, Response = Response<B>, Error = Refusal>,
     B: Body<Data = Bytes, Error: Into<BodyError>>,
 {
-    type Response = Response<Guarded<B, Counted>>;
+    type Response = Response<Guarded<B, Box<Counted>>>;
     type Error = Refusal;
     type Future = Reported<S::Future>;
 
@@ -44,12 +44,12 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, call: Call) -> Self::Future {
+    fn call(&mut self, call: Box<Call>) -> Self::Future {
         let mut in_flight = call.counts.then(|| enter(&self.sink, &call.revision, call.trace.as_deref()));
         if let Some(pending) = &call.fallback {
             *pending.load.lock() = in_flight.take();
         }
-        let counted = Counted {
+        let counted = Box::new(Counted {
             _in_flight: in_flight,
             _fallback: call.fallback.clone(),
             revision: call.revision.clone(),
@@ -61,7 +61,7 @@ where
             status: None,
             ending: None,
             is_elsewhere: false,
-        };
+        });
         Reported { exchange: self.inner.call(call), counted: Some(counted) }
     }
 }
@@ -93,7 +93,7 @@ pub(crate) struct Counted {
     is_elsewhere: bool,
 }
 
-impl Guard for Counted {
+impl Guard for Box<Counted> {
     fn passed(&mut self, bytes: usize) {
         self.sent += bytes as u64;
     }
@@ -119,7 +119,8 @@ pin_project! {
     pub(crate) struct Reported<F> {
         #[pin]
         exchange: F,
-        counted: Option<Counted>,
+        // Boxed, because the outer layers move the exchange and its response.
+        counted: Option<Box<Counted>>,
     }
 }
 
@@ -127,7 +128,7 @@ impl<F, B> Future for Reported<F>
 where
     F: Future<Output = Result<Response<B>, Refusal>>,
 {
-    type Output = Result<Response<Guarded<B, Counted>>, Refusal>;
+    type Output = Result<Response<Guarded<B, Box<Counted>>>, Refusal>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();

@@ -44,9 +44,9 @@ pub(crate) struct Timeouts<S> {
     pub(crate) inner: S,
 }
 
-impl<S, B> Service<Call> for Timeouts<S>
+impl<S, B> Service<Box<Call>> for Timeouts<S>
 where
-    S: Service<Call, Response = Response<B>, Error = Refusal>,
+    S: Service<Box<Call>, Response = Response<B>, Error = Refusal>,
     B: Body<Data = Bytes, Error: Into<BodyError>>,
 {
     type Response = Response<TimedBody<B>>;
@@ -57,7 +57,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut call: Call) -> Self::Future {
+    fn call(&mut self, mut call: Box<Call>) -> Self::Future {
         let bounds = call.revision.bounds();
         if !bounds.bound_exchange() {
             return TimedExchange { exchange: self.inner.call(call), clock: None };
@@ -67,7 +67,7 @@ where
         }
         let upload = bounds.idle.and_then(|_| call.request.body().upload());
         upload.iter().for_each(|upload| upload.follow());
-        let clock = BoundClock {
+        let clock = Box::new(BoundClock {
             bounds,
             arrived: call.received,
             released: call.released.clone(),
@@ -75,7 +75,7 @@ where
             upload,
             timer: None,
             peer: call.peer.clone(),
-        };
+        });
         TimedExchange { exchange: self.inner.call(call), clock: Some(clock) }
     }
 }
@@ -161,7 +161,8 @@ pin_project! {
     pub(crate) struct TimedExchange<F> {
         #[pin]
         exchange: F,
-        clock: Option<BoundClock>,
+        // Boxed, because the outer layers move the exchange and its response.
+        clock: Option<Box<BoundClock>>,
     }
 }
 
@@ -203,7 +204,7 @@ pin_project! {
     pub(crate) struct TimedBody<B> {
         #[pin]
         body: B,
-        clock: Option<BoundClock>,
+        clock: Option<Box<BoundClock>>,
     }
 }
 
@@ -269,7 +270,7 @@ mod tests {
         });
         let start = Instant::now();
         let pauses = pauses.to_vec();
-        let inner = tower::service_fn(move |_: Call| {
+        let inner = tower::service_fn(move |_: Box<Call>| {
             let pauses = pauses.clone();
             async move {
                 sleep(ms(head)).await;
@@ -344,7 +345,7 @@ mod tests {
             let revision = fixture::revision(|backend| {
                 (backend.request_timeout_ms, backend.response_start_timeout_ms, backend.idle_timeout_ms) = bounds;
             });
-            let inner = tower::service_fn(move |call: Call| async move {
+            let inner = tower::service_fn(move |call: Box<Call>| async move {
                 sleep(ms(1_000)).await;
                 call.released.iter().for_each(|clock| *clock.lock() = Some(Instant::now()));
                 sleep(ms(head)).await;
@@ -361,7 +362,7 @@ mod tests {
     async fn what_is_kept_unread_is_ended_and_what_is_done_with_is_not() {
         for (frames, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
             let revision = fixture::revision(|backend| backend.timeout_ms = 100);
-            let inner = tower::service_fn(|_: Call| async {
+            let inner = tower::service_fn(|_: Box<Call>| async {
                 Ok::<_, Refusal>(Response::new(Full::new(Bytes::from_static(b"hello"))))
             });
             let mut exchange = Box::pin(Timeouts { inner }.call(call::fixture::call(&revision)));
@@ -392,7 +393,7 @@ mod tests {
     async fn an_exchange_that_fails_by_itself_is_refused_for_what_came_first() {
         for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {
             let revision = fixture::revision(|backend| backend.timeout_ms = 100);
-            let inner = tower::service_fn(move |_: Call| async move {
+            let inner = tower::service_fn(move |_: Box<Call>| async move {
                 sleep(ms(fails_after)).await;
                 Err::<Response<http_body_util::Empty<Bytes>>, _>(Refusal::Deleted)
             });

@@ -55,9 +55,9 @@ pub(crate) struct Answering<S> {
     pub(crate) parts: Arc<LayerParts>,
 }
 
-impl<S, B> Service<Call> for Answering<S>
+impl<S, B> Service<Box<Call>> for Answering<S>
 where
-    S: Service<Call, Response = Response<B>, Error = Refusal>,
+    S: Service<Box<Call>, Response = Response<B>, Error = Refusal>,
     B: Body<Data = Bytes, Error: Into<BodyError>>,
 {
     type Response = Response<Either<B, Own>>;
@@ -68,7 +68,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, mut call: Call) -> Self::Future {
+    fn call(&mut self, mut call: Box<Call>) -> Self::Future {
         let answers = call.revision.answers();
         let Some(response) = answers.as_deref().and_then(|answers| answer(&self.parts, answers, &mut call)) else {
             let instead = answers.and_then(|answers| instead(&self.parts, &answers, &call));

@@ -60,9 +60,9 @@ impl<S> RequestLog<S> {
     }
 }
 
-impl<S, B> Service<Call> for RequestLog<S>
+impl<S, B> Service<Box<Call>> for RequestLog<S>
 where
-    S: Service<Call, Response = Response<B>, Error = Refusal>,
+    S: Service<Box<Call>, Response = Response<B>, Error = Refusal>,
     B: Body<Data = Bytes>,
 {
     type Response = Response<Guarded<B, Box<Record>>>;
@@ -73,7 +73,7 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, call: Call) -> Self::Future {
+    fn call(&mut self, call: Box<Call>) -> Self::Future {
         let record = self.template.load().as_ref().map(|template| {
             Box::new(Record {
                 begun: Some(template.begin(&call)),
@@ -167,7 +167,7 @@ mod tests {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let written = lines.clone();
         let (sender, receiver) = watch::channel(config("true", "{{.Response.Code}} {{.Response.Size}}"));
-        let inner = tower::service_fn(|call: Call| async move {
+        let inner = tower::service_fn(|call: Box<Call>| async move {
             match call.request.uri().path() {
                 "/refused" => Err(Refusal::QueueFull { bound: 1 }),
                 "/never" => std::future::pending().await,
