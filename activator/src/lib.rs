@@ -13,6 +13,7 @@
 //!
 //! Modules depend only on those before them in this list:
 //!
+//! - `refusal`: reasons for error responses
 //! - [`discovery`]: cluster state, and the decisions of each kind of install
 //! - `metrics`
 //! - `holders`: the activators that hold a workload with a hard limit
@@ -21,7 +22,8 @@
 //! - `layers`: processing of requests and connections
 //! - `ports`: ports of workloads
 //! - `config`: configuration of the process
-//! - `run`
+//! - `endpoint_removal`: wait of a terminating activator
+//! - `run`: start and shutdown
 //!
 //! Sockets and HTTP are below all of them, in [`activator_net`].
 

@@ -1,4 +1,4 @@
-//! The activator binary. Knative's environment variables configure it, and SIGTERM ends it; it has no flags of its own.
+//! The activator binary. Environment variables configure it, Knative's and ours. SIGTERM ends it. It has no flags.
 
 use activator::{Options, WorkerRuntimes};
 use anyhow::Context;

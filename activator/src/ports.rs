@@ -37,11 +37,11 @@ pub(crate) fn listen(
 }
 
 /// Share for ports without a workload.
-const OF_NOBODY: u64 = 2;
+const NO_WORKLOAD: u64 = 2;
 
 /// Returns the share that the port's connections count to.
 fn share_of(port: &PortIdentity) -> u64 {
-    port.downcast_ref::<WorkloadPort>().map_or(OF_NOBODY, |port| share_number(port.workload()))
+    port.downcast_ref::<WorkloadPort>().map_or(NO_WORKLOAD, |port| share_number(port.workload()))
 }
 
 /// Returns the kind of connections on a port. If the workload is unknown, the port is HTTP, so that requests get an

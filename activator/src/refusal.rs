@@ -207,8 +207,8 @@ impl Refusal {
         }
     }
 
-    /// Reports whether the client's connection must not be reused, because its next bytes may be misinterpreted.
-    pub(crate) fn is_distrust(&self) -> bool {
+    /// Reports whether the client's HTTP/1 connection must not be reused, because its next bytes may be misinterpreted.
+    pub(crate) fn forbids_reuse(&self) -> bool {
         matches!(self, Refusal::Proxy(ProxyError::Malformed(_) | ProxyError::Unsupported { .. }))
     }
 }

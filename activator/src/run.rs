@@ -65,8 +65,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Divisor of the memory limit: clients' connections and requests may use this part.
-const MEMORY_PART: u64 = 2;
+/// Divisor of the memory limit: the quotient is for clients' connections and requests.
+const MEMORY_DIVISOR: u64 = 2;
 
 /// Running activator.
 pub struct Activator {
@@ -170,7 +170,7 @@ fn ask_api(client: kube::Client) -> AskApi {
 struct Setup {
     options: Options,
     front_end: Arc<dyn FrontEnd>,
-    /// Workloads have ports of their own.
+    /// Set if workloads have ports of their own.
     has_ports: bool,
     configs: Configs,
     /// `None`: there is no API server.
@@ -201,20 +201,21 @@ impl Setup {
         let sockets = self.bind()?;
         let (http1, h2c) = (sockets.http1.local_addr()?, sockets.h2c.local_addr()?);
         self.configs.refusals.register(&self.registered);
-        let (of_link, of_fallbacks) = resolvers(resolver, self.client.as_ref(), &self.options.cluster_domain);
+        let (link_resolver, fallback_resolver) =
+            resolvers(resolver, self.client.as_ref(), &self.options.cluster_domain);
         let listeners =
             self.has_ports.then(|| PortListeners::new(self.options.http1.ip(), self.options.clients.keepalive));
-        let (parts, holders) = self.parts(of_link, http1.port(), listeners.clone()).await?;
+        let (parts, holders) = self.parts(link_resolver, http1.port(), listeners.clone()).await?;
         let applying = tokio::spawn(parts.registry.clone().run(events));
         let stopped = self.infrastructure.clone();
         tokio::spawn(async move {
             stopped.cancelled().await;
             applying.abort(); // Drops the receiver, which ends the watches.
         });
-        let chain = self.chain(&parts, of_fallbacks)?;
+        let chain = self.chain(&parts, fallback_resolver)?;
         let server = self.server(&parts);
         let plane = observe::Diagnostics {
-            who: self.who(),
+            who: self.identity(),
             metrics: self.registered,
             config: self.configs.telemetry,
             pages: vec![explain::page(parts.registry.clone())],
@@ -255,7 +256,7 @@ impl Setup {
         Ok(Sockets { http1, h2c, https })
     }
 
-    fn who(&self) -> Who {
+    fn identity(&self) -> Who {
         let (namespace, pod) = (self.options.system_namespace.clone(), self.options.pod_name.clone());
         Who { service: "activator", namespace, pod }
     }
@@ -274,7 +275,7 @@ impl Setup {
         let roots = self.configs.tls.as_ref().filter(|_| !self.has_ports).map(|tls| tls.roots.clone());
         let idle = (options.idle_connections_per_pod, options.idle_connections);
         let pools = Pools::start(idle, roots, self.infrastructure.clone());
-        let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_PART));
+        let memory = Memory::new(options.memory_limit.map(|limit| limit / MEMORY_DIVISOR));
         let trust = options.stat_trust.clone().map(|trust| trust.open(&self.infrastructure));
         let trust = OptionFuture::from(trust).await.transpose();
         let trust = trust.context("the authorities for TLS to the autoscaler cannot be used")?;
@@ -294,7 +295,7 @@ impl Setup {
             security: security.unwrap_or_default(),
             shutdown: self.infrastructure.clone(),
         });
-        holders::sharing_metric::show(&self.registered, &holders);
+        holders::sharing_metric::register(&self.registered, &holders);
         let sharing = is_shared.then(|| holders.clone());
         let started = self.started;
         let registry = Registry::new(registry::Parts {
@@ -312,7 +313,8 @@ impl Setup {
             probe_budget: Arc::default(),
             holders: sharing.clone(),
         });
-        let tracing = Tracing::start(&self.configs.telemetry.borrow().tracing, &self.who(), &options.process.otel)?;
+        let identity = self.identity();
+        let tracing = Tracing::start(&self.configs.telemetry.borrow().tracing, &identity, &options.process.otel)?;
         let (front_end, page) = (self.front_end.clone(), self.configs.page.clone());
         let parts = LayerParts {
             registry,
@@ -340,12 +342,12 @@ impl Setup {
         let Options { stat_token, stat_url, pod_name, system_namespace, .. } = self.options.clone();
         let config = Config { token: stat_token, trust, ..Config::default() };
         let link = DurableSender::start(vec![stat_url], resolver, config, self.infrastructure.clone())?;
-        // If workloads have ports of their own, the autoscaler is one of ours.
-        let (reporting, shows) = (Mutex::default(), self.has_ports);
-        Ok(Arc::new(StatSink { link, pod_name, system_namespace, reporting, metrics, shows }))
+        // If workloads have ports of their own, the autoscaler is Zeroscale's.
+        let (reporting, sends_extensions) = (Mutex::default(), self.has_ports);
+        Ok(Arc::new(StatSink { link, pod_name, system_namespace, reporting, metrics, sends_extensions }))
     }
 
-    /// Returns the requirements for activators that share limits, which equal those for stats. `None`: pods are
+    /// Returns the requirements for activators that share limits, which equal those for stats, or `None` if pods are
     /// divided.
     async fn security(&self, demand: Option<Arc<Gate>>, trust: Option<Trust>) -> anyhow::Result<Option<Security>> {
         const PAIR: &str = "the certificate for TLS between activators cannot be used";
@@ -378,10 +380,10 @@ impl Setup {
         Ok(Some(Security { token: options.stat_token.clone(), demand, tls }))
     }
 
-    fn chain(&self, parts: &Arc<LayerParts>, of_fallbacks: Arc<dyn Resolve>) -> anyhow::Result<Layers> {
+    fn chain(&self, parts: &Arc<LayerParts>, resolver: Arc<dyn Resolve>) -> anyhow::Result<Layers> {
         let fallbacks = Fallbacks {
             pools: parts.pools.clone(),
-            resolver: of_fallbacks,
+            resolver,
             cluster_domain: self.options.cluster_domain.as_str().into(),
             answered: parts.metrics.answered.clone(),
         };
@@ -399,7 +401,7 @@ impl Setup {
         let responder = ErrorResponder { front_end: front_end.clone(), refused: parts.metrics.refused.clone() };
         let ClientOptions { keepalive, bounds } = self.options.clients;
         let connections = ClientConnections::start(bounds, parts.memory.clone(), self.infrastructure.clone());
-        clients::show(&self.registered, &connections);
+        clients::register(&self.registered, &connections);
         let trust = Arc::new(move |peer| front_end.trust(peer));
         Server::new(responder, trust, half_close, connections, keepalive, self.options.workers.clone())
     }
@@ -437,7 +439,7 @@ impl Activator {
         tracing::info!(?linger, "shutting down: the readiness probe fails, requests are still served");
         self.server.leave();
         self.parts.readiness.set_draining();
-        self.holders.leave();
+        self.holders.begin_shutdown();
         tokio::time::sleep(linger).await;
         let registry = &self.parts.registry;
         if registry.has_ports() {

@@ -59,8 +59,8 @@ pub(crate) fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
         "revision": key.to_string(),
         "desired": status.desired,
         "excessBurstCapacity": status.excess_burst_capacity,
-        "warmInSeconds": status.warm_in.map(|left| left.as_secs_f64()),
-        "activatorUnheard": status.unheard,
+        "warmInSeconds": status.warm_up_left.map(|left| left.as_secs_f64()),
+        "activatorUnheard": status.unattested,
         "panicking": panicking,
         "activatorsInPath": surroundings.activators_in_path,
         "replicas": surroundings.replicas,
@@ -82,12 +82,12 @@ pub(crate) fn document(key: &RevisionKey, explanation: &Explanation) -> Value {
     })
 }
 
-/// Asks the admin port at `admin` about `revision` (`NAMESPACE/NAME`) and returns the response as a table. The
-/// connection uses TLS if `trust` is given; it says what the port's certificate must prove.
+/// Requests the explanation of `revision` (`NAMESPACE/NAME`) from the admin port at `admin`, and returns it as a table.
+/// If `trust` is given, the connection uses TLS, and the port's certificate must meet its requirements.
 ///
 /// # Errors
-/// The name has another form, nothing listens at the address, the certificate proves something else, or that process
-/// does not decide about the revision.
+/// The name has another form, nothing listens at the address, the certificate is rejected, or that process does not
+/// decide about the revision.
 pub async fn why(admin: SocketAddr, trust: Option<&Trust>, revision: &str) -> anyhow::Result<String> {
     if revision.split('/').filter(|part| !part.is_empty()).count() != 2 || revision.matches('/').count() != 1 {
         bail!("{revision:?} must have the form NAMESPACE/NAME");

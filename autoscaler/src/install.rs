@@ -1,6 +1,6 @@
 //! Tasks of the chart's hooks, run in a pod of the autoscaler's image: verify an install, and end it.
 //!
-//! To end an install, the autoscalers are stopped first, so that none adopts again what is released
+//! To end an install, the autoscalers are stopped first, so that none adopts released workloads again
 //! ([`crate::release`]).
 
 use crate::release::{Scope, release};
@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// An autoscaler does not end, or something could not be released.
-pub async fn end(client: &Client, system: &str, namespaces: &[String], mut say: impl FnMut(String)) -> Result<()> {
+pub async fn end(client: &Client, system: &str, namespaces: &[String], mut report: impl FnMut(String)) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), system);
     let to_zero = Patch::Merge(json!({"spec": {"replicas": 0}}));
     match deployments.patch_scale(AUTOSCALER, &PatchParams::default(), &to_zero).await {
@@ -35,21 +35,21 @@ pub async fn end(client: &Client, system: &str, namespaces: &[String], mut say: 
         scaled => drop(scaled.with_context(|| format!("Deployment {system}/{AUTOSCALER} cannot be scaled to zero"))?),
     }
     let pods: Api<Pod> = Api::namespaced(client.clone(), system);
-    let theirs = ListParams::default().labels("app=autoscaler");
+    let own = ListParams::default().labels("app=autoscaler");
     let until = Instant::now() + ENDS_WITHIN;
-    while !pods.list(&theirs).await.context("pods cannot be listed")?.items.is_empty() {
+    while !pods.list(&own).await.context("pods cannot be listed")?.items.is_empty() {
         ensure!(
             Instant::now() < until,
             "pods of Deployment {system}/{AUTOSCALER} still exist after {ENDS_WITHIN:?}: see `kubectl -n {system} get pods`"
         );
         sleep(LOOK).await;
     }
-    say(format!("the autoscalers of namespace {system} have ended"));
+    report(format!("the autoscalers of namespace {system} have ended"));
     if namespaces.is_empty() {
-        return release(client, &Scope::All, say).await;
+        return release(client, &Scope::All, report).await;
     }
     for namespace in namespaces {
-        release(client, &Scope::Namespace(namespace.clone()), &mut say).await?;
+        release(client, &Scope::Namespace(namespace.clone()), &mut report).await?;
     }
     Ok(())
 }

@@ -2,11 +2,10 @@
 //!
 //! [`crate::knative`] replaces Knative Serving's own autoscaler; [`crate::standalone`] serves ordinary Deployments.
 //! The process chooses one when it reads its settings. Code that depends on the choice reads a value of the
-//! [`Profile`] and never tests which of the two it is.
+//! [`Profile`] and never tests the kind itself.
 //!
-//! The reconcilers use objects of the front end. They define what is watched and which workloads an event concerns
-//! ([`crate::cluster::watches`]), and what a workload is, from its creation to its deletion
-//! ([`crate::engine::front_end`]).
+//! The reconcilers use two traits that each front end implements. [`crate::cluster::watches`] routes events to the
+//! workloads concerned; [`crate::engine::front_end`] covers the life of a workload, from its creation to its deletion.
 
 use crate::engine::Wiring;
 use crate::pods::PodScope;
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn each_install_has_its_own_lease_defaults_and_the_map_beats_both() {
+    fn lease_defaults_depend_on_the_install_and_the_map_overrides_them() {
         assert_eq!(election(&InstallKind::Knative, &[]), LeaderElectionConfig::default());
         let standalone = InstallKind::standalone(Hpa::Engine);
         let defaults = election(&standalone, &[]);
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_looked_at_in_standalone_unless_it_says_off() {
+    fn metrics_are_evaluated_in_standalone_unless_off() {
         let read = |mode: &str, hpa: &str| {
             let variables = [("ZEROSCALE_MODE", mode), ("ZEROSCALE_HPA", hpa)];
             let get = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());

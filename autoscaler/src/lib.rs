@@ -17,8 +17,8 @@
 //!    `autoscaler-core`).
 //! 3. A worker passes the key to `engine/mod.rs`, which runs every reconcile pass and knows no API object. It asks the
 //!    front end for everything it needs of one (`engine/front_end.rs`).
-//! 4. `knative/revisions.rs` or `standalone/admission/mod.rs` reads object, target, path and configuration. It returns a
-//!    `Workload` (all inputs of the decision, as values) or a refusal.
+//! 4. `knative/revisions.rs` or `standalone/admission/mod.rs` reads object, target, path and configuration. It returns
+//!    a `Workload` (all inputs of the decision, as values) or a refusal.
 //! 5. In standalone, a new object first gets a finalizer (`standalone/finalizer.rs`), so that its target can be
 //!    restored.
 //! 6. `engine/scaling.rs` reads the decider, blends in metrics, and applies bounds and scale to zero.

@@ -1,5 +1,5 @@
-//! The `autoscaler` process and its subcommands. `autoscaler why` asks the admin port of a running autoscaler for its
-//! reasons. The chart's hooks run `autoscaler end` and `autoscaler verify`.
+//! The `autoscaler` process and its subcommands. `autoscaler why` prints the reasons of a scale, from the admin port of
+//! a running autoscaler. The chart's hooks run `autoscaler end` and `autoscaler verify`.
 //!
 //! Settings come from Knative's environment variables and our own ([`autoscaler::Options::from_env`]); flags override
 //! them.

@@ -177,9 +177,8 @@ mod tests {
         assert_eq!(options.stat_listen.port(), 8080);
     }
 
-    /// The first two variables form the process's identity on leases.
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn missing_and_invalid_variables_are_named() {
         let complete = [("POD_NAME", "as-1"), ("POD_IP", "10.0.0.7"), ("SYSTEM_NAMESPACE", "ns")];
         for missing in 0..complete.len() {
             let mut rest = complete.to_vec();

@@ -1,4 +1,5 @@
-//! Values that differ between the two kinds of install. [`crate::knative`] and [`crate::standalone`] provide one set each.
+//! Values that differ between the two kinds of install. [`crate::knative`] and [`crate::standalone`] provide one set
+//! each.
 
 use common::config::{ConfigError, LeaderElectionConfig};
 use common::write_rate::Rate;
@@ -19,12 +20,12 @@ pub(crate) struct Profile {
     pub(crate) leases: Option<(Timing, u32)>,
     /// Replicas with more leases than others release some.
     pub(crate) balances_leases: bool,
-    /// Services lead to the owners of buckets. Replicas use them if they cannot dial a holder's address, as in a mesh.
+    /// Services lead to the holders of buckets. Replicas use them if they cannot dial a holder's address, as in a mesh.
     pub(crate) has_bucket_services: bool,
     /// The process starts with defaults if a ConfigMap breaks a rule, and a deleted ConfigMap means defaults.
     pub(crate) defaults_replace_maps: bool,
-    /// All activators are ours. An activator that has never attested is not yet connected, so its silence is no lack
-    /// of load.
+    /// All activators are ours. An activator that has never attested is not yet connected, so its missing reports do
+    /// not mean zero load.
     pub(crate) owns_activators: bool,
     /// An edited scale-down delay applies to existing workloads, and requests in flight need at least one pod if the
     /// load is measured in requests per second.

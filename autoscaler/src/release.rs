@@ -2,11 +2,11 @@
 //!
 //! This performs the autoscaler's own clean-up for a deleted ZeroScaler. First, for all objects, replicas become
 //! max(1, min, adopted replicas), and each borrowed Service gets its selector back. Then, object by object, it waits
-//! until Kubernetes' own EndpointSlices lead to the pods ([`handover`](crate::standalone::release::handover)), and deletes our
-//! slices, the Services that we made, and last the finalizer. The pods of all objects start at the same time, so the
-//! waits overlap, and running activators hold requests meanwhile. ZeroScalers that are being deleted disappear then.
-//! The others remain without effect until an autoscaler runs again, and that autoscaler adopts their targets as it
-//! finds them.
+//! until Kubernetes' own EndpointSlices lead to the pods ([`handover`](crate::standalone::release::handover)), and
+//! deletes our slices, the Services that we made, and last the finalizer. The pods of all objects start at the same
+//! time, so the waits overlap, and running activators hold requests meanwhile. ZeroScalers that are being deleted
+//! disappear then. The others remain without effect until an autoscaler runs again, and that autoscaler adopts their
+//! targets as it finds them.
 //!
 //! If the scope is a namespace or the whole cluster, Services whose ZeroScaler is already gone, because its finalizer
 //! was removed by hand, are restored as well. The former replicas of their workloads are no longer known.
@@ -60,29 +60,29 @@ pub enum Scope {
     All,
 }
 
-/// Releases the objects of `scope` and reports each step to `say`.
+/// Releases the objects of `scope` and reports each step to `report`.
 ///
 /// # Errors
-/// The objects cannot be listed, a name is unknown, or some could not be released; `say` has received the reasons.
-pub async fn release(client: &Client, scope: &Scope, say: impl FnMut(String)) -> anyhow::Result<()> {
+/// The objects cannot be listed, a name is unknown, or some could not be released; `report` has received the reasons.
+pub async fn release(client: &Client, scope: &Scope, report: impl FnMut(String)) -> anyhow::Result<()> {
     let objects = find(client, scope).await?;
-    let mut release = Release { client, say, failed: 0 };
-    let mut given = Vec::new();
+    let mut release = Release { client, report, failed: 0 };
+    let mut restored = Vec::new();
     for object in &objects {
-        match release.give_back(object).await {
-            Ok(has_target) => given.push((object, has_target)),
+        match release.restore(object).await {
+            Ok(has_target) => restored.push((object, has_target)),
             Err(error) => release.failed(&format!("{} was not released", described(object)), &error),
         }
     }
     let until = Instant::now() + WAIT_MAX;
-    for (object, has_target) in given {
-        match release.let_go(object, has_target, until).await {
-            Ok(()) => (release.say)(format!("{} was released", described(object))),
+    for (object, has_target) in restored {
+        match release.clean_up(object, has_target, until).await {
+            Ok(()) => (release.report)(format!("{} was released", described(object))),
             Err(error) => release.failed(&format!("{} was not released", described(object)), &error),
         }
     }
     if !matches!(scope, Scope::Named(..)) {
-        release.left_behind(scope, &objects).await?;
+        release.restore_orphans(scope, &objects).await?;
     }
     ensure!(release.failed == 0, "{} objects were not released: see the reasons above", release.failed);
     Ok(())
@@ -116,7 +116,7 @@ fn api_in_scope<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
 /// Release in progress.
 struct Release<'a, S> {
     client: &'a Client,
-    say: S,
+    report: S,
     failed: u32,
 }
 
@@ -131,11 +131,11 @@ impl<S: FnMut(String)> Release<'_, S> {
 
     fn failed(&mut self, what: &str, error: &anyhow::Error) {
         self.failed += 1;
-        (self.say)(format!("{what}: {error:#}"));
+        (self.report)(format!("{what}: {error:#}"));
     }
 
     /// Restores the replicas and Services that an object holds. Returns whether its target exists.
-    async fn give_back(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
+    async fn restore(&mut self, object: &ZeroScaler) -> anyhow::Result<bool> {
         let uid = object.uid().context("the object has no uid")?;
         let has_target = has_finalizer(object) && self.replicas(object).await?;
         let services: Api<Service> = self.beside(object);
@@ -149,7 +149,7 @@ impl<S: FnMut(String)> Release<'_, S> {
 
     /// Deletes everything that was made for an object, and removes its finalizer. Our slices stay until Kubernetes' own
     /// slices lead to the pods, but not beyond `until`.
-    async fn let_go(&mut self, object: &ZeroScaler, has_target: bool, until: Instant) -> anyhow::Result<()> {
+    async fn clean_up(&mut self, object: &ZeroScaler, has_target: bool, until: Instant) -> anyhow::Result<()> {
         let uid = object.uid().context("the object has no uid")?;
         let slices: Api<EndpointSlice> = self.beside(object);
         let mut ours = slices.list(&ListParams::default()).await.context("EndpointSlices cannot be listed")?.items;
@@ -167,7 +167,7 @@ impl<S: FnMut(String)> Release<'_, S> {
             if is_made(&service, &uid) {
                 delete(&services, &service).await?;
                 let (service, owner) = (service.name_any(), object.name_any());
-                (self.say)(format!("service/{service} was deleted: it had been created for {owner}"));
+                (self.report)(format!("service/{service} was deleted: it had been created for {owner}"));
             }
         }
         unfinalize(&self.beside(object), object).await
@@ -187,7 +187,7 @@ impl<S: FnMut(String)> Release<'_, S> {
         }
         if object.meta().deletion_timestamp.is_some() {
             let (name, owner) = (slice.name_any(), object.name_any());
-            (self.say)(format!(
+            (self.report)(format!(
                 "endpointslice/{name} is left to the garbage collector, which deletes it after {owner}"
             ));
             return Ok(());
@@ -215,7 +215,7 @@ impl<S: FnMut(String)> Release<'_, S> {
             let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
             let patched = api.patch_scale(&reference.name, &PatchParams::default(), &patch).await;
             patched.with_context(|| format!("{what} cannot be scaled to {replicas}"))?;
-            (self.say)(format!("{what} was scaled from {current} to {replicas}"));
+            (self.report)(format!("{what} was scaled from {current} to {replicas}"));
         }
         Ok(true)
     }
@@ -228,13 +228,13 @@ impl<S: FnMut(String)> Release<'_, S> {
             async |service: &Service| services.replace(&name, &PostParams::default(), &adopt::release(service)).await;
         let written = write(services, service, is_borrowed, replace).await;
         if written.with_context(|| format!("service/{name} cannot be given back"))? {
-            (self.say)(format!("service/{name} was given back: it has its selector again"));
+            (self.report)(format!("service/{name} was given back: it has its selector again"));
         }
         Ok(())
     }
 
     /// Restores Services that are borrowed by objects which no longer exist.
-    async fn left_behind(&mut self, scope: &Scope, released: &[ZeroScaler]) -> anyhow::Result<()> {
+    async fn restore_orphans(&mut self, scope: &Scope, released: &[ZeroScaler]) -> anyhow::Result<()> {
         let known: BTreeSet<String> = released.iter().filter_map(ResourceExt::uid).collect();
         let services = api_in_scope::<Service>(self.client, scope).list(&ListParams::default()).await;
         for service in services.context("Services cannot be listed")?.items {
@@ -242,7 +242,7 @@ impl<S: FnMut(String)> Release<'_, S> {
                 continue;
             }
             let what = format!("service/{} in namespace {}", service.name_any(), namespace(&service));
-            (self.say)(format!("{what} belonged to a ZeroScaler that is gone: check the replicas of its workload"));
+            (self.report)(format!("{what} belonged to a ZeroScaler that is gone: check the replicas of its workload"));
             if let Err(error) = self.return_service(&self.beside(&service), service).await {
                 self.failed(&format!("{what} was not given back"), &error);
             }
@@ -365,9 +365,9 @@ mod tests {
     /// Goal: a user who may edit but not delete EndpointSlices can release an object that is being deleted. If the
     /// slices would stay, the error names the missing right. Any other failure keeps the finalizer.
     ///
-    /// (being deleted, code of the deletion) -> (writes, reported text)
+    /// Each row: (object is being deleted, status of the slice's deletion, writes, reported text).
     #[tokio::test]
-    async fn slices_that_one_may_not_delete_keep_no_object_that_goes() {
+    async fn forbidden_slice_deletions_do_not_block_the_release_of_a_deleted_object() {
         let slice = "DELETE /apis/discovery.k8s.io/v1/namespaces/shop/endpointslices/hello-1";
         let finalizer = "PATCH /apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers/hello";
         let right = "the right to delete endpointslices of discovery.k8s.io in namespace shop is missing";
@@ -378,13 +378,13 @@ mod tests {
             (false, 403, vec![slice], Err(right)),
             (true, 500, vec![slice], Err("hello in namespace shop was not released: hello-1")),
         ];
-        for (goes, deletion, expected, says) in rows {
+        for (is_deleted, deletion, expected, text) in rows {
             let mut object = ZeroScaler::new("hello", common_api::ZeroScalerSpec::deployment("hello"));
             object.metadata.namespace = Some("shop".to_owned());
             object.metadata.uid = Some("u".to_owned());
             object.metadata.finalizers = Some(vec![names::FINALIZER.to_owned()]);
             let mut object = json!(object);
-            if goes {
+            if is_deleted {
                 object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
             }
             let object = serde_json::from_value(object).expect("a ZeroScaler");
@@ -392,10 +392,10 @@ mod tests {
             let (scope, mut output) = (Scope::Named("shop".to_owned(), vec!["hello".to_owned()]), String::new());
             let outcome = release(&client, &scope, |step| output.push_str(&format!("{step}\n"))).await;
             let writes: Vec<_> = requests.lock().iter().filter(|line| !line.starts_with("GET ")).cloned().collect();
-            assert_eq!(writes, expected, "{goes}, {deletion}: {output}");
-            assert_eq!(outcome.is_ok(), says.is_ok(), "{goes}, {deletion}: {output}");
-            let (Ok(says) | Err(says)) = says;
-            assert!(output.contains(says), "{goes}, {deletion}: {output}");
+            assert_eq!(writes, expected, "{is_deleted}, {deletion}: {output}");
+            assert_eq!(outcome.is_ok(), text.is_ok(), "{is_deleted}, {deletion}: {output}");
+            let (Ok(text) | Err(text)) = text;
+            assert!(output.contains(text), "{is_deleted}, {deletion}: {output}");
         }
     }
 }

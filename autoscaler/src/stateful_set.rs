@@ -65,7 +65,7 @@ impl StatefulSet {
     }
 }
 
-/// Returns the URL of a member's stat server, from its bucket name.
+/// Returns the URL of a member's stat server, derived from its bucket name.
 pub(crate) fn stat_url(scheme: &str, bucket: &str) -> String {
     let authority = bucket.split_once("://").map_or(bucket, |(_, authority)| authority);
     format!("{scheme}://{authority}")
@@ -103,18 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn invalid_variables_are_named() {
+        let service = ("STATEFUL_SERVICE_NAME", "as");
         for member in ["as", "as-", "-1", "as-x", "as--1x"] {
-            let error = read(&[("STATEFUL_CONTROLLER_ORDINAL", member), ("STATEFUL_SERVICE_NAME", "as")]);
-            assert_eq!(error.expect_err(member).variable, "STATEFUL_CONTROLLER_ORDINAL");
+            let error = read(&[("STATEFUL_CONTROLLER_ORDINAL", member), service]).expect_err(member);
+            assert_eq!(error.variable, "STATEFUL_CONTROLLER_ORDINAL");
         }
-        let error = read(&[("STATEFUL_CONTROLLER_ORDINAL", "as-0")]).expect_err("no Service");
-        assert_eq!(error.variable, "STATEFUL_SERVICE_NAME");
-        let bad_port = [
-            ("STATEFUL_CONTROLLER_ORDINAL", "as-0"),
-            ("STATEFUL_SERVICE_NAME", "as"),
-            ("STATEFUL_SERVICE_PORT", "http"),
-        ];
-        assert_eq!(read(&bad_port).expect_err("no port").variable, "STATEFUL_SERVICE_PORT");
+        let member = ("STATEFUL_CONTROLLER_ORDINAL", "as-0");
+        assert_eq!(read(&[member]).expect_err("no Service").variable, "STATEFUL_SERVICE_NAME");
+        let error = read(&[member, service, ("STATEFUL_SERVICE_PORT", "http")]).expect_err("no port");
+        assert_eq!(error.variable, "STATEFUL_SERVICE_PORT");
     }
 }

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_read_as_it_was_written() {
+    fn a_query_is_read_as_it_was_written() {
         for question in [Question::All, Question::Numbers(vec![20_000, 20_017]), Question::Numbers(vec![1])] {
             assert_eq!(Question::parse(&question.value()), Ok(question));
         }
@@ -137,10 +137,9 @@ mod tests {
         assert!(Question::parse(&numbers(NAMED_MAX + 1)).is_err_and(|error| error.contains("more than 256")));
     }
 
-    /// Goal: the response proves a number for one object only. The text is fixed because the two planes may differ in
-    /// version.
+    /// The text is fixed because the two planes may differ in version.
     #[test]
-    fn an_answer_proves_a_number_for_one_object_alone() {
+    fn a_response_proves_a_number_for_one_object_only() {
         let text = r#"{"instance":"i","pod":"activator-0","ports":[
             {"number":20000,"uid":"u"},{"number":20001,"uid":"u","error":"in use","new":1},
             {"number":20002,"uid":"u","closing":true}]}"#;

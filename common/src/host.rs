@@ -1,12 +1,11 @@
-//! Parses and matches host names: pure functions that say which revision a `Host` may mean.
+//! Parses, normalizes and matches host names. Pure.
 //!
 //! Hosts are compared without case, port and trailing dot. A table of hosts contains [`HostPattern`]s. A pattern is a
 //! name, or `*.` and a domain; the latter matches every name below that domain at any depth, but not the domain itself.
 //! [`lookup_keys`] returns the keys of all possible matches, best first: the name itself, then wildcards from the
-//! longest to the shortest.
+//! longest to the shortest. A bare `NAME` means a Service in the caller's namespace.
 //!
-//! Not here: the table and the ownership of hosts ([`crate::hosts`]); addresses of pods. A bare `NAME` means the
-//! caller's namespace.
+//! Not here: the table and the ownership of hosts ([`crate::hosts`]); addresses of pods.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -61,8 +60,8 @@ impl fmt::Display for HostPattern {
 pub fn normalize(host: &str) -> Option<String> {
     let name = if let Some(bracketed) = host.strip_prefix('[') {
         let (address, rest) = bracketed.split_once(']')?;
-        let good = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
-        return (good && address.parse::<Ipv6Addr>().is_ok()).then(|| address.to_ascii_lowercase());
+        let has_valid_port = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+        return (has_valid_port && address.parse::<Ipv6Addr>().is_ok()).then(|| address.to_ascii_lowercase());
     } else if host.parse::<Ipv6Addr>().is_ok() {
         return Some(host.to_ascii_lowercase());
     } else {
@@ -127,14 +126,14 @@ pub fn is_label(text: &str) -> bool {
 /// Reports whether the text is a lower-case DNS name: non-empty labels of letters, digits, `-` and `_` within the
 /// length limits.
 fn is_name(name: &str) -> bool {
-    let label = |label: &str| {
+    let is_label = |label: &str| {
         !label.is_empty()
             && label.len() <= LABEL_LENGTH_MAX
             && !label.starts_with('-')
             && !label.ends_with('-')
             && label.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_')
     };
-    name.len() <= HOST_LENGTH_MAX && name.split('.').all(label)
+    name.len() <= HOST_LENGTH_MAX && name.split('.').all(is_label)
 }
 
 /// Reports whether the text after a colon is a port: up to five digits, or nothing.

@@ -1,4 +1,4 @@
-//! Assigns responsibility: hashes a target to some of a set of names.
+//! Hashes a target to one or more of a set of names.
 //!
 //! The hash makes two choices: the bucket (a lease, held by one autoscaler) that owns a revision, and the activators
 //! that carry a revision's traffic. Both must match upstream's choices, because replicas of both systems may run side
@@ -169,7 +169,7 @@ mod tests {
 
     /// Goal: cases that the recorded vectors (kind `bucket_owner`) lack. Hashes of b-8 and b-174 share a slot.
     #[test]
-    fn colliding_buckets_are_told_apart_as_upstream_does() {
+    fn colliding_buckets_are_placed_as_upstream_does() {
         assert_eq!(owner(&["b-8", "b-174"], "ns/rev"), Some("b-8"));
         assert_eq!(owner(&["b-8", "b-174"], "x/y"), Some("b-174"));
         // The first hash has a leading zero, which upstream does not print.
@@ -183,10 +183,8 @@ mod tests {
     fn subsets_are_picked_in_upstreams_order() {
         let two_nets: Vec<String> =
             (1..=2).flat_map(|net| (1..=4).map(move |host| format!("10.1.{net}.{host}"))).collect();
-        assert_eq!(
-            subset(&two_nets, 5, "to-proxy-with-subset"),
-            ["10.1.2.4", "10.1.2.3", "10.1.1.1", "10.1.2.2", "10.1.1.4"]
-        );
+        let picks = subset(&two_nets, 5, "to-proxy-with-subset");
+        assert_eq!(picks, ["10.1.2.4", "10.1.2.3", "10.1.1.1", "10.1.2.2", "10.1.1.4"]);
         let ten: Vec<String> = (1..=10).map(|host| format!("10.0.0.{host}")).collect();
         assert_eq!(subset(&ten, 3, "hello-00001"), ["10.0.0.8", "10.0.0.4", "10.0.0.6"]);
         assert_eq!(subset(&ten, 2, "hello-00002"), ["10.0.0.10", "10.0.0.6"]);
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_names_comes_to_an_end() {
+    fn picking_ends_for_any_number_of_names() {
         for count in [2048, 2049, 5000] {
             let names: Vec<String> = (0..count).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
             let mut picks = subset(&names, count - 1, "many");
@@ -207,9 +205,8 @@ mod tests {
         }
     }
 
-    /// Checks names of buckets, their hosts, and identities on leases.
     #[test]
-    fn names_and_identities_are_upstreams() {
+    fn bucket_names_hosts_and_holder_identities_match_upstream() {
         assert_eq!(bucket_name(0, 10), "autoscaler-bucket-00-of-10");
         assert_eq!(bucket_name(10, 10), "autoscaler-bucket-10-of-10");
         assert_eq!(bucket_name(10, 1), "autoscaler-bucket-10-of-01");

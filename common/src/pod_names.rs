@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Characters of generated hashes and suffixes in names.
 const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";
 /// Length of generated suffixes.
-const END: usize = 5;
+const SUFFIX_LENGTH: usize = 5;
 /// Longest Deployment name that its pods' names contain in full: 58 characters minus the hash and two hyphens.
 const WHOLE_MAX: usize = 46;
 
@@ -44,7 +44,8 @@ impl PodNames {
         match self {
             Self::Any => true,
             Self::Deployment(name) => rest(name).is_some_and(|rest| {
-                rest.split_once('-').is_some_and(|(hash, end)| is_random(hash) && is_random(end) && end.len() == END)
+                let is_suffix = |text: &str| is_random(text) && text.len() == SUFFIX_LENGTH;
+                rest.split_once('-').is_some_and(|(hash, suffix)| is_random(hash) && is_suffix(suffix))
             }),
             Self::StatefulSet(name) => {
                 rest(name).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|c| c.is_ascii_digit()))
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_are_called_after_their_workload() {
+    fn pod_names_follow_the_name_of_their_workload() {
         let of = |kind: &str, name: &str| PodNames::for_workload("apps/v1", kind, name.into());
         let long = "n".repeat(WHOLE_MAX + 1);
         let rows = [

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_scale_wins_over_the_most() {
+    fn the_minimum_scale_wins_over_the_maximum() {
         let bounds = |min, max| Bounds { min, max };
         let rows = [
             (bounds(1, Some(3)), [(0, 1), (1, 1), (2, 2), (3, 3), (4, 3)]),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_capacities_become_numbers_again() {
+    fn burst_capacities_survive_a_round_trip_through_numbers() {
         for number in [-1.0, 0.0, 0.5, 211.0] {
             assert_eq!(BurstCapacity::from_number(number).to_number(), number);
         }

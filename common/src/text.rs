@@ -32,8 +32,8 @@ pub fn printable_line(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Escapes a document such as JSON, log lines or a coloured table, but keeps ASCII control characters other than DEL. A
-/// JSON string still parses to an equivalent string, because the backslash is escaped.
+/// Escapes the unprintable characters of a document such as JSON, log lines or a coloured table, except ASCII control
+/// characters other than DEL. In a JSON string the escape is valid, because its backslash is escaped, too.
 pub fn printable_document(text: &str) -> Cow<'_, str> {
     let is_replaced = |c: char| is_unprintable(c) && !(c.is_ascii() && c != '\u{7f}');
     replaced(text, is_replaced, |c, out| {
@@ -42,14 +42,14 @@ pub fn printable_document(text: &str) -> Cow<'_, str> {
     })
 }
 
-/// Joins the words of a text into one line of at most `most` characters.
-pub fn excerpt(text: &str, most: usize) -> String {
+/// Joins the words of a text into one line of at most `length_max` characters.
+pub fn excerpt(text: &str, length_max: usize) -> String {
     let words: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_ascii_control()).collect();
     let line = words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
     let line = printable_line(&line);
-    match line.char_indices().nth(most) {
+    match line.char_indices().nth(length_max) {
         None => line.into_owned(),
-        Some(_) => line.chars().take(most - 1).chain(['…']).collect(),
+        Some(_) => line.chars().take(length_max - 1).chain(['…']).collect(),
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_of_others_does_nothing() {
+    fn unprintable_characters_are_escaped() {
         let rows = [
             ("plain, ünïcödé 漢字 👍", "plain, ünïcödé 漢字 👍"),
             ("two\nlines\t\r", "two lines  "),

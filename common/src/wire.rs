@@ -45,9 +45,9 @@ mod tests {
     use super::*;
     use crate::stat::{Observations, ObservedWake};
 
-    /// Goal: a scrape is read. Recorded vectors (kinds `wire` and `wire_decode`) cover frames, and damage to them.
+    /// Recorded vectors (kinds `wire` and `wire_decode`) cover frames, and damage to them.
     #[test]
-    fn a_scrape_has_upstreams_bytes() {
+    fn a_scrape_has_the_same_bytes_as_upstream() {
         let stat = "0a017011000000000000f03f19000000000000e03f21000000000000004029000000000000f03f310000000000001440";
         let read = decode_stat(&hex::decode(stat).expect("hex")).expect("a stat");
         assert_eq!((read.pod_name.as_str(), read.process_uptime, read.timestamp), ("p", 5.0, 0));
@@ -62,12 +62,11 @@ mod tests {
         assert_eq!(read.messages[0].stat, None);
     }
 
-    /// Goal: a reader that knows only upstream's three fields skips Zeroscale's extensions, and upstream's fields are
-    /// unchanged.
+    /// Goal: a reader that knows only upstream's three fields reads them unchanged.
     #[test]
-    fn what_is_seen_besides_is_skipped_by_who_does_not_know_it() {
+    fn upstreams_reader_skips_zeroscales_extensions() {
         #[derive(Clone, PartialEq, Message)]
-        struct Upstreams {
+        struct UpstreamMessage {
             #[prost(string, tag = "1")]
             namespace: String,
             #[prost(string, tag = "2")]
@@ -83,7 +82,7 @@ mod tests {
             Some(Box::new(Observations { held: 7, wakes: vec![wake], silent: vec![25], pod_speaks_first: vec![3306] }));
         let bytes = message.encode_to_vec();
         assert_eq!(WireStatMessage::decode(bytes.as_slice()), Ok(message.clone()));
-        let read = Upstreams::decode(bytes.as_slice()).expect("upstream's reader");
+        let read = UpstreamMessage::decode(bytes.as_slice()).expect("upstream's reader");
         assert_eq!(read.encode_to_vec(), plain);
     }
 
@@ -93,7 +92,7 @@ mod tests {
 
     /// Rows: bytes of one entry, then the decoded name and concurrency.
     #[test]
-    fn leniency_is_upstreams() {
+    fn unusual_encodings_are_accepted_as_by_upstream() {
         let good = [
             ("", ("", None)),
             ("1a00", ("", Some(0.0))),

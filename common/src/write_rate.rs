@@ -25,7 +25,7 @@ pub enum WriteClass {
 
 impl WriteClass {
     /// Returns the share of a full bucket that this class leaves to higher classes.
-    fn leaves(self) -> f64 {
+    fn reserved_share(self) -> f64 {
         match self {
             Self::Wake => 0.0,
             Self::Scale => 0.25,
@@ -86,7 +86,7 @@ impl TokenBucket {
     /// Returns the number of tokens that must be available for a write of this class.
     fn needs(&self, class: WriteClass) -> f64 {
         let burst = f64::from(self.rate.burst);
-        (1.0 + (burst * class.leaves()).floor()).min(burst)
+        (1.0 + (burst * class.reserved_share()).floor()).min(burst)
     }
 
     fn refill(&mut self, now: Instant) {
@@ -98,6 +98,7 @@ impl TokenBucket {
 
 #[cfg(test)]
 mod tests {
+    use super::WriteClass::{Event, Object, Scale, Wake};
     use super::*;
 
     #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
@@ -114,23 +115,20 @@ mod tests {
     fn lower_classes_leave_tokens_to_higher_ones() {
         let now = origin();
         let mut bucket = TokenBucket::new(Rate { qps: 40.0, burst: 80 }, now);
-        let counts = [WriteClass::Event, WriteClass::Object, WriteClass::Scale, WriteClass::Wake]
-            .map(|class| taken(&mut bucket, class, now));
+        let counts = [Event, Object, Scale, Wake].map(|class| taken(&mut bucket, class, now));
         assert_eq!(counts, [20, 20, 20, 20]);
         let mut bucket = TokenBucket::new(Rate { qps: 40.0, burst: 80 }, now);
-        assert_eq!(taken(&mut bucket, WriteClass::Wake, now), 80);
+        assert_eq!(taken(&mut bucket, Wake, now), 80);
     }
 
     /// Goal: the sustained rate is `qps`, a pause fills the bucket but not more, and a write succeeds at the returned
     /// time.
     #[test]
-    fn tokens_come_back_at_the_rate() {
+    fn tokens_are_refilled_at_the_rate() {
         let (start, mut bucket) = (origin(), TokenBucket::new(Rate { qps: 10.0, burst: 4 }, origin()));
         let start = start.max(bucket.at);
-        taken(&mut bucket, WriteClass::Wake, start);
-        for (class, wait) in
-            [(WriteClass::Wake, 100), (WriteClass::Scale, 200), (WriteClass::Object, 300), (WriteClass::Event, 400)]
-        {
+        taken(&mut bucket, Wake, start);
+        for (class, wait) in [(Wake, 100), (Scale, 200), (Object, 300), (Event, 400)] {
             let ready = bucket.ready_at(class);
             let (least, most) = (Duration::from_millis(wait), Duration::from_millis(wait + 1));
             assert!((start + least..start + most).contains(&ready), "{class:?} after {:?}", ready - start);
@@ -139,23 +137,20 @@ mod tests {
         }
         // Remaining tokens shorten the wait.
         let mut half = TokenBucket::new(Rate { qps: 10.0, burst: 4 }, start);
-        assert!(half.take(WriteClass::Wake, start) && half.take(WriteClass::Wake, start));
-        for (class, wait) in
-            [(WriteClass::Wake, 0), (WriteClass::Scale, 0), (WriteClass::Object, 100), (WriteClass::Event, 200)]
-        {
+        assert!(half.take(Wake, start) && half.take(Wake, start));
+        for (class, wait) in [(Wake, 0), (Scale, 0), (Object, 100), (Event, 200)] {
             let ready = half.ready_at(class) - start;
             assert_eq!(ready.as_millis(), wait, "{class:?}");
         }
         let later = start + Duration::from_secs(3600);
-        assert_eq!(taken(&mut bucket, WriteClass::Wake, later), 4);
-        assert_eq!(taken(&mut bucket, WriteClass::Wake, later + Duration::from_millis(250)), 2);
+        assert_eq!(taken(&mut bucket, Wake, later), 4);
+        assert_eq!(taken(&mut bucket, Wake, later + Duration::from_millis(250)), 2);
     }
 
-    /// Goal: a bucket of one token serves every class, and a clock that goes back adds no tokens.
     #[test]
-    fn the_smallest_bucket_serves_all_and_time_that_goes_back_changes_nothing() {
+    fn a_bucket_of_one_token_serves_every_class_and_ignores_time_that_goes_back() {
         let now = origin() + Duration::from_secs(10);
-        for class in [WriteClass::Wake, WriteClass::Scale, WriteClass::Object, WriteClass::Event] {
+        for class in [Wake, Scale, Object, Event] {
             let mut bucket = TokenBucket::new(Rate { qps: 1.0, burst: 1 }, now);
             assert!(bucket.take(class, now) && !bucket.take(class, now), "{class:?}");
             assert!(!bucket.take(class, now - Duration::from_secs(5)));

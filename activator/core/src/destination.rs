@@ -94,19 +94,19 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_shown_as_its_text_and_hashed_as_itself() {
+    fn an_address_is_displayed_as_text_and_equal_addresses_hash_equally() {
         use std::hash::{BuildHasher, RandomState};
-        let of = |text: &str| text.parse::<Destination>().expect("an address");
-        let (one, two) = (of("10.0.0.1:8012"), of("10.0.0.2:8012"));
+        let parse = |text: &str| text.parse::<Destination>().expect("an address");
+        let (one, two) = (parse("10.0.0.1:8012"), parse("10.0.0.2:8012"));
         assert_eq!((one.to_string(), format!("{one:?}")), ("10.0.0.1:8012".into(), "10.0.0.1:8012".into()));
         let state = RandomState::new();
-        assert_eq!(state.hash_one(&one), state.hash_one(of("10.0.0.1:8012")));
-        assert_ne!(state.hash_one(&one), state.hash_one(&two), "a table of addresses is no list");
+        assert_eq!(state.hash_one(&one), state.hash_one(parse("10.0.0.1:8012")));
+        assert_ne!(state.hash_one(&one), state.hash_one(&two), "different addresses hash differently");
     }
 
     #[test]
-    fn a_name_is_not_an_address() {
+    fn a_host_name_or_a_missing_port_is_an_error() {
         assert!("pod:8012".parse::<Destination>().is_err());
-        assert!("10.0.0.1".parse::<Destination>().is_err(), "the port must be named");
+        assert!("10.0.0.1".parse::<Destination>().is_err(), "the port is missing");
     }
 }

@@ -36,7 +36,7 @@ use std::sync::Arc;
 
 /// Divisor of two bounds: `1 / 64` of the limit is freed at once if idle holders have it, and the newest `1 / 64` of
 /// the holders count as new.
-const AT_ONCE: u64 = 64;
+const BATCH_DIVISOR: u64 = 64;
 
 /// Seconds of idleness after which a holder gives way if any other holder needs room.
 pub const STALE: u32 = 30;
@@ -132,7 +132,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         (self.limit, self.leeway) = (limit, leeway);
     }
 
-    /// Returns the amount of all holders, including holders that were asked to give way.
+    /// Returns the amount of all holders, including those that were asked to give way.
     pub fn held(&self) -> u64 {
         self.used + self.leaving
     }
@@ -159,17 +159,17 @@ impl<H: Holder + ?Sized> Ledger<H> {
     }
 
     /// Gives `amount` to a newcomer. Returns its key, or [`Full`] if the newcomer itself would have to give way. Also
-    /// returns the holders that the caller must ask to give way. With `of_idle`, only idle holders give way.
+    /// returns the holders that the caller must ask to give way. With `idle_only`, only idle holders give way.
     pub fn take(
         &mut self,
         of: Of,
         amount: u64,
         holder: Arc<H>,
         now: u32,
-        of_idle: bool,
+        idle_only: bool,
     ) -> (Result<usize, Full>, Vec<Arc<H>>) {
         let key = self.enter(of, holder);
-        let (grown, others) = self.grow(key, amount, now, of_idle);
+        let (grown, others) = self.grow(key, amount, now, idle_only);
         if grown.is_err() {
             self.leave(key);
         }
@@ -186,7 +186,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
     }
 
     /// Gives `more` to a holder, by the rule of [`Ledger::take`].
-    pub fn grow(&mut self, key: usize, more: u64, now: u32, of_idle: bool) -> (Result<(), Full>, Vec<Arc<H>>) {
+    pub fn grow(&mut self, key: usize, more: u64, now: u32, idle_only: bool) -> (Result<(), Full>, Vec<Arc<H>>) {
         let Some(&Entry { of, amount, leaving, .. }) = self.entries.get(key) else { return (Ok(()), Vec::new()) };
         let is_beyond = self.leaving > self.leeway && self.held().saturating_add(more) > self.limit;
         let full = Full { limit: self.limit, own: self.of_workload(of.workload), is_beyond };
@@ -197,7 +197,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         if self.used <= self.limit {
             return (Ok(()), Vec::new());
         }
-        let others = self.make_room(Some(key), now, of_idle);
+        let others = self.make_room(Some(key), now, idle_only);
         if self.used <= self.limit {
             return (Ok(()), others);
         }
@@ -309,7 +309,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
         }
     }
 
-    /// Returns the workload that holds most. On a tie, prefers the workload of the newcomer.
+    /// Returns the workload that holds most. Of equal ones, returns the newcomer's.
     fn largest(&self, newcomer: Option<Of>) -> Option<u64> {
         let is_its = |number: &u64| newcomer.is_some_and(|of| of.workload == *number);
         let largest = self.workloads.iter().max_by_key(|(number, workload)| (workload.sum, is_its(number)));
@@ -318,18 +318,19 @@ impl<H: Holder + ?Sized> Ledger<H> {
 
     /// Makes holders give way until no more than the limit is held, and some more while they are idle. Stops if the
     /// newcomer would be the next to give way.
-    fn make_room(&mut self, newcomer: Option<usize>, now: u32, of_idle: bool) -> Vec<Arc<H>> {
+    fn make_room(&mut self, newcomer: Option<usize>, now: u32, idle_only: bool) -> Vec<Arc<H>> {
         let of = newcomer.map(|key| self.entries[key].of);
-        let goal = self.limit - self.limit / AT_ONCE;
-        let (mut displaced, mut turns) = (Vec::new(), HashMap::<u64, Turns>::new());
+        let goal = self.limit - self.limit / BATCH_DIVISOR;
+        let (mut displaced, mut candidates) = (Vec::new(), HashMap::<u64, Candidates>::new());
         while self.used > goal {
             let Some(largest) = self.largest(of) else { break };
-            let next = match turns.get_mut(&largest).and_then(|turns| turns.next(&self.workloads[&largest])) {
+            let known = candidates.get_mut(&largest);
+            let next = match known.and_then(|known| known.next(&self.workloads[&largest])) {
                 Some(next) => next,
                 None => {
-                    let mut fresh = self.turns(largest, newcomer, now);
+                    let mut fresh = self.candidates(largest, newcomer, now);
                     let Some(next) = fresh.next(&self.workloads[&largest]) else { break };
-                    turns.insert(largest, fresh);
+                    candidates.insert(largest, fresh);
                     next
                 }
             };
@@ -337,14 +338,14 @@ impl<H: Holder + ?Sized> Ledger<H> {
             if self.entries[key].leaving {
                 continue;
             }
-            if next.turn.0 != IDLE {
+            if next.order.0 != IDLE {
                 if self.used <= self.limit {
                     break;
                 }
                 if let Some(longest) = self.next_stale(newcomer, now) {
-                    turns.entry(largest).and_modify(|turns| turns.turns.push(next));
+                    candidates.entry(largest).and_modify(|known| known.list.push(next));
                     key = longest;
-                } else if of_idle || Some(key) == newcomer {
+                } else if idle_only || Some(key) == newcomer {
                     break;
                 }
             }
@@ -381,42 +382,42 @@ impl<H: Holder + ?Sized> Ledger<H> {
 
     /// Returns the holders at the largest addresses of a workload, in the order in which they give way. For an address
     /// that was found busy in this second, only its first holder is returned.
-    fn turns(&mut self, workload: u64, newcomer: Option<usize>, now: u32) -> Turns {
-        let new_from = self.next.saturating_sub(self.entries.len() as u64 / AT_ONCE);
-        let (entries, mut turns) = (&self.entries, Vec::<Turn>::new());
+    fn candidates(&mut self, workload: u64, newcomer: Option<usize>, now: u32) -> Candidates {
+        let new_from = self.next.saturating_sub(self.entries.len() as u64 / BATCH_DIVISOR);
+        let (entries, mut list) = (&self.entries, Vec::<Candidate>::new());
         let addresses = &mut self.workloads.entry(workload).or_default().addresses;
         let most = addresses.values().map(|part| part.sum).max().unwrap_or(0);
         let floor = addresses.values().map(|part| part.sum).filter(|sum| *sum < most).max().unwrap_or(0);
         for (&address, part) in addresses.iter_mut().filter(|(_, part)| part.sum == most) {
             let frees = |(_, key): &(&u64, &usize)| entries[**key].amount > 0 || newcomer == Some(**key);
-            let turn = |(&order, &key): (&u64, &usize)| {
+            let candidate = |(&order, &key): (&u64, &usize)| {
                 let idle = entries[key].holder.idle_since().filter(|_| newcomer != Some(key));
-                let turn = match idle {
+                let order = match idle {
                     Some(since) if order < new_from => (IDLE, since.into(), order),
                     Some(_) => (NEW, order, 0),
                     None if newcomer == Some(key) => (BUSY, 0, 0),
                     None => (BUSY, u64::MAX - order, 0),
                 };
-                Turn { turn, key, address }
+                Candidate { order, key, address }
             };
             if part.busy_in == Some(now) {
                 let own = newcomer.map(|key| (entries[key].order, key));
-                let own =
-                    own.filter(|(order, _)| part.members.contains_key(order)).map(|(order, key)| turn((&order, &key)));
-                let mut youngest = part.members.iter().rev().filter(frees).map(turn);
-                if let Some(first) = own.or_else(|| youngest.find(|turn| turn.turn.0 == BUSY)) {
-                    turns.push(first);
+                let own = own.filter(|(order, _)| part.members.contains_key(order));
+                let own = own.map(|(order, key)| candidate((&order, &key)));
+                let mut youngest = part.members.iter().rev().filter(frees).map(candidate);
+                if let Some(first) = own.or_else(|| youngest.find(|candidate| candidate.order.0 == BUSY)) {
+                    list.push(first);
                     continue;
                 }
             }
-            let others = turns.len();
-            turns.extend(part.members.iter().filter(frees).map(turn));
-            if turns[others..].iter().all(|turn| turn.turn.0 != IDLE) {
+            let others = list.len();
+            list.extend(part.members.iter().filter(frees).map(candidate));
+            if list[others..].iter().all(|candidate| candidate.order.0 != IDLE) {
                 part.busy_in = Some(now);
             }
         }
-        turns.sort_unstable_by_key(|turn| Reverse(turn.turn));
-        Turns { floor, turns }
+        list.sort_unstable_by_key(|candidate| Reverse(candidate.order));
+        Candidates { floor, list }
     }
 }
 
@@ -425,28 +426,27 @@ const IDLE: u8 = 0;
 const BUSY: u8 = 1;
 const NEW: u8 = 2;
 
-/// Position of a holder in the order of giving way.
-struct Turn {
-    turn: (u8, u64, u64),
+/// Holder that may give way. A smaller `order` gives way first: the class, then the position within it.
+struct Candidate {
+    order: (u8, u64, u64),
     key: usize,
     address: IpAddr,
 }
 
 /// Holders that give way next, in reverse order.
-struct Turns {
+struct Candidates {
     /// Amount of the next smaller address.
     floor: u64,
-    turns: Vec<Turn>,
+    list: Vec<Candidate>,
 }
 
-impl Turns {
+impl Candidates {
     /// Returns the next holder whose address still is among the largest.
-    fn next(&mut self, workload: &Workload) -> Option<Turn> {
-        let is_large =
-            |turn: &Turn| workload.addresses.get(&turn.address).is_some_and(|part| part.sum >= self.floor.max(1));
-        while let Some(turn) = self.turns.pop() {
-            if is_large(&turn) {
-                return Some(turn);
+    fn next(&mut self, workload: &Workload) -> Option<Candidate> {
+        let sum = |candidate: &Candidate| workload.addresses.get(&candidate.address).map_or(0, |part| part.sum);
+        while let Some(candidate) = self.list.pop() {
+            if sum(&candidate) >= self.floor.max(1) {
+                return Some(candidate);
             }
         }
         None

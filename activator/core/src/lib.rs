@@ -11,7 +11,7 @@
 //!
 //! [`backends`] decides which pods are usable. It takes listed addresses and probe results, and returns probes to send
 //! and sets of proven destinations for [`throttler::Throttler::update`]. [`holders`] decides which of several
-//! activators sends to the pods of a workload with a hard limit; [`throttler::Throttler::hold_lots`] applies that
+//! activators sends to the pods of a workload with a hard limit; [`throttler::Throttler::hold_shards`] applies that
 //! decision.
 //!
 //! # Invariants

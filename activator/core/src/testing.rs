@@ -1,12 +1,13 @@
-//! Tasks for tests: a future, and a flag that tells whether it was woken since its last poll.
+//! Helpers for tests: tasks that are polled by hand, and an origin for made-up instants.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
-/// Future that the test polls by hand.
+/// Future that the test polls by hand, with a flag that is set when the future is woken.
 pub(crate) struct Task<F> {
     future: F,
     flag: Arc<Flag>,
@@ -52,6 +53,12 @@ impl<F: Future + Unpin> Task<F> {
     pub(crate) fn is_woken(&self) -> bool {
         self.flag.0.load(Ordering::SeqCst)
     }
+}
+
+/// Returns an origin for made-up instants.
+#[allow(clippy::disallowed_methods, reason = "an instant comes only from the clock; only differences matter")]
+pub(crate) fn origin() -> Instant {
+    Instant::now()
 }
 
 /// Polls a future that must be ready at once.

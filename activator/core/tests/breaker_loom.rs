@@ -13,8 +13,8 @@ use loom::future::block_on;
 use loom::sync::Arc;
 use loom::thread;
 
-fn breaker(places: u32, queue_limit: u32) -> Arc<Breaker> {
-    Arc::new(Breaker::new(Capacity::Limited(places), queue_limit))
+fn breaker(permits: u32, queue_limit: u32) -> Arc<Breaker> {
+    Arc::new(Breaker::new(Capacity::Limited(permits), queue_limit))
 }
 
 fn acquire(breaker: &Arc<Breaker>) -> Result<Permit<Arc<Breaker>>, AdmissionError> {
@@ -28,21 +28,21 @@ fn poll_once(acquire: &mut Acquire<Arc<Breaker>>) -> bool {
 }
 
 /// Returns the work of another thread: it waits for a permit and releases it.
-fn takes_its_turn(breaker: &Arc<Breaker>) -> impl FnOnce() + use<> {
+fn acquire_and_release(breaker: &Arc<Breaker>) -> impl FnOnce() + use<> {
     let breaker = Arc::clone(breaker);
     move || drop(acquire(&breaker).expect("room in the queue"))
 }
 
 fn idle(breaker: &Breaker, capacity: u32) {
     let expected = Load { in_flight: 0, queued: 0, capacity: Capacity::Limited(capacity) };
-    assert_eq!(breaker.load(), expected, "every place came back and nobody waits");
+    assert_eq!(breaker.load(), expected, "every permit was released and no request waits");
 }
 
 #[test]
-fn two_requests_share_one_place() {
+fn two_requests_share_one_permit() {
     loom::model(|| {
         let breaker = breaker(1, 1);
-        let other = thread::spawn(takes_its_turn(&breaker));
+        let other = thread::spawn(acquire_and_release(&breaker));
         let permit = acquire(&breaker).expect("room in the queue");
         assert_eq!(breaker.load().in_flight, 1, "never two");
         drop(permit);
@@ -69,17 +69,17 @@ fn capacity_raised_while_a_request_queues_reaches_it() {
 /// Goal: a permit granted to a request that is cancelled at any moment goes to the next one. Method: one request holds
 /// the permit, one waits and is cancelled, one stays.
 #[test]
-fn a_grant_to_one_who_leaves_is_passed_on() {
+fn a_permit_granted_to_a_cancelled_request_is_passed_on() {
     loom::model(|| {
         let breaker = breaker(1, 2);
-        let permit = acquire(&breaker).expect("a free place");
-        let mut leaves = Acquire::new(Arc::clone(&breaker));
-        assert!(!poll_once(&mut leaves));
-        let stays = thread::spawn(takes_its_turn(&breaker));
-        let gives_back = thread::spawn(move || drop(permit));
-        drop(leaves);
+        let permit = acquire(&breaker).expect("a free permit");
+        let mut cancelled = Acquire::new(Arc::clone(&breaker));
+        assert!(!poll_once(&mut cancelled));
+        let stays = thread::spawn(acquire_and_release(&breaker));
+        let releases = thread::spawn(move || drop(permit));
+        drop(cancelled);
         stays.join().expect("no panic");
-        gives_back.join().expect("no panic");
+        releases.join().expect("no panic");
         idle(&breaker, 1);
         assert_eq!(breaker.not_admitted(), NotAdmitted { refused: 0, abandoned: 1 });
     });
@@ -89,8 +89,8 @@ fn a_grant_to_one_who_leaves_is_passed_on() {
 fn a_returning_request_and_a_newcomer_both_get_their_turn() {
     loom::model(|| {
         let breaker = breaker(1, 2); // The returning request counts to the queue too.
-        let permit = acquire(&breaker).expect("a free place");
-        let newcomer = thread::spawn(takes_its_turn(&breaker));
+        let permit = acquire(&breaker).expect("a free permit");
+        let newcomer = thread::spawn(acquire_and_release(&breaker));
         drop(block_on(permit.requeue()).expect("waiting is allowed"));
         newcomer.join().expect("no panic");
         idle(&breaker, 1);
@@ -114,7 +114,7 @@ fn a_refusal_reaches_a_request_that_is_about_to_wait() {
 
 /// Goal: a request that only tries never takes a permit from a waiter, and never gets one too many.
 #[test]
-fn trying_beside_a_waiter_is_safe() {
+fn try_acquire_takes_no_permit_from_a_waiter() {
     loom::model(|| {
         let breaker = breaker(1, 1);
         let tries = thread::spawn({

@@ -30,7 +30,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// Waits until `due`, never less; forever if nothing is due.
+    /// Waits until `due`, never for less; forever if `due` is `None`.
     ///
     /// # Cancel safety
     /// The next call may name another instant.
@@ -42,13 +42,13 @@ impl Alarm {
         if due <= Instant::now() {
             return;
         }
-        if self.rung(due).await.is_err() {
+        if self.wait_for_kernel_timer(due).await.is_err() {
             self.timer = None;
             tokio::time::sleep_until(due).await;
         }
     }
 
-    async fn rung(&mut self, due: Instant) -> io::Result<()> {
+    async fn wait_for_kernel_timer(&mut self, due: Instant) -> io::Result<()> {
         let timer = match &mut self.timer {
             Some(timer) => timer,
             None => {
@@ -80,25 +80,25 @@ mod tests {
     /// Longer than any timer in this file.
     const LONG: Duration = Duration::from_secs(60);
 
-    async fn rings(alarm: &mut Alarm, due: Instant) {
-        tokio::time::timeout(LONG, alarm.until(Some(due))).await.expect("rings");
+    async fn assert_fires(alarm: &mut Alarm, due: Instant) {
+        tokio::time::timeout(LONG, alarm.until(Some(due))).await.expect("it fires");
         assert!(Instant::now() >= due, "too early");
     }
 
     #[tokio::test]
-    async fn it_rings_again_and_again_and_never_too_early() {
+    async fn an_alarm_fires_repeatedly_and_never_early() {
         let mut alarm = Alarm::default();
         for pause in [1, 700, 1_000, 1_700, 50].map(Duration::from_micros) {
-            rings(&mut alarm, Instant::now() + pause).await;
+            assert_fires(&mut alarm, Instant::now() + pause).await;
         }
         assert!(alarm.timer.is_some(), "the kernel's timer was used");
-        rings(&mut alarm, Instant::now()).await;
+        assert_fires(&mut alarm, Instant::now()).await;
     }
 
     /// Goal: a cancelled wait does not affect the next one. Method: the first timer fires unread before the second one
     /// is set.
     #[tokio::test]
-    async fn a_wait_that_was_given_up_shortens_and_lengthens_no_other() {
+    async fn a_cancelled_wait_does_not_affect_the_next_one() {
         let mut alarm = Alarm::default();
         // On a busy machine the instant may pass before the wait begins.
         let abandoned = loop {
@@ -107,28 +107,28 @@ mod tests {
                 break soon;
             }
         };
-        rings(&mut Alarm::default(), abandoned + Duration::from_millis(1)).await;
-        rings(&mut alarm, Instant::now() + Duration::from_millis(5)).await;
+        assert_fires(&mut Alarm::default(), abandoned + Duration::from_millis(1)).await;
+        assert_fires(&mut alarm, Instant::now() + Duration::from_millis(5)).await;
         assert_eq!(alarm.until(Some(Instant::now() + 2 * LONG)).now_or_never(), None);
-        rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
+        assert_fires(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
     }
 
     #[tokio::test]
-    async fn with_nothing_due_there_is_no_descriptor() {
+    async fn no_descriptor_is_held_if_nothing_is_due() {
         let mut alarm = Alarm::default();
-        rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
+        assert_fires(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
         assert_eq!(alarm.until(None).now_or_never(), None);
         assert!(alarm.timer.is_none());
     }
 
     /// Goal: if the kernel's timer fails, the runtime's timer replaces it. Method: a descriptor that cannot be set.
     #[tokio::test]
-    async fn the_runtimes_timer_stands_in() {
+    async fn the_runtimes_timer_replaces_a_failed_kernel_timer() {
         let (no_timer, _other) = std::os::unix::net::UnixStream::pair().expect("a pair");
         let mut alarm = Alarm { timer: Some(registered(no_timer.into(), Interest::READABLE).expect("registered")) };
         // If the instant passes before the wait begins, no timer is set.
         while alarm.timer.is_some() {
-            rings(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
+            assert_fires(&mut alarm, Instant::now() + Duration::from_millis(1)).await;
         }
     }
 }

@@ -32,13 +32,13 @@ pub enum DialError {
     Refused(StatusCode, Box<HeaderMap>),
 }
 
-/// Dials `to` from our address `own` and upgrades the connection to `protocol`. `marks` are the request's other fields.
+/// Dials `to` from our address `own` and upgrades the connection to `protocol`. `fields` are added to the request.
 ///
 /// # Errors
 /// The peer does not answer, or does not upgrade to `protocol`.
-pub async fn dial(to: SocketAddr, own: IpAddr, protocol: &'static str, marks: HeaderMap) -> Result<Duplex, DialError> {
-    let late = |_| io::Error::from(io::ErrorKind::TimedOut);
-    let stream = timeout(PATIENCE, connect(to, own)).await.map_err(late)??;
+pub async fn dial(to: SocketAddr, own: IpAddr, protocol: &'static str, fields: HeaderMap) -> Result<Duplex, DialError> {
+    let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
+    let stream = timeout(PATIENCE, connect(to, own)).await.map_err(timed_out)??;
     stream.set_nodelay(true)?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
@@ -49,9 +49,10 @@ pub async fn dial(to: SocketAddr, own: IpAddr, protocol: &'static str, marks: He
         .header(UPGRADE, protocol)
         .body(Empty::<bytes::Bytes>::new());
     let mut request = request.map_err(io::Error::other)?;
-    request.headers_mut().extend(marks);
-    let response = timeout(PATIENCE, sender.send_request(request)).await.map_err(late)?.map_err(io::Error::other)?;
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS || !names(response.headers(), protocol) {
+    request.headers_mut().extend(fields);
+    let response =
+        timeout(PATIENCE, sender.send_request(request)).await.map_err(timed_out)?.map_err(io::Error::other)?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS || !upgrades_to(response.headers(), protocol) {
         return Err(DialError::Refused(response.status(), Box::new(response.headers().clone())));
     }
     Ok(TokioIo::new(hyper::upgrade::on(response).await.map_err(io::Error::other)?))
@@ -66,7 +67,7 @@ async fn connect(to: SocketAddr, own: IpAddr) -> io::Result<TcpStream> {
     socket.connect(to).await
 }
 
-fn names(fields: &HeaderMap, protocol: &str) -> bool {
+fn upgrades_to(fields: &HeaderMap, protocol: &str) -> bool {
     fields.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(protocol.as_bytes()))
 }
 
@@ -76,7 +77,7 @@ pub fn accept<B, R: Default>(
     request: &mut Request<B>,
     protocol: &'static str,
 ) -> Option<(Response<R>, impl Future<Output = io::Result<Duplex>> + Send + 'static)> {
-    if request.version() != Version::HTTP_11 || !names(request.headers(), protocol) {
+    if request.version() != Version::HTTP_11 || !upgrades_to(request.headers(), protocol) {
         return None;
     }
     let upgraded = hyper::upgrade::on(request);

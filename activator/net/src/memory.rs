@@ -134,8 +134,8 @@ impl Memory {
     }
 
     /// Creates a charge of no bytes.
-    pub(crate) fn charge(&self, kind: Kind, of: Of, party: Arc<dyn GivesWay>) -> Charge {
-        let key = self.0.ledger.lock().enter(of, party);
+    pub(crate) fn charge(&self, kind: Kind, of: Of, holder: Arc<dyn GivesWay>) -> Charge {
+        let key = self.0.ledger.lock().enter(of, holder);
         if kind == Kind::Held {
             self.0.held.fetch_add(1, Ordering::Relaxed);
         }
@@ -258,7 +258,7 @@ mod tests {
     /// Goal: a workload alone may use the whole limit. A second workload gets up to half of it, taken from the youngest
     /// request of the first. All charges are returned.
     #[tokio::test]
-    async fn the_largest_gives_way() {
+    async fn the_largest_holder_gives_way() {
         let memory = Memory::new(Some(1600));
         let (one, other) = (memory.share(1), memory.share(2));
         let held: Vec<HeldCharge> = (0..16).map(|_| one.hold(CLIENT, 100).expect("room")).collect();
@@ -274,7 +274,7 @@ mod tests {
 
     /// Goal: a request that waits again is not rejected, and is the first to give way to other workloads.
     #[tokio::test]
-    async fn who_waits_again_is_charged_beyond_the_bound() {
+    async fn a_request_that_waits_again_may_exceed_the_limit() {
         let memory = Memory::new(Some(1200));
         let again = memory.share(1).hold_again(CLIENT, 5000);
         assert_eq!((memory.held(), memory.charged(Kind::Held)), (1, 5000));
@@ -287,7 +287,7 @@ mod tests {
     /// Goal: a large head that the client does not read gives way by closing its connection, even if the signal comes
     /// before the head reaches the connection.
     #[test]
-    fn a_connection_gives_way_for_what_it_keeps() {
+    fn a_connection_gives_way_for_an_unread_head() {
         #[derive(Debug, Default)]
         struct Connection(AtomicBool);
         impl Holder for Connection {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bound_everything_is_held() {
+    fn memory_without_a_limit_rejects_nothing() {
         let share = Memory::new(None).share(1);
         let _held: Vec<HeldCharge> = (0..8).map(|_| share.hold(CLIENT, 1 << 50).expect("no bound")).collect();
     }

@@ -48,7 +48,7 @@ pub async fn probe(
     timeouts: Timeouts,
 ) -> ProbeOutcome {
     let sent = backend.probes().map(|probe| send(pool, probe, backend.protocol, passthrough.clone(), timeouts));
-    all(futures::future::join_all(sent).await)
+    combined(futures::future::join_all(sent).await)
 }
 
 async fn send(
@@ -85,7 +85,7 @@ async fn send(
 }
 
 /// Combines the outcomes of several probes: the first failure, or the outcome of the first probe if all passed.
-fn all(outcomes: Vec<ProbeOutcome>) -> ProbeOutcome {
+fn combined(outcomes: Vec<ProbeOutcome>) -> ProbeOutcome {
     let failed = outcomes.iter().find(|outcome| !matches!(outcome, ProbeOutcome::Passed(_)));
     failed.or(outcomes.first()).copied().unwrap_or(ProbeOutcome::Unanswered)
 }
@@ -164,8 +164,8 @@ async fn http(
 ) -> Result<ProbeOutcome, ProbeOutcome> {
     // A probe gets a pool of its own if it goes to another port, or if it or the requests are encrypted.
     let beside = address != pool.address;
-    let alone = beside || pool.is_encrypted() || secure;
-    let other = alone.then(|| Arc::new(pool.beside(address)));
+    let needs_own_pool = beside || pool.is_encrypted() || secure;
+    let other = needs_own_pool.then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.http1.take(false) {
         Some(connection) => (connection, None),
@@ -275,7 +275,7 @@ mod tests {
     /// Goal: a refused connect to another port is distinguished from one to the port of requests. Method: sockets that
     /// do not listen.
     #[tokio::test]
-    async fn a_refusal_beside_the_port_of_requests_is_told_from_its_own() {
+    async fn a_refusal_on_another_port_is_distinguished() {
         let stop = CancellationToken::new();
         let _guard = stop.clone().drop_guard();
         let pools = Pools::start((2, 2), None, stop);
@@ -303,7 +303,7 @@ mod tests {
     /// Goal: configured fields replace ours with the same name, and our other fields stay. Repeated fields are all
     /// sent, except those that may occur only once.
     #[test]
-    fn given_fields_replace_ours() {
+    fn configured_fields_replace_ours() {
         let fields = |given: &[(&str, &str)]| {
             let header = |(name, value): &(&str, &str)| ProbeHeader { name: (*name).into(), value: (*value).into() };
             let headers: Vec<_> = given.iter().map(header).collect();
@@ -321,11 +321,11 @@ mod tests {
     }
 
     #[test]
-    fn several_probes_pass_together() {
+    fn several_probes_must_all_pass() {
         let passed = |millis| ProbeOutcome::Passed(Some(Duration::from_millis(millis)));
-        assert_eq!(all(vec![passed(1), passed(2)]), passed(1));
-        assert_eq!(all(vec![passed(1), ProbeOutcome::Refuted, ProbeOutcome::Unanswered]), ProbeOutcome::Refuted);
-        assert_eq!(all(vec![]), ProbeOutcome::Unanswered);
+        assert_eq!(combined(vec![passed(1), passed(2)]), passed(1));
+        assert_eq!(combined(vec![passed(1), ProbeOutcome::Refuted, ProbeOutcome::Unanswered]), ProbeOutcome::Refuted);
+        assert_eq!(combined(vec![]), ProbeOutcome::Unanswered);
     }
 
     #[test]

@@ -13,10 +13,10 @@
 //! | three words, the last `HTTP/` and a number | http.server, wsgiref, waitress |
 //! | three words, the last any name, `/` and a number with a point | Netty, which ignores case, and Node (RTSP, ICE) |
 //! | the third word begins with `HTTP/`, and the first has no lower-case letter | cheroot |
-//! | a later word does, the first is all capitals, the second begins with `/` or has `:/` | nginx before 1.21 |
+//! | a later word begins with `HTTP/`, the first is all capitals, the second begins with `/` or has `:/` | nginx before 1.21 |
 //! | `HTTP/` after a byte that is not ASCII, which may end a Unicode blank | aiohttp's parser in Python |
 //! | `GET` and a word, and the next line is empty or begins like a field | http.server (HTTP/0.9) |
-//! | two words, the first without a lower-case letter, CR LF, and a next line like that | waitress |
+//! | two words, the first without a lower-case letter, CR LF, and the next line is empty or begins like a field | waitress |
 //!
 //! Words end at a blank ([`is_blank`]). waitress splits at spaces only, so both counts are kept. Leading lines are
 //! skipped if they contain only blanks and control characters, including those of Latin-1 (Netty).
@@ -254,7 +254,7 @@ mod tests {
     /// Goal: a line that any known server accepts as a request line is recognized, however its bytes are split. The
     /// bytes of other protocols are not.
     #[test]
-    fn a_request_line_is_what_a_lenient_server_reads_as_one() {
+    fn request_lines_of_lenient_servers_are_recognized() {
         let rows: &[(&[u8], Option<bool>)] = &[
             (b"GET / HTTP/1.1\r\n", Some(true)),
             (b"GET ?\x01 HTTP/1.1\r\n", Some(true)),
@@ -324,7 +324,7 @@ mod tests {
 
     /// Goal: an endless line is given up, but any amount of skipped bytes before a line is not.
     #[test]
-    fn a_line_that_no_server_reads_is_given_up() {
+    fn a_line_beyond_the_limit_is_not_a_request() {
         let piece = [0; 64 * 1024];
         let mut line = RequestLine::default();
         assert!((0..LENGTH_MAX / piece.len() * 2).all(|_| line.read(&piece).is_none()));

@@ -1,6 +1,6 @@
 //! An upgraded connection: bytes in both directions until both sides have ended theirs.
 //!
-//! The tunnel owns the body of the 101 response, and with it every guard of the layers: the place in the breaker, the
+//! The tunnel owns the body of the 101 response, and with it every guard of the layers: the permit of the breaker, the
 //! concurrency count, the total timeout. Bytes that either side sent early are forwarded. A half-close ends one
 //! direction. If the pod accepts no more bytes, the bytes that it sent before are still forwarded to the client.
 
@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::timeout;
 
 /// Maximum time to forward a pod's remaining bytes to the client.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Both ends of an accepted upgrade before they are connected. An extension of the 101 response.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ async fn both_ways(
             // If the pod closes while the client still sends, this direction fails. The kernel still has the pod's last
             // bytes.
             Err(broken) => {
-                let _ = timeout(LAST_WORDS, back).await;
+                let _ = timeout(REST_TIMEOUT, back).await;
                 Err(broken)
             }
         },
@@ -123,9 +123,8 @@ mod tests {
         }
     }
 
-    /// Goal: bytes that a pod sent before it closed reach a client that is still sending.
     #[tokio::test(start_paused = true)]
-    async fn a_pods_last_words_are_passed_on() {
+    async fn bytes_that_a_pod_sent_before_it_closed_reach_the_client() {
         // A small buffer, so that bytes are in transit when the other direction fails.
         let (mut client, mut ours) = tokio::io::duplex(4);
         let mut pod = tokio::io::join(&b"that was all"[..], Broken);

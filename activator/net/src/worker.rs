@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn workers_take_turns_and_know_themselves() {
+    async fn workers_are_assigned_in_turn_and_report_their_number() {
         let workers = WorkerRuntimes::start(NonZeroUsize::MIN.saturating_add(1)).expect("two threads");
         let mut observed = Vec::new();
         for _ in 0..4 {

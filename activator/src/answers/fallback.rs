@@ -31,11 +31,11 @@ pub(crate) struct Fallback {
     /// Time a request waits for the workload before it is sent here.
     pub(crate) after: Duration,
     /// Result of the last address lookup.
-    pub(crate) found: Arc<Mutex<FallbackAddresses>>,
+    pub(crate) addresses: Arc<Mutex<FallbackAddresses>>,
 }
 
 impl Fallback {
-    /// Builds it from the status that the owner wrote. Returns `None` if the Service name is invalid.
+    /// Builds a fallback from the status that the owner wrote. Returns `None` if the Service name is invalid.
     pub(super) fn new(status: &FallbackStatus) -> Option<Self> {
         let is_name = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         let service = Some(&status.service).filter(|name| !name.is_empty() && is_name(name))?;
@@ -46,14 +46,14 @@ impl Fallback {
             port: status.port,
             protocol: status.protocol,
             after: Duration::from_millis(status.after_ms),
-            found: Arc::default(),
+            addresses: Arc::default(),
         })
     }
 
     /// Takes over the resolved addresses of the former version if Service and port are unchanged.
-    pub(super) fn follow(&mut self, former: &Self) {
+    pub(super) fn keep_addresses(&mut self, former: &Self) {
         if (&self.service, self.port) == (&former.service, former.port) {
-            self.found = former.found.clone();
+            self.addresses = former.addresses.clone();
         }
     }
 
@@ -76,19 +76,19 @@ mod tests {
 
     /// Goal: resolved addresses survive an edit of other fields, but not of the Service or its port.
     #[tokio::test]
-    async fn what_was_found_is_kept_with_the_service_and_its_port() {
+    async fn addresses_are_kept_while_service_and_port_stay_the_same() {
         let now = tokio::time::Instant::now();
-        let found = fallback("{service: sorry, port: 80, afterMs: 1}").expect("good");
-        found.found.lock().await.record(now, Ok(vec![([10, 0, 0, 9], 80).into()]));
+        let former = fallback("{service: sorry, port: 80, afterMs: 1}").expect("valid");
+        former.addresses.lock().await.record(now, Ok(vec![([10, 0, 0, 9], 80).into()]));
         for (edited, is_kept) in [("sorry, port: 80", true), ("sorry, port: 81", false), ("other, port: 80", false)] {
-            let mut edited = fallback(&format!("{{service: {edited}, afterMs: 2}}")).expect("good");
-            edited.follow(&found);
-            assert_eq!(edited.found.lock().await.fresh(now).is_some(), is_kept, "{}", edited.service);
+            let mut edited = fallback(&format!("{{service: {edited}, afterMs: 2}}")).expect("valid");
+            edited.keep_addresses(&former);
+            assert_eq!(edited.addresses.lock().await.fresh(now).is_some(), is_kept, "{}", edited.service);
         }
     }
 
     #[test]
-    fn a_request_falls_back_once_and_grpc_only_over_http2() {
+    fn a_request_falls_back_only_once_and_grpc_only_over_http2() {
         let plain = "{service: sorry, port: 80, afterMs: 1, match: {paths: [/a/*]}}";
         let h2c = "{service: sorry, port: 80, protocol: h2c, afterMs: 1}";
         let rows = [
@@ -109,7 +109,7 @@ mod tests {
 
     /// Goal: a status cannot direct requests to another namespace or to a foreign host.
     #[test]
-    fn a_name_that_is_more_than_a_name_is_no_fallback() {
+    fn an_invalid_service_name_gives_no_fallback() {
         for name in ["", "a.other", "A", "a/b", "a:1", "ä"] {
             assert!(fallback(&format!("{{service: '{name}', port: 80, afterMs: 1}}")).is_none(), "{name}");
         }

@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Addresses of a fallback and the time of the next lookup.
 #[derive(Debug, Default)]
 pub(crate) struct FallbackAddresses {
-    /// Earliest time of the next lookup.
-    again: Option<Instant>,
+    /// Earliest time of the next lookup; `None` before the first.
+    next_lookup: Option<Instant>,
     /// Addresses that the last successful lookup returned.
     pub(crate) addresses: Vec<SocketAddr>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct FallbackAddresses {
 impl FallbackAddresses {
     /// Returns the addresses to use at `now`, or `None` if they must be resolved again.
     pub(crate) fn fresh(&self, now: Instant) -> Option<Vec<SocketAddr>> {
-        self.again.is_some_and(|again| now < again).then(|| self.addresses.clone())
+        self.next_lookup.is_some_and(|next| now < next).then(|| self.addresses.clone())
     }
 
     /// Records the result of a lookup that ended at `now`.
@@ -47,12 +47,12 @@ impl FallbackAddresses {
             Err(error) if self.addresses.is_empty() && error.kind() != ErrorKind::TimedOut => PAUSE,
             Err(_) => KEPT,
         };
-        self.again = Some(now + pause);
+        self.next_lookup = Some(now + pause);
     }
 
     /// Records that no address accepted a connection. The Service may have moved, so the next lookup comes sooner.
     pub(crate) fn failed(&mut self, now: Instant) {
-        self.again = self.again.map(|again| again.min(now + PAUSE));
+        self.next_lookup = self.next_lookup.map(|next| next.min(now + PAUSE));
     }
 }
 
@@ -66,62 +66,58 @@ mod tests {
 
     fn after_lookup(begin: Instant) -> FallbackAddresses {
         let mut found = FallbackAddresses::default();
-        assert_eq!(found.fresh(begin), None, "nobody was asked");
+        assert_eq!(found.fresh(begin), None, "no lookup yet");
         found.record(begin, Ok(addresses()));
         found
     }
 
     /// Goal: resolved addresses stay in use while lookups get no response.
     #[test]
-    fn addresses_hold_while_nobody_answers() {
+    fn addresses_stay_in_use_while_lookups_time_out() {
         let begin = Instant::now();
         let mut found = after_lookup(begin);
         let mut now = begin;
         while now < begin + Duration::from_secs(3600) {
             assert_eq!(found.fresh(now), Some(addresses()), "{:?}", now - begin);
             now += KEPT;
-            assert_eq!(found.fresh(now), None, "to be asked for again after {:?}", now - begin);
+            assert_eq!(found.fresh(now), None, "a lookup is due after {:?}", now - begin);
             found.record(now, Err(ErrorKind::TimedOut.into()));
         }
     }
 
-    /// Goal: a first lookup that fails at once is repeated soon.
+    /// Goal: a first lookup that fails at once is repeated soon. An address is dropped once a lookup says that the
+    /// Service does not exist.
     #[test]
-    fn what_nobody_has_said_yet_is_asked_for_again_soon() {
+    fn a_lookup_that_leaves_no_address_is_repeated_soon() {
         let begin = Instant::now();
-        for (kind, pause) in [(ErrorKind::Other, PAUSE), (ErrorKind::TimedOut, KEPT)] {
-            let mut found = FallbackAddresses::default();
-            found.record(begin, Err(kind.into()));
-            let just_before = begin + pause - Duration::from_millis(1);
-            assert_eq!((found.fresh(just_before), found.fresh(begin + pause)), (Some(Vec::new()), None), "{kind}");
-        }
-    }
-
-    /// Goal: an address is dropped once a lookup says that the Service does not exist.
-    #[test]
-    fn an_answer_ends_what_was_said_before() {
-        let begin = Instant::now();
-        for kind in [ErrorKind::NotFound, ErrorKind::ConnectionRefused] {
-            let mut found = after_lookup(begin);
-            let now = begin + KEPT;
-            found.record(now, Err(kind.into()));
-            assert_eq!((found.fresh(now), found.fresh(now + PAUSE)), (Some(Vec::new()), None), "{kind}");
-            found.record(now + PAUSE, Err(ErrorKind::TimedOut.into()));
-            assert_eq!(found.fresh(now + PAUSE), Some(Vec::new()), "{kind}: it does not come back");
+        let rows = [
+            (false, ErrorKind::Other, PAUSE),
+            (false, ErrorKind::TimedOut, KEPT),
+            (true, ErrorKind::NotFound, PAUSE),
+            (true, ErrorKind::ConnectionRefused, PAUSE),
+        ];
+        for (had_address, kind, pause) in rows {
+            let mut found = if had_address { after_lookup(begin) } else { FallbackAddresses::default() };
+            let next = begin + KEPT + pause;
+            found.record(begin + KEPT, Err(kind.into()));
+            let just_before = next - Duration::from_millis(1);
+            assert_eq!((found.fresh(just_before), found.fresh(next)), (Some(Vec::new()), None), "{kind}");
+            found.record(next, Err(ErrorKind::TimedOut.into()));
+            assert_eq!(found.fresh(next), Some(Vec::new()), "{kind}: the address does not come back");
         }
     }
 
     /// Goal: if a fallback does not accept connections, its addresses are resolved again soon, but not once per
     /// request.
     #[test]
-    fn addresses_that_do_not_answer_are_asked_for_soon() {
+    fn addresses_that_refuse_connections_are_resolved_again_soon() {
         let begin = Instant::now();
         let mut found = after_lookup(begin);
         let later = PAUSE / 2;
         found.failed(begin);
         found.failed(begin + later);
         assert_eq!(found.fresh(begin + later), Some(addresses()));
-        assert_eq!(found.fresh(begin + PAUSE), None, "the second does not put it off");
-        assert_eq!(found.addresses, addresses(), "if nobody knows better");
+        assert_eq!(found.fresh(begin + PAUSE), None, "a second failure does not delay the lookup");
+        assert_eq!(found.addresses, addresses(), "they stay until the lookup");
     }
 }

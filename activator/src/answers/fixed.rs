@@ -15,32 +15,29 @@ const RETRY_AFTER_SECONDS: &str = "1";
 /// Response whose status, headers and body are configured.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fixed {
-    /// Status.
     pub(crate) status: StatusCode,
-    /// Headers.
     pub(crate) headers: HeaderMap,
-    /// Body.
     pub(crate) body: Bytes,
 }
 
 impl Fixed {
     /// Builds a static response. The default status is 200.
     pub(crate) fn new(response: &FixedResponse) -> Self {
-        Self::or(response, StatusCode::OK)
+        Self::with_default(response, StatusCode::OK)
     }
 
     /// Builds a placeholder. The default status is 503, and a 503 always has `Retry-After`.
     pub(crate) fn placeholder(response: &FixedResponse) -> Self {
-        let mut fixed = Self::or(response, StatusCode::SERVICE_UNAVAILABLE);
+        let mut fixed = Self::with_default(response, StatusCode::SERVICE_UNAVAILABLE);
         if fixed.status == StatusCode::SERVICE_UNAVAILABLE && !fixed.headers.contains_key(RETRY_AFTER) {
             fixed.headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         fixed
     }
 
-    fn or(response: &FixedResponse, status: StatusCode) -> Self {
-        let read = |status: i32| StatusCode::from_u16(u16::try_from(status).ok()?).ok();
-        let status = response.status.and_then(read).filter(|status| status.as_u16() >= 200).unwrap_or(status);
+    fn with_default(response: &FixedResponse, default: StatusCode) -> Self {
+        let parse = |status: i32| StatusCode::from_u16(u16::try_from(status).ok()?).ok();
+        let status = response.status.and_then(parse).filter(|status| status.as_u16() >= 200).unwrap_or(default);
         let mut headers = HeaderMap::new();
         for header in &response.headers {
             let parsed = HeaderName::try_from(&header.name).ok().zip(HeaderValue::try_from(&header.value).ok());
@@ -70,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_as_it_is_written_but_for_what_frames_it() {
+    fn a_response_is_sent_as_configured_without_framing_headers() {
         let written = fixed(
             "{status: 202, body: x, headers: [{name: A, value: '1'}, {name: a, value: '2'}, {name: Content-Length, \
              value: '9'}, {name: Keep-Alive, value: x}, {name: 'B C', value: x}, {name: D, value: \"x\\r\\ny\"}]}",
@@ -84,7 +81,7 @@ mod tests {
 
     /// Goal: a response whose status forbids a body has no body and no default content type.
     #[test]
-    fn a_status_without_a_body_has_none() {
+    fn a_status_that_forbids_a_body_has_none() {
         for (status, body) in [(200, "x"), (204, ""), (304, "")] {
             let response = Fixed::new(&fixed(&format!("{{status: {status}, body: x}}")));
             assert_eq!(&response.body[..], body.as_bytes(), "{status}");
@@ -95,15 +92,15 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_is_not_said_or_cannot_be_is_the_default() {
+    fn a_missing_or_invalid_status_becomes_the_default() {
         for (yaml, fixed_status, placeholder) in
             [("{}", 200, 503), ("{status: 418}", 418, 418), ("{status: 101}", 200, 503), ("{status: -1}", 200, 503)]
         {
             let written = fixed(yaml);
             assert_eq!(Fixed::new(&written).status.as_u16(), fixed_status, "{yaml}");
-            let put_off = Fixed::placeholder(&written);
-            assert_eq!(put_off.status.as_u16(), placeholder, "{yaml}");
-            assert_eq!(put_off.headers.contains_key(RETRY_AFTER), placeholder == 503, "{yaml}");
+            let sent = Fixed::placeholder(&written);
+            assert_eq!(sent.status.as_u16(), placeholder, "{yaml}");
+            assert_eq!(sent.headers.contains_key(RETRY_AFTER), placeholder == 503, "{yaml}");
         }
     }
 }

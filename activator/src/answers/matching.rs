@@ -23,8 +23,8 @@ pub(crate) struct Matching {
     methods: Vec<Method>,
     accept: Vec<String>,
     headers: Vec<(HeaderName, Option<HeaderValue>)>,
-    /// A configured method or header name is invalid, so no request can match.
-    is_never: bool,
+    /// Set if a configured method or header is invalid, so no request can match.
+    is_invalid: bool,
 }
 
 impl Matching {
@@ -43,7 +43,7 @@ impl Matching {
         Self {
             paths: rule.paths.clone(),
             accept: rule.accept.clone(),
-            is_never: headers.is_none() || (methods.is_empty() && !rule.methods.is_empty()),
+            is_invalid: headers.is_none() || (methods.is_empty() && !rule.methods.is_empty()),
             headers: headers.unwrap_or_default(),
             methods,
         }
@@ -52,9 +52,9 @@ impl Matching {
     /// Reports whether `request` matches.
     pub(crate) fn matches(&self, request: Request<'_>) -> bool {
         let any = |list_is_empty: bool, found: bool| list_is_empty || found;
-        !self.is_never
+        !self.is_invalid
             && any(self.methods.is_empty(), self.methods.contains(request.method))
-            && any(self.paths.is_empty(), self.paths.iter().any(|pattern| fits(request.path, pattern)))
+            && any(self.paths.is_empty(), self.paths.iter().any(|pattern| path_matches(request.path, pattern)))
             && self.headers.iter().all(|(name, value)| {
                 let mut values = request.headers.get_all(name).iter();
                 values.any(|have| value.as_ref().is_none_or(|value| value == have))
@@ -66,18 +66,19 @@ impl Matching {
     }
 }
 
-fn fits(path: &str, pattern: &str) -> bool {
+fn path_matches(path: &str, pattern: &str) -> bool {
     pattern.strip_suffix('*').map_or(path == pattern, |prefix| path.starts_with(prefix))
 }
 
 /// Reports whether the response is shown in a browser window or frame.
 pub(super) fn is_for_a_window(request: Request<'_>) -> bool {
     let headers = request.headers;
-    let is = |name, wanted: &[&[u8]]| headers.get(name).is_none_or(|value| wanted.contains(&value.as_bytes()));
+    let is_absent_or =
+        |name, wanted: &[&[u8]]| headers.get(name).is_none_or(|value| wanted.contains(&value.as_bytes()));
     *request.method == Method::GET
         && ![REQUESTED_WITH, UPGRADE, RANGE].iter().any(|name| headers.contains_key(name))
-        && is(FETCH_DEST, &WINDOWS)
-        && is(FETCH_MODE, &[b"navigate"])
+        && is_absent_or(FETCH_DEST, &WINDOWS)
+        && is_absent_or(FETCH_MODE, &[b"navigate"])
         && prefers_html(headers)
 }
 
@@ -94,13 +95,11 @@ fn prefers_html(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Returns the media types in `Accept`, each with its quality in thousandths. Only the first entries of a long header
-/// count.
+/// Returns the media types in `Accept`, each with its quality in thousandths. Only the first `ENTRIES_MAX` count.
 fn accepted(headers: &HeaderMap) -> impl Iterator<Item = (&str, u16)> {
-    /// Maximum number of entries read.
-    const MOST: usize = 32;
+    const ENTRIES_MAX: usize = 32;
     let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    texts.flat_map(|text| text.split(',')).take(MOST).map(|entry| {
+    texts.flat_map(|text| text.split(',')).take(ENTRIES_MAX).map(|entry| {
         let mut parts = entry.split(';').map(str::trim);
         let kind = parts.next().unwrap_or_default();
         let quality = parts.find_map(|part| part.strip_prefix("q=")).map_or(1000, thousandths);
@@ -118,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn html_is_wanted_if_nothing_is_wanted_more() {
+    fn html_is_preferred_if_it_is_the_first_type_of_the_highest_quality() {
         let rows = [
             ("text/html", true),
             ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true),
@@ -138,9 +137,8 @@ mod tests {
         assert!(!prefers_html(&HeaderMap::new()));
     }
 
-    /// Goal: an invalid header name matches no request rather than every request.
     #[test]
-    fn a_header_that_cannot_be_matches_no_request() {
+    fn an_invalid_header_name_matches_no_request() {
         let rule: RequestMatch = serde_yaml_ng::from_str("{headers: [{name: 'a b'}]}").expect("readable");
         let (headers, method) = (HeaderMap::new(), Method::GET);
         let request = Request { method: &method, path: "/", headers: &headers };

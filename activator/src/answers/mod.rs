@@ -10,8 +10,7 @@
 //! | matches `placeholder` | the placeholder, and the workload wakes | forwarded |
 //! | any other | held; after a time, sent to another Service ([`fallback`]) | forwarded |
 //!
-//! A request that was forwarded uncounted and finds no pod after all gets its static response. It would not wake the
-//! workload.
+//! An uncounted request does not wake the workload. If it finds no pod after all, it gets its static response.
 //!
 //! A paused workload without pods does not wake, so no response may say that it does. A browser's page says that the
 //! workload is paused, unless there is a fallback. `placeholder` does not apply ([`Answers::decide_paused`]).
@@ -83,11 +82,9 @@ pub(crate) enum Answer<'a> {
 /// Parts of a request that the rule depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request<'a> {
-    /// Method.
     pub(crate) method: &'a Method,
     /// Path, without the query.
     pub(crate) path: &'a str,
-    /// Headers.
     pub(crate) headers: &'a HeaderMap,
 }
 
@@ -105,8 +102,8 @@ impl Answers {
             keeps_awake: answer.keeps_awake,
         });
         let page = page.as_ref().map(|page| {
-            let own = page.html.as_deref().map(|html| Arc::new(Page::new(Some(html))));
-            (Matching::new(&page.matching, &[Method::GET]), own)
+            let own_page = page.html.as_deref().map(|html| Arc::new(Page::new(Some(html))));
+            (Matching::new(&page.matching, &[Method::GET]), own_page)
         });
         Self {
             page,
@@ -117,10 +114,10 @@ impl Answers {
     }
 
     /// Takes over the fallback addresses that the former version resolved.
-    pub(crate) fn following(mut self, former: Option<&Self>) -> Self {
+    pub(crate) fn with_addresses_of(mut self, former: Option<&Self>) -> Self {
         let former = former.and_then(|former| former.fallback.as_deref());
         if let Some((own, former)) = self.fallback.as_mut().and_then(Arc::get_mut).zip(former) {
-            own.follow(former);
+            own.keep_addresses(former);
         }
         self
     }
@@ -143,7 +140,7 @@ impl Answers {
 
     /// Decides about a request to a workload that is paused and has no pod. Nothing wakes it.
     pub(crate) fn decide_paused(&self, request: Request<'_>) -> Answer<'_> {
-        match self.to(request, true) {
+        match self.decide(request, true) {
             Answer::Page(_) if self.fallback(request).is_some() => Answer::Forward,
             Answer::Placeholder(_) => Answer::Forward,
             other => other,
@@ -151,7 +148,7 @@ impl Answers {
     }
 
     /// Decides about a request. `is_cold`: no pod can take requests.
-    pub(crate) fn to(&self, request: Request<'_>, is_cold: bool) -> Answer<'_> {
+    pub(crate) fn decide(&self, request: Request<'_>, is_cold: bool) -> Answer<'_> {
         let has_page = self.page.is_some();
         if has_page && request.method == Method::GET && request.path.ends_with(EVENTS) {
             return Answer::Events;
@@ -198,7 +195,7 @@ mod tests {
 
     fn word(answers: &Answers, method: &str, path: &str, fields: &str, is_cold: bool) -> &'static str {
         let (method, headers) = (Method::from_bytes(method.as_bytes()).expect("a method"), headers(fields));
-        match answers.to(Request { method: &method, path, headers: &headers }, is_cold) {
+        match answers.decide(Request { method: &method, path, headers: &headers }, is_cold) {
             Answer::Forward => "forward",
             Answer::ForwardUncounted => "uncounted",
             Answer::Static(_) => "static",
@@ -212,7 +209,7 @@ mod tests {
 
     /// Goal: only a browser's page load gets the page; with ready pods, every request goes to the workload.
     #[test]
-    fn a_page_is_for_people_and_programs_go_on_being_held() {
+    fn only_page_loads_get_the_page_and_other_requests_are_held() {
         let page = answers("page: {}");
         let chromium = "accept: text/html,application/xhtml+xml,application/xml,*/*; sec-fetch-dest: document; \
                         sec-fetch-mode: navigate; sec-fetch-site: none";
@@ -239,12 +236,12 @@ mod tests {
         assert_eq!(word(&page, "GET", "/", FIREFOX, false), "forward");
         assert_eq!(word(&page, "GET", "/.zeroscale/wake", "", false), "events");
         let none = answers("placeholder: {response: {}}");
-        assert_eq!(word(&none, "GET", "/.zeroscale/wake", "", false), "forward", "reserved with a page alone");
+        assert_eq!(word(&none, "GET", "/.zeroscale/wake", "", false), "forward", "reserved only with a page");
     }
 
     /// Goal: the rules apply in the order of the table, and each response goes only to the requests it matches.
     #[test]
-    fn the_first_that_a_request_matches_answers_it() {
+    fn the_first_matching_rule_answers() {
         let all = answers(
             "{page: {match: {paths: [/, /app/*]}}, \
               placeholder: {match: {methods: [GET, POST], accept: [application/json]}, response: {}}, \

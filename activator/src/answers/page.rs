@@ -25,8 +25,8 @@ use http::{HeaderMap, HeaderValue};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// Built-in page.
-const OWN: &str = include_str!("page.html");
+/// Template of the built-in page.
+const BUILT_IN_HTML: &str = include_str!("page.html");
 /// Replacement for `{{script}}`.
 const SCRIPT: &str = include_str!("script.html");
 /// Forbids every load except the event stream of the same host.
@@ -40,14 +40,14 @@ const RETRY_UNKNOWN: Duration = Duration::from_secs(5);
 /// Reload interval if the workload is paused.
 const RETRY_PAUSED: Duration = Duration::from_secs(10);
 
-/// Page for a paused workload whose own page lacks `{{state}}`.
-static OF_PAUSED: LazyLock<Page> = LazyLock::new(|| Page::new(None));
+/// Built-in page, for a paused workload whose own page lacks `{{state}}`.
+static BUILT_IN: LazyLock<Page> = LazyLock::new(|| Page::new(None));
 
 /// Page template.
 #[derive(Debug, PartialEq)]
 pub struct Page {
     html: String,
-    is_own: bool,
+    is_built_in: bool,
     /// The template contains `{{state}}`, so it can show that a workload is paused.
     knows_paused: bool,
 }
@@ -60,12 +60,12 @@ pub(crate) struct Wake<'a> {
     /// Name of the ZeroScaler.
     pub(crate) workload: &'a str,
     /// Progress of the wake; `None` if the workload is paused.
-    pub(crate) moment: Option<Moment<'a>>,
+    pub(crate) progress: Option<WakeProgress<'a>>,
 }
 
 /// Progress of a wake.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment<'a> {
+pub(crate) struct WakeProgress<'a> {
     /// Start of the wake, in RFC 3339.
     pub(crate) since: &'a str,
     /// Time since then.
@@ -79,22 +79,22 @@ pub(crate) struct Moment<'a> {
 impl Page {
     /// Prepares a template; `None` selects the built-in page.
     pub(crate) fn new(html: Option<&str>) -> Self {
-        let text = html.unwrap_or(OWN);
-        // Every browser runs a script at the end of the document.
+        let text = html.unwrap_or(BUILT_IN_HTML);
         let knows_paused = text.contains("{{state}}");
+        // Every browser runs a script at the end of the document.
         let end = if text.contains(SCRIPT_NAME) { "" } else { SCRIPT_NAME };
         let text = format!("{text}{end}").replace(SCRIPT_NAME, SCRIPT);
-        Self { html: text, is_own: html.is_none(), knows_paused }
+        Self { html: text, is_built_in: html.is_none(), knows_paused }
     }
 
     /// Returns this page, or the built-in one if this page cannot show that the workload is paused.
-    fn fit(&self, wake: Wake<'_>) -> &Self {
-        if wake.moment.is_some() || self.knows_paused { self } else { &OF_PAUSED }
+    fn page_for(&self, wake: Wake<'_>) -> &Self {
+        if wake.progress.is_some() || self.knows_paused { self } else { &BUILT_IN }
     }
 
     /// Renders the page.
     pub(crate) fn render(&self, wake: Wake<'_>) -> Bytes {
-        let html = self.fit(wake).html.clone();
+        let html = self.page_for(wake).html.clone();
         wake.values().iter().fold(html, |text, (name, value)| text.replace(name, &escape(value))).into()
     }
 
@@ -105,7 +105,7 @@ impl Page {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(RETRY_AFTER, wake.retry().as_secs().into());
-        if self.fit(wake).is_own {
+        if self.page_for(wake).is_built_in {
             headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
         }
         headers
@@ -115,10 +115,10 @@ impl Page {
 impl Wake<'_> {
     /// Returns the interval after which a browser without a stream should reload.
     pub(crate) fn retry(self) -> Duration {
-        match self.moment {
+        match self.progress {
             None => RETRY_PAUSED,
-            Some(Moment { typical: None, .. }) => RETRY_UNKNOWN,
-            Some(Moment { typical: Some(typical), elapsed, .. }) => {
+            Some(WakeProgress { typical: None, .. }) => RETRY_UNKNOWN,
+            Some(WakeProgress { typical: Some(typical), elapsed, .. }) => {
                 (typical.saturating_sub(elapsed) / 4).clamp(RETRY.0, RETRY.1)
             }
         }
@@ -126,14 +126,14 @@ impl Wake<'_> {
 
     /// Returns the names with their replacements.
     fn values(&self) -> [(&'static str, String); 7] {
-        let moment = self.moment.as_ref();
-        let typical = moment.and_then(|moment| moment.typical).map(|typical| whole_seconds(typical).to_string());
+        let progress = self.progress.as_ref();
+        let typical = progress.and_then(|progress| progress.typical).map(|typical| whole_seconds(typical).to_string());
         [
             ("{{workload}}", self.workload.to_owned()),
-            ("{{state}}", if moment.is_some() { "waking" } else { "paused" }.to_owned()),
-            ("{{since}}", moment.map_or("", |moment| moment.since).to_owned()),
-            ("{{cause}}", moment.and_then(|moment| moment.cause).unwrap_or_default().to_owned()),
-            ("{{elapsed}}", moment.map_or(0, |moment| moment.elapsed.as_secs()).to_string()),
+            ("{{state}}", if progress.is_some() { "waking" } else { "paused" }.to_owned()),
+            ("{{since}}", progress.map_or("", |progress| progress.since).to_owned()),
+            ("{{cause}}", progress.and_then(|progress| progress.cause).unwrap_or_default().to_owned()),
+            ("{{elapsed}}", progress.map_or(0, |progress| progress.elapsed.as_secs()).to_string()),
             ("{{typical}}", typical.unwrap_or_default()),
             ("{{retry}}", self.retry().as_secs().to_string()),
         ]
@@ -157,12 +157,12 @@ mod tests {
     use super::*;
 
     fn wake(workload: &str) -> Wake<'_> {
-        Wake { workload, moment: Some(moment(Some(11_001), 2_900)) }
+        Wake { workload, progress: Some(progress(Some(11_001), 2_900)) }
     }
 
-    fn moment(typical_ms: Option<u64>, elapsed_ms: u64) -> Moment<'static> {
+    fn progress(typical_ms: Option<u64>, elapsed_ms: u64) -> WakeProgress<'static> {
         let (typical, elapsed) = (typical_ms.map(Duration::from_millis), Duration::from_millis(elapsed_ms));
-        Moment { since: "2026-01-02T03:04:05Z", elapsed, typical, cause: Some("<none>") }
+        WakeProgress { since: "2026-01-02T03:04:05Z", elapsed, typical, cause: Some("<none>") }
     }
 
     fn text(page: &Page, wake: Wake<'_>) -> String {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     /// Goal: names are replaced and values escaped. Other braces, such as those of a script, and names inside a value
-    /// stay.
+    /// stay. A template that does not name the script gets it at its end.
     #[test]
     fn names_are_replaced_and_values_escaped() {
         let html = "<i title='{{workload}}'>{{workload}}</i> {{since}} {{elapsed}} {{typical}} {{retry}} {{cause}} {{other}} {{{{x}}";
@@ -182,18 +182,13 @@ mod tests {
         );
         assert!(text.starts_with(&expected) && text.ends_with("<!-- end -->"), "{text}");
         assert!(text.contains("EventSource"));
-        assert!(!page.headers(wake("a")).contains_key(CONTENT_SECURITY_POLICY), "whose HTML it is says what it loads");
+        assert!(!page.headers(wake("a")).contains_key(CONTENT_SECURITY_POLICY), "no policy for own HTML");
+        let text = self::text(&Page::new(Some("<p>hold on")), wake("a"));
+        assert!(text.starts_with("<p>hold on<") && text.contains("EventSource"), "appended if not named: {text}");
     }
 
     #[test]
-    fn a_page_that_names_no_script_has_it_at_its_end() {
-        let text = text(&Page::new(Some("<p>hold on")), wake("a"));
-        assert!(text.starts_with("<p>hold on<") && text.matches("EventSource").count() >= 1, "{text}");
-    }
-
-    /// Goal: the built-in page loads nothing and works without scripts.
-    #[test]
-    fn our_own_page_is_whole_by_itself() {
+    fn the_built_in_page_loads_nothing_and_works_without_scripts() {
         let page = Page::new(None);
         let text = text(&page, wake("shop"));
         for wanted in [
@@ -212,38 +207,34 @@ mod tests {
             assert!(!text.contains(foreign), "{foreign}");
         }
         let headers = page.headers(wake("shop"));
-        assert_eq!(
-            (&headers[CACHE_CONTROL], &headers[RETRY_AFTER]),
-            (&HeaderValue::from_static("no-store"), &HeaderValue::from_static("2"))
-        );
-        let unknown = Wake { moment: Some(moment(None, 2_900)), ..wake("shop") };
+        assert_eq!([&headers[CACHE_CONTROL], &headers[RETRY_AFTER]], ["no-store", "2"]);
+        let unknown = Wake { progress: Some(progress(None, 2_900)), ..wake("shop") };
         assert!(String::from_utf8_lossy(&page.render(unknown)).contains("data-typical=\"\">"));
     }
 
     /// Goal: a browser that does not know `:has` drops only the rule that uses it. Another selector in that rule would
     /// be dropped too, and the page would show every workload as failed.
     #[test]
-    fn a_selector_that_not_every_browser_knows_has_a_rule_of_its_own() {
-        let selectors: Vec<_> = OWN.split('{').map(|text| text.rsplit('}').next().unwrap_or(text)).collect();
+    fn a_selector_with_has_is_alone_in_its_rule() {
+        let selectors: Vec<_> = BUILT_IN_HTML.split('{').map(|text| text.rsplit('}').next().unwrap_or(text)).collect();
         let unknown: Vec<_> = selectors.iter().filter(|selector| selector.contains(":has(")).collect();
         assert!(!unknown.is_empty() && unknown.iter().all(|selector| !selector.contains(',')), "{unknown:?}");
-        assert!(OWN.lines().any(|rule| rule.starts_with(".failed, ") && rule.ends_with("{ display: none }")));
+        assert!(BUILT_IN_HTML.lines().any(|rule| rule.starts_with(".failed, ") && rule.ends_with("{ display: none }")));
     }
 
     #[test]
-    fn who_has_no_stream_asks_again_the_sooner_the_less_is_left() {
+    fn the_reload_interval_is_a_quarter_of_the_remaining_time() {
         let retry = |typical: u64, elapsed: u64| {
-            Wake { moment: Some(moment(Some(typical * 1000), elapsed * 1000)), ..wake("a") }.retry().as_secs()
+            Wake { progress: Some(progress(Some(typical * 1000), elapsed * 1000)), ..wake("a") }.retry().as_secs()
         };
         assert_eq!([retry(60, 0), retry(60, 30), retry(60, 90), retry(1000, 0), retry(1, 0)], [15, 7, 2, 30, 2]);
-        assert_eq!(Wake { moment: Some(moment(None, 0)), ..wake("a") }.retry(), RETRY_UNKNOWN);
+        assert_eq!(Wake { progress: Some(progress(None, 0)), ..wake("a") }.retry(), RETRY_UNKNOWN);
     }
 
-    /// Goal: a page never says that a paused workload wakes. A template that cannot show the pause is replaced by the
-    /// built-in page and its policy.
+    /// Goal: a template that cannot show the pause is replaced by the built-in page and its policy.
     #[test]
-    fn a_paused_workload_is_not_said_to_wake() {
-        let paused = Wake { workload: "shop", moment: None };
+    fn a_page_never_says_that_a_paused_workload_wakes() {
+        let paused = Wake { workload: "shop", progress: None };
         assert_eq!(paused.retry(), RETRY_PAUSED);
         for html in [None, Some("<p>{{workload}} wakes")] {
             let page = Page::new(html);
@@ -251,9 +242,9 @@ mod tests {
             assert!(text.contains("data-zeroscale=\"paused\"") && text.contains("shop is paused"), "{text}");
             assert!(page.headers(paused).contains_key(CONTENT_SECURITY_POLICY));
         }
-        let knows = Page::new(Some("<p class={{state}}>{{workload}}"));
-        assert!(text(&knows, paused).starts_with("<p class=paused>shop<"));
-        assert!(!knows.headers(paused).contains_key(CONTENT_SECURITY_POLICY));
+        let own = Page::new(Some("<p class={{state}}>{{workload}}"));
+        assert!(text(&own, paused).starts_with("<p class=paused>shop<"));
+        assert!(!own.headers(paused).contains_key(CONTENT_SECURITY_POLICY));
         assert!(text(&Page::new(None), wake("shop")).contains("data-zeroscale=\"waking\""));
     }
 }

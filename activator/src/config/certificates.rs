@@ -57,11 +57,11 @@ impl InternalTls {
         })?;
         let mut trusted = Trusted::default();
         let pair = key_pair(&secret)?;
-        trusted.secret(&secret);
+        trusted.set_secret(&secret);
         let by_label = watcher::Config::default().labels(TRUST_BUNDLE);
         let list = kube::api::ListParams::default().labels(TRUST_BUNDLE);
         match bundles.list(&list).await {
-            Ok(list) => list.iter().for_each(|bundle| trusted.bundle(bundle)),
+            Ok(list) => list.iter().for_each(|bundle| trusted.set_bundle(bundle)),
             Err(error) => tracing::warn!(%error, "the trust bundles could not be read; the activator tries again"),
         }
         let tls = Self { identity: Identity::new(pair), roots: Roots::new(trusted.roots())? };
@@ -94,9 +94,9 @@ impl InternalTls {
                     Event::Apply(secret) | Event::InitApply(secret) => {
                         match key_pair(&secret) {
                             Ok(pair) => self.identity.replace(pair),
-                            Err(error) => refused(&error),
+                            Err(error) => log_invalid(&error),
                         }
-                        trusted.secret(&secret);
+                        trusted.set_secret(&secret);
                     }
                     Event::Delete(_) => {
                         tracing::warn!(secret = ROUTING_CERTIFICATE, "the Secret was deleted; its last version stays")
@@ -107,7 +107,7 @@ impl InternalTls {
                     Event::Init => listed.clear(),
                     Event::InitApply(bundle) | Event::Apply(bundle) => {
                         listed.insert(bundle.name_any());
-                        trusted.bundle(&bundle);
+                        trusted.set_bundle(&bundle);
                     }
                     Event::Delete(bundle) => trusted.forget(&bundle.name_any()),
                     Event::InitDone => trusted.retain(&listed),
@@ -134,45 +134,46 @@ struct Trusted {
 }
 
 impl Trusted {
-    fn secret(&mut self, secret: &Secret) {
+    fn set_secret(&mut self, secret: &Secret) {
         let authority = secret.data.as_ref().and_then(|data| data.get("ca.crt"));
         match authority {
-            Some(pem) => self.take((None, "ca.crt".to_owned()), &origin_of(secret, "ca.crt"), &pem.0),
+            Some(pem) => self.set_part((None, "ca.crt".to_owned()), &origin_of(secret, "ca.crt"), &pem.0),
             None => drop(self.parts.remove(&(None, "ca.crt".to_owned()))),
         }
     }
 
-    fn bundle(&mut self, bundle: &ConfigMap) {
+    fn set_bundle(&mut self, bundle: &ConfigMap) {
         let name = bundle.name_any();
         let data = bundle.data.clone().unwrap_or_default();
-        self.parts.retain(|(of, key), _| of.as_ref() != Some(&name) || data.contains_key(key));
+        self.parts.retain(|(map, key), _| map.as_ref() != Some(&name) || data.contains_key(key));
         for (key, pem) in data {
             let origin = format!("config map {}/{name}, key {key}", bundle.namespace().unwrap_or_default());
-            self.take((Some(name.clone()), key), &origin, pem.as_bytes());
+            self.set_part((Some(name.clone()), key), &origin, pem.as_bytes());
         }
     }
 
     fn forget(&mut self, bundle: &str) {
-        self.parts.retain(|(of, _), _| of.as_deref() != Some(bundle));
+        self.parts.retain(|(map, _), _| map.as_deref() != Some(bundle));
     }
 
     fn retain(&mut self, listed: &BTreeSet<String>) {
-        self.parts.retain(|(of, _), _| of.as_ref().is_none_or(|name| listed.contains(name)));
+        self.parts.retain(|(map, _), _| map.as_ref().is_none_or(|name| listed.contains(name)));
     }
 
-    fn take(&mut self, part: (Option<String>, String), origin: &str, pem: &[u8]) {
+    /// Sets one part, unless `pem` is invalid.
+    fn set_part(&mut self, part: (Option<String>, String), origin: &str, pem: &[u8]) {
         match add_roots(&mut RootCertStore::empty(), origin, pem) {
             Ok(()) => drop(self.parts.insert(part, pem.to_vec())),
-            Err(error) => refused(&error),
+            Err(error) => log_invalid(&error),
         }
     }
 
     fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         for ((name, key), pem) in &self.parts {
-            // The parts parsed before, so an error is unexpected. It must not affect the other authorities.
+            // All parts were parsed before, so an error is unexpected. It must not affect the other authorities.
             if let Err(error) = add_roots(&mut roots, &format!("{name:?} {key}"), pem) {
-                refused(&error);
+                log_invalid(&error);
             }
         }
         roots
@@ -192,7 +193,7 @@ fn origin_of(secret: &Secret, key: &str) -> String {
     format!("secret {}/{}, key {key}", secret.namespace().unwrap_or_default(), secret.name_any())
 }
 
-fn refused(error: &PemError) {
+fn log_invalid(error: &PemError) {
     tracing::error!(%error, "a certificate, key or authority is invalid; its former version stays in force");
 }
 
@@ -225,33 +226,36 @@ mod tests {
         secret
     }
 
+    /// Returns a self-signed certificate and its key.
+    fn pair(name: &str) -> (String, String) {
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("valid");
+        (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
+    }
+
     #[test]
-    fn every_authority_counts_and_a_broken_part_leaves_its_former_version() {
+    fn every_authority_is_trusted_and_an_invalid_part_keeps_its_former_version() {
         let (one, two, three) = (authority("one"), authority("two"), authority("three"));
         let mut trusted = Trusted::default();
-        trusted.secret(&secret(&[("ca.crt", &format!("{one}{two}"))]));
+        trusted.set_secret(&secret(&[("ca.crt", &format!("{one}{two}"))]));
         assert_eq!(trusted.roots().len(), 2);
-        trusted.bundle(&bundle("b", &[("x", &three), ("y", "nonsense")]));
-        assert_eq!(trusted.roots().len(), 3, "one key of a bundle does not spoil the others");
-        trusted.bundle(&bundle("b", &[("x", "nonsense"), ("y", &one)]));
+        trusted.set_bundle(&bundle("b", &[("x", &three), ("y", "nonsense")]));
+        assert_eq!(trusted.roots().len(), 3, "an invalid key of a bundle does not affect the others");
+        trusted.set_bundle(&bundle("b", &[("x", "nonsense"), ("y", &one)]));
         assert_eq!(trusted.roots().len(), 4);
-        trusted.bundle(&bundle("b", &[("y", &one)]));
+        trusted.set_bundle(&bundle("b", &[("y", &one)]));
         assert_eq!(trusted.roots().len(), 3);
-        trusted.secret(&secret(&[("ca.crt", "not PEM")]));
+        trusted.set_secret(&secret(&[("ca.crt", "not PEM")]));
         assert_eq!(trusted.roots().len(), 3);
-        trusted.secret(&secret(&[]));
+        trusted.set_secret(&secret(&[]));
         assert_eq!(trusted.roots().len(), 1);
         trusted.retain(&BTreeSet::new());
         assert_eq!(trusted.roots().len(), 0);
     }
 
     #[test]
-    fn a_secret_that_cannot_be_used_is_named_with_its_key() {
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid");
-        let certificate = params.self_signed(&key).expect("signed").pem();
-        let other = rcgen::KeyPair::generate().expect("a key").serialize_pem();
-        let key = key.serialize_pem();
+    fn an_unusable_secret_is_named_with_its_key() {
+        let ((certificate, key), (_, other)) = (pair("a"), pair("a"));
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a str);
         let rows: [Row<'_>; 5] = [
             (&[], "secret sys/routing-serving-certs, key tls.crt: is missing"),
@@ -297,14 +301,10 @@ mod tests {
         Client::new(tower::service_fn(answer), "sys")
     }
 
-    /// Goal: the shown certificate and the trusted authorities follow the Secret; an unusable version changes nothing.
+    /// Goal: the presented certificate and the trusted authorities follow the Secret; an unusable version changes
+    /// nothing.
     #[tokio::test]
-    async fn a_rotation_is_followed() {
-        let pair = |name: &str| {
-            let key = rcgen::KeyPair::generate().expect("a key");
-            let params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("valid");
-            (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
-        };
+    async fn a_rotation_is_applied_live() {
         let version = |(certificate, key): &(String, String), authorities: &str| {
             let mut secret = secret(&[("tls.crt", certificate), ("tls.key", key), ("ca.crt", authorities)]);
             secret.metadata.resource_version = Some("2".to_owned());
@@ -312,16 +312,16 @@ mod tests {
         };
         let (first, second, third) = (pair("first"), pair("second"), pair("third"));
         let (one, two) = (authority("one"), authority("two"));
-        let (tell, later) = tokio::sync::mpsc::unbounded_channel();
+        let (send, later) = tokio::sync::mpsc::unbounded_channel();
         let shutdown = CancellationToken::new();
         let client = server(version(&first, &one), later);
-        let tls = InternalTls::watch(client, "sys", shutdown.clone()).await.expect("a secret that can be used");
+        let tls = InternalTls::watch(client, "sys", shutdown.clone()).await.expect("a usable Secret");
         let before = tls.roots.config();
-        let shows = |pair: &(String, String)| {
+        let presents = |pair: &(String, String)| {
             let expected = pem::certificates("c", pair.0.as_bytes()).expect("PEM");
             tls.identity.certificates() == expected
         };
-        assert!(shows(&first));
+        assert!(presents(&first));
         let modified = |secret: &Secret| serde_json::json!({"type": "MODIFIED", "object": secret});
         let until = async |state: &dyn Fn() -> bool| {
             let reached = async {
@@ -329,16 +329,16 @@ mod tests {
                     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
                 }
             };
-            tokio::time::timeout(std::time::Duration::from_secs(20), reached).await.expect("it is followed");
+            tokio::time::timeout(std::time::Duration::from_secs(20), reached).await.expect("the change is applied");
         };
-        tell.send(modified(&version(&second, &format!("{one}{two}")))).expect("watched");
-        until(&|| shows(&second) && !Arc::ptr_eq(&before, &tls.roots.config())).await;
+        send.send(modified(&version(&second, &format!("{one}{two}")))).expect("watched");
+        until(&|| presents(&second) && !Arc::ptr_eq(&before, &tls.roots.config())).await;
 
         let both = tls.roots.config();
-        tell.send(modified(&version(&("nonsense".to_owned(), second.1.clone()), "nonsense"))).expect("watched");
-        tell.send(modified(&version(&third, &format!("{one}{two}")))).expect("watched");
-        until(&|| shows(&third)).await;
-        assert!(Arc::ptr_eq(&both, &tls.roots.config()), "nonsense took nothing away");
+        send.send(modified(&version(&("nonsense".to_owned(), second.1.clone()), "nonsense"))).expect("watched");
+        send.send(modified(&version(&third, &format!("{one}{two}")))).expect("watched");
+        until(&|| presents(&third)).await;
+        assert!(Arc::ptr_eq(&both, &tls.roots.config()), "an invalid version changes nothing");
         shutdown.cancel();
     }
 }

@@ -3,7 +3,7 @@
 //! | setting | default | reason |
 //! |---|---|---|
 //! | keep-alive | 15 s, 9 probes | same as Go's servers, and so as Knative's activator |
-//! | idle | two hours | longer than the idle time of proxies in front of us (Envoy's default is an hour): a request is lost only if the server closes an idle HTTP/1.1 connection first |
+//! | idle | two hours | longer than the idle time of proxies in front of us (Envoy's default is an hour), so that they close an idle HTTP/1.1 connection first; if the server does, a request may be lost |
 //! | connections | as many as the descriptors and half of the memory allow | HAProxy derives its limit from both, too |
 //!
 //! A quarter of the descriptors, but at most [`RESERVE_MAX`], is reserved for everything else: links between activator
@@ -26,7 +26,8 @@ const RESERVE_MAX: u64 = 2048;
 
 /// Largest keep-alive interval in seconds that Linux accepts.
 const SECONDS_MAX: u64 = 32_767;
-const QUESTIONS_MAX: u32 = 127;
+/// Largest number of keep-alive probes that Linux accepts.
+const PROBES_MAX: u32 = 127;
 
 /// Limits on client connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl ClientOptions {
         every = duration(get, "ZEROSCALE_CLIENT_KEEPALIVE", rule, is_whole)?.unwrap_or(every);
         let rule = "must be a number from 1 to 127";
         questions = environment::parsed(get, "ZEROSCALE_CLIENT_KEEPALIVE_PROBES", questions, rule)?;
-        if !(1..=QUESTIONS_MAX).contains(&questions) {
+        if !(1..=PROBES_MAX).contains(&questions) {
             return Err(EnvironmentError::new("ZEROSCALE_CLIENT_KEEPALIVE_PROBES", questions.to_string(), rule));
         }
         options.keepalive = (!every.is_zero()).then_some(KeepAlive { every, questions });
@@ -104,8 +105,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_counts_and_the_rest_has_a_default() {
-        let options = from("NOTHING", "").expect("nothing is wrong");
+    fn set_variables_apply_and_the_others_have_defaults() {
+        let options = from("NOTHING", "").expect("the defaults");
         assert_eq!(options, ClientOptions::new(Some(160 * MEMORY_EACH)));
         assert_eq!(options.bounds.connections, 160);
         assert!(ClientOptions::new(None).bounds.connections > 0);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_named() {
+    fn an_invalid_variable_is_rejected_with_its_name_and_value() {
         for (variable, value) in [
             ("ZEROSCALE_CLIENT_KEEPALIVE", "15"),
             ("ZEROSCALE_CLIENT_KEEPALIVE", "1500ms"),

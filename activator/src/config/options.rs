@@ -251,6 +251,11 @@ mod tests {
         Options::from_env(&|name| map.get(name).cloned())
     }
 
+    /// Reads Knative's variables and another one.
+    fn with(variable: &str, value: &str) -> Result<Options, EnvironmentError> {
+        from(&[&KNATIVE[..], &[(variable, value)]].concat())
+    }
+
     const KNATIVE: [(&str, &str); 4] = [
         ("POD_NAME", "activator-0"),
         ("POD_IP", "10.0.0.7"),
@@ -259,25 +264,24 @@ mod tests {
     ];
 
     #[test]
-    fn knatives_environment_alone_is_enough() {
+    fn knatives_variables_are_sufficient() {
         let options = from(&KNATIVE).expect("complete");
         assert_eq!(options.mode, Mode::Knative);
         assert_eq!(options.http1.port(), 8012);
         assert_eq!(options.h2c.port(), 8013);
         assert_eq!(options.stat_url, "ws://autoscaler.knative-serving.svc.abc.com:8080");
         assert_eq!(options.admin.map(|a| a.port()), Some(9090));
-        assert!(options.share_pods, "a hard limit is one limit, unless somebody says otherwise");
-        let divided = [&KNATIVE[..], &[("ZEROSCALE_SHARE_PODS", "false")]].concat();
-        assert!(!from(&divided).expect("complete").share_pods);
-        let trusting = [&KNATIVE[..], &[("ZEROSCALE_STAT_TLS_CA_FILE", "/ca.crt")]].concat();
-        assert_eq!(from(&trusting).expect("complete").stat_url, "wss://autoscaler.knative-serving.svc.abc.com:8080");
+        assert!(options.share_pods, "activators share limits by default");
+        assert!(!with("ZEROSCALE_SHARE_PODS", "false").expect("valid").share_pods);
+        let encrypted = with("ZEROSCALE_STAT_TLS_CA_FILE", "/ca.crt").expect("valid");
+        assert_eq!(encrypted.stat_url, "wss://autoscaler.knative-serving.svc.abc.com:8080");
     }
 
     #[test]
-    fn peers_in_networks_that_are_not_public_are_trusted_proxies_by_default() {
+    fn peers_in_private_networks_are_trusted_proxies_by_default() {
         let trusted = |setting: &str, peer: &str| {
-            let options = from(&[&KNATIVE[..], &[("ZEROSCALE_TRUSTED_PROXIES", setting)]].concat()).expect("valid");
             let peer: IpAddr = peer.parse().expect("an address");
+            let options = with("ZEROSCALE_TRUSTED_PROXIES", setting).expect("valid");
             options.trusted_proxies.iter().any(|network| network.contains(&peer))
         };
         for peer in ["10.1.2.3", "172.31.0.1", "192.168.0.1", "100.127.0.1", "169.254.1.1", "127.0.0.2"] {
@@ -293,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_variable_is_named_with_its_value() {
+    fn a_missing_or_invalid_variable_is_named() {
         for (missing, _) in &KNATIVE[..3] {
             let rest: Vec<_> = KNATIVE.iter().filter(|(k, _)| k != missing).copied().collect();
             let error = from(&rest).err().expect("incomplete");
@@ -314,9 +318,7 @@ mod tests {
             ("ZEROSCALE_TRUST_REVISION_HEADERS", "10.0.0.0/8,x"),
             ("ZEROSCALE_TRUSTED_PROXIES", "10.0.0.0/33"),
         ] {
-            let pairs: Vec<_> =
-                KNATIVE.iter().copied().filter(|(k, _)| *k != variable).chain([(variable, value)]).collect();
-            let error = from(&pairs).err().expect("refused").to_string();
+            let error = with(variable, value).err().expect("rejected").to_string();
             assert!(error.contains(variable), "{error}");
         }
     }

@@ -54,7 +54,7 @@ pub(crate) enum RevisionRef<'a> {
     Host(&'a str),
 }
 
-/// Returns the revision that both headers name, if each is non-empty and contains no `/`.
+/// Returns the revision that the headers [`NAMESPACE`] and [`REVISION`] name, if each is non-empty and contains no `/`.
 pub(super) fn by_headers(fields: &HeaderMap) -> Option<RevisionRef<'_>> {
     let text = |name: HeaderName| fields.get(name)?.to_str().ok().filter(|v| !v.is_empty() && !v.contains('/'));
     Some(RevisionRef::Key { namespace: text(NAMESPACE)?, name: text(REVISION)? })
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_headers_or_neither() {
+    fn a_revision_needs_both_headers() {
         let named = |fields: &[(&'static str, &'static str)]| {
             let fields: HeaderMap =
                 fields.iter().map(|(n, v)| (HeaderName::from_static(n), http::HeaderValue::from_static(v))).collect();

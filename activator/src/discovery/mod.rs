@@ -1,10 +1,10 @@
 //! Cluster state that the activator learns: one stream of events from any source.
 //!
-//! The stream is the port between the data path and Kubernetes. Its adapters are `standalone` (ZeroScalers,
-//! EndpointSlices, the private Services that own some of them, and the ledgers of hosts and ports) and `knative`
-//! (Revisions and Endpoints). Each collects the events that follow from a change, and then sends them. Tests feed the
-//! stream by hand. Every event carries the whole state of its subject. So a lost earlier event does no harm, and
-//! applying an event twice changes nothing.
+//! The stream separates the data path from Kubernetes. Its adapters are `standalone` (ZeroScalers, EndpointSlices, the
+//! private Services that own some of them, and the ledgers of hosts and ports) and `knative` (Revisions and Endpoints).
+//! Each collects the events that follow from a change, and then sends them. Tests feed the stream by hand. Every event
+//! carries the whole state of its subject. So a lost earlier event does no harm, and applying an event twice changes
+//! nothing.
 
 pub(crate) mod front_end;
 pub(crate) mod knative;

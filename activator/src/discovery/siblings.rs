@@ -20,29 +20,29 @@ use std::net::{IpAddr, SocketAddr};
 const PORT: &str = "http";
 
 /// Addresses, each with its readiness.
-type Ready = Vec<(SocketAddr, bool)>;
+type Addresses = Vec<(SocketAddr, bool)>;
 
 /// Returns a stream of all activators from EndpointSlices, with an item per change.
 pub(super) fn of_slices(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
     let selector = format!("kubernetes.io/service-name={}", names::ACTIVATOR_SERVICE);
     let config = watcher::Config::default().labels(&selector);
-    let sums = sums(watch(Api::<EndpointSlice>::namespaced(client, namespace), config), slice);
-    sums.map(|all| Activators { all, shows_leaving: true }).boxed()
+    let unions = unions(watch(Api::<EndpointSlice>::namespaced(client, namespace), config), slice);
+    unions.map(|all| Activators { all, shows_leaving: true }).boxed()
 }
 
 /// Returns the same stream from Endpoints, for installs that may read nothing else. Endpoints omit terminating
 /// activators.
 pub(super) fn of_endpoints(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
     let config = watcher::Config::default().fields(&format!("metadata.name={}", names::ACTIVATOR_SERVICE));
-    let sums = sums(watch(Api::<Endpoints>::namespaced(client, namespace), config), endpoints);
-    sums.map(|all| Activators { all, shows_leaving: false }).boxed()
+    let unions = unions(watch(Api::<Endpoints>::namespaced(client, namespace), config), endpoints);
+    unions.map(|all| Activators { all, shows_leaving: false }).boxed()
 }
 
-/// Returns the union of all objects, once they are listed and after each later change.
-fn sums<K: Resource + Send + 'static>(
+/// Streams the union of all objects, once they are listed and after each later change.
+fn unions<K: Resource + Send + 'static>(
     changes: impl Stream<Item = Change<K>> + Send + 'static,
-    addresses: impl Fn(&K) -> Ready + Send + 'static,
-) -> impl Stream<Item = Ready> + Send {
+    addresses: impl Fn(&K) -> Addresses + Send + 'static,
+) -> impl Stream<Item = Addresses> + Send {
     let (mut known, mut is_listed) = (BTreeMap::new(), false);
     changes.filter_map(move |change| {
         match change {
@@ -50,15 +50,15 @@ fn sums<K: Resource + Send + 'static>(
             Change::Gone(key) => _ = known.remove(&key),
             Change::Listed => is_listed = true,
         }
-        let mut sum = BTreeMap::new();
+        let mut union = BTreeMap::new();
         for (address, is_ready) in known.values().flatten() {
-            *sum.entry(*address).or_insert(false) |= *is_ready;
+            *union.entry(*address).or_insert(false) |= *is_ready;
         }
-        ready(is_listed.then(|| sum.into_iter().collect()))
+        ready(is_listed.then(|| union.into_iter().collect()))
     })
 }
 
-fn slice(slice: &EndpointSlice) -> Ready {
+fn slice(slice: &EndpointSlice) -> Addresses {
     let port = slice.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT)).and_then(|port| port.port);
     let Some(port) = port.and_then(|port| u16::try_from(port).ok()) else { return Vec::new() };
     let all = slice.endpoints.iter().flatten().flat_map(|endpoint| {
@@ -69,7 +69,7 @@ fn slice(slice: &EndpointSlice) -> Ready {
     all.map(|(address, is_ready)| (SocketAddr::new(address, port), is_ready)).collect()
 }
 
-fn endpoints(endpoints: &Endpoints) -> Ready {
+fn endpoints(endpoints: &Endpoints) -> Addresses {
     let of_subset = |subset: &k8s_openapi::api::core::v1::EndpointSubset| {
         let port = subset.ports.iter().flatten().find(|port| port.name.as_deref() == Some(PORT))?;
         let port = u16::try_from(port.port).ok()?;
@@ -89,14 +89,13 @@ mod tests {
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
-    fn activator_list(activators: &Ready) -> Vec<(String, bool)> {
+    fn activator_list(activators: &Addresses) -> Vec<(String, bool)> {
         activators.iter().map(|(address, is_ready)| (address.to_string(), *is_ready)).collect()
     }
 
-    /// Goal: the union of all slices is sent after each list and each change; a terminating activator is included as
-    /// not ready.
+    /// Goal: a terminating activator is included as not ready until it is deleted.
     #[test]
-    fn the_sum_is_told_after_every_change() {
+    fn the_union_is_sent_after_each_list_and_change() {
         let one = |name: &str, address: &str, conditions: serde_json::Value| -> EndpointSlice {
             serde_json::from_value(json!({
                 "metadata": {"name": name}, "addressType": "IPv4",
@@ -116,16 +115,16 @@ mod tests {
         ];
         let mut changes = Changes::default();
         let changes: Vec<_> = events.into_iter().flat_map(|event| changes.take(event)).collect();
-        let sums: Vec<Ready> =
-            sums(futures::stream::iter(changes), slice).collect().now_or_never().expect("all of it at once");
+        let unions: Vec<Addresses> =
+            unions(futures::stream::iter(changes), slice).collect().now_or_never().expect("all of it at once");
         let row = |address: &str, is_ready| (address.to_owned(), is_ready);
         let (a, b) = (row("10.0.0.1:8012", true), "10.0.0.2:8012");
         let expected = [vec![a.clone(), row(b, true)], vec![a, row(b, false)], vec![row(b, false)]];
-        assert_eq!(sums.iter().map(activator_list).collect::<Vec<_>>(), expected);
+        assert_eq!(unions.iter().map(activator_list).collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn endpoints_tell_the_same() {
+    fn endpoints_are_read_like_slices() {
         let object: Endpoints = serde_json::from_value(json!({
             "metadata": {"name": "activator-service"},
             "subsets": [{
@@ -134,9 +133,7 @@ mod tests {
             }],
         }))
         .expect("endpoints");
-        assert_eq!(
-            activator_list(&endpoints(&object)),
-            [("10.0.0.1:8012".into(), true), ("10.0.0.2:8012".into(), false)]
-        );
+        let expected = [("10.0.0.1:8012".to_owned(), true), ("10.0.0.2:8012".to_owned(), false)];
+        assert_eq!(activator_list(&endpoints(&object)), expected);
     }
 }

@@ -65,10 +65,10 @@ pub(crate) type ServiceRef = (RevisionKey, ServiceRole);
 
 /// Rule for choosing a port if none has the wanted name. Without a wanted name, `http` or `http2` is used, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ports {
+pub(crate) enum PortRule {
     /// The only port of the slice, if it has just one.
     NamedOrOnly,
-    /// None.
+    /// No port.
     Named,
 }
 
@@ -80,12 +80,12 @@ impl Entry {
         let ports =
             ports.filter_map(|p| Some((p.name.as_deref().unwrap_or_default().into(), u16::try_from(p.port?).ok()?)));
         let is_ours = slice.labels().get(names::SLICE_MANAGED_BY).is_some_and(|by| by == names::MANAGED_BY);
-        let tells_pods = role == ServiceRole::Private && !is_ours;
+        let names_pods = role == ServiceRole::Private && !is_ours;
         let addresses = slice.endpoints.iter().flatten().filter_map(|endpoint| {
             let conditions = endpoint.conditions.clone().unwrap_or_default();
             let ready = conditions.ready.unwrap_or(true);
             let usable = !conditions.terminating.unwrap_or(false);
-            let pod = endpoint.target_ref.as_ref().filter(|_| tells_pods).and_then(|pod| pod.name.as_deref());
+            let pod = endpoint.target_ref.as_ref().filter(|_| names_pods).and_then(|pod| pod.name.as_deref());
             usable.then_some(((endpoint.addresses.first()?.parse().ok()?, ready), Box::from(pod.unwrap_or_default())))
         });
         let (addresses, pods): (Vec<_>, Vec<Box<str>>) = addresses.unzip();
@@ -123,11 +123,11 @@ impl Entry {
         }
     }
 
-    fn port(&self, wanted: Option<&str>, ports: Ports) -> Option<u16> {
+    fn port(&self, wanted: Option<&str>, rule: PortRule) -> Option<u16> {
         let named = |name: &str| self.ports.iter().find(|(n, _)| **n == *name).map(|(_, port)| *port);
-        match (wanted, ports, &*self.ports) {
+        match (wanted, rule, &*self.ports) {
             (Some(name), _, _) if named(name).is_some() => named(name),
-            (_, Ports::NamedOrOnly, [(_, only)]) => Some(*only),
+            (_, PortRule::NamedOrOnly, [(_, only)]) => Some(*only),
             (None, _, _) => named("http").or_else(|| named("http2")),
             _ => None,
         }
@@ -177,18 +177,18 @@ impl Index {
     }
 
     /// Returns the union for one Service. `port`: name of the wanted port, if the revision is known.
-    pub(crate) fn event(&self, service: &ServiceRef, port: Option<&str>, ports: Ports) -> Event {
-        self.event_of(service, port, ports, None, &PodNames::Any, |_| true)
+    pub(crate) fn event(&self, service: &ServiceRef, port: Option<&str>, rule: PortRule) -> Event {
+        self.event_of(service, port, rule, None, &PodNames::Any, |_| true)
     }
 
-    /// Returns the union of the entries that `counts` accepts. `at`: port to use if no port has the wanted name. `own`:
-    /// names that the revision's pods may have; it applies to objects that the autoscaler did not write.
+    /// Returns the union of the entries that `counts` accepts. `last`: port to use if `rule` finds none. `own`: names
+    /// that the revision's pods may have; it applies to objects that the autoscaler did not write.
     pub(crate) fn event_of(
         &self,
         service: &ServiceRef,
         port: Option<&str>,
-        ports: Ports,
-        at: Option<u16>,
+        rule: PortRule,
+        last: Option<u16>,
         own: &PodNames,
         counts: impl Fn(&Entry) -> bool,
     ) -> Event {
@@ -201,8 +201,8 @@ impl Index {
             ServiceRole::Private => {
                 let mut listing = Listing::default();
                 for entry in entries {
-                    let at = || at.filter(|at| entry.ports.iter().any(|(_, number)| number == at));
-                    let Some(port) = entry.port(port, ports).or_else(at) else { continue };
+                    let last = || last.filter(|last| entry.ports.iter().any(|(_, number)| number == last));
+                    let Some(port) = entry.port(port, rule).or_else(last) else { continue };
                     for (n, (ip, ready)) in entry.addresses.iter().enumerate() {
                         if entry.pods.get(n).is_some_and(|pod| !pod.is_empty() && !own.fit(pod)) {
                             continue; // Pod of another workload with the same labels.
@@ -219,7 +219,7 @@ impl Index {
                 Event::Pods { key: key.clone(), listing }
             }
             ServiceRole::Public => {
-                let with_port = entries.filter(|entry| entry.port(port, ports).is_some());
+                let with_port = entries.filter(|entry| entry.port(port, rule).is_some());
                 let ready = with_port.flat_map(|entry| entry.addresses.iter().filter(|(_, ready)| *ready));
                 let addresses: BTreeSet<String> = ready.map(|(ip, _)| ip.to_string()).collect();
                 Event::Activators { key: key.clone(), addresses: addresses.into_iter().collect() }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     fn pods(index: &Index) -> (Vec<String>, Vec<String>) {
-        match index.event(&service_of(ServiceRole::Private), Some("http"), Ports::NamedOrOnly) {
+        match index.event(&service_of(ServiceRole::Private), Some("http"), PortRule::NamedOrOnly) {
             Event::Pods { listing, .. } => (
                 listing.ready.iter().map(ToString::to_string).collect(),
                 listing.not_ready.iter().map(ToString::to_string).collect(),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listing_is_the_sum_of_its_slices_without_terminating_pods() {
+    fn a_listing_is_the_union_of_its_slices_without_terminating_pods() {
         let mut index = Index::default();
         let endpoints = json!([
             {"addresses": ["10.0.0.1"], "conditions": {"ready": true}},
@@ -288,13 +288,13 @@ mod tests {
         put(&mut index, &more);
         assert_eq!(pods(&index).0, ["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.4:8080"], "ready in any slice is ready");
         assert!(pods(&index).1.is_empty());
-        assert!(put(&mut index, &more).is_empty(), "the same again is no change");
+        assert!(put(&mut index, &more).is_empty(), "an equal slice is no change");
         assert_eq!(index.set(ObjectKey::new("ns", "a"), vec![]), [service_of(ServiceRole::Private)]);
         assert_eq!(pods(&index).0, ["10.0.0.2:8080"]);
     }
 
     #[test]
-    fn public_slices_tell_the_activators() {
+    fn public_slices_list_the_ready_activators() {
         let mut index = Index::default();
         let endpoints = json!([
             {"addresses": ["10.0.1.2"], "conditions": {"ready": true}},
@@ -303,7 +303,7 @@ mod tests {
         ]);
         put(&mut index, &slice("p", "Public", endpoints));
         let service = service_of(ServiceRole::Public);
-        let Event::Activators { addresses, .. } = index.event(&service, None, Ports::NamedOrOnly) else {
+        let Event::Activators { addresses, .. } = index.event(&service, None, PortRule::NamedOrOnly) else {
             panic!("not activators")
         };
         assert_eq!(addresses, ["10.0.1.1", "10.0.1.2"]);
@@ -314,31 +314,23 @@ mod tests {
     /// that the autoscaler writes, all pods count.
     #[test]
     fn pods_named_after_another_workload_are_excluded() {
-        let slice_by = |manager: &str| -> EndpointSlice {
-            let endpoint = |address: &str, pod: serde_json::Value| json!({"addresses": [address], "targetRef": pod});
-            let pod = |name: &str| json!({"kind": "Pod", "name": name});
-            serde_json::from_value(json!({
-                "metadata": {"namespace": "ns", "name": "s", "labels": {
-                    names::SIDE: "Private", names::WORKLOAD: "app", names::SLICE_MANAGED_BY: manager}},
-                "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}],
-                "endpoints": [endpoint("10.0.0.1", pod("web-6c4d4cdbcf-vd82f")), endpoint("10.0.0.2", pod("other-6c4d4cdbcf-vd82f")),
-                    endpoint("10.0.0.3", json!(null))],
-            }))
-            .expect("a slice")
-        };
+        let endpoints = json!([
+            {"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": "web-6c4d4cdbcf-vd82f"}},
+            {"addresses": ["10.0.0.2"], "targetRef": {"kind": "Pod", "name": "other-6c4d4cdbcf-vd82f"}},
+            {"addresses": ["10.0.0.3"], "targetRef": null},
+        ]);
         let own = PodNames::for_workload("apps/v1", "Deployment", "web".into());
         let rows = [
             ("endpointslice-controller.k8s.io", vec!["10.0.0.1:8080", "10.0.0.3:8080"]),
             (names::MANAGED_BY, vec!["10.0.0.1:8080", "10.0.0.2:8080", "10.0.0.3:8080"]),
         ];
         for (manager, expected) in rows {
-            let mut index = Index::default();
-            index.set(ObjectKey::new("ns", "s"), Entry::of_slice(&slice_by(manager)));
+            let (mut index, mut slice) = (Index::default(), slice("s", "Private", endpoints.clone()));
+            slice.labels_mut().insert(names::SLICE_MANAGED_BY.to_owned(), manager.to_owned());
+            put(&mut index, &slice);
             let service = service_of(ServiceRole::Private);
-            let Event::Pods { listing, .. } = index.event_of(&service, None, Ports::NamedOrOnly, None, &own, |_| true)
-            else {
-                panic!("not pods")
-            };
+            let event = index.event_of(&service, None, PortRule::NamedOrOnly, None, &own, |_| true);
+            let Event::Pods { listing, .. } = event else { panic!("not pods") };
             let found: Vec<_> = listing.ready.iter().map(ToString::to_string).collect();
             assert_eq!(found, expected, "{manager}");
         }
@@ -346,27 +338,22 @@ mod tests {
 
     /// Goal: a subset without a port of the wanted name contributes no address; standalone mode takes its only port.
     #[test]
-    fn knative_wants_the_port_by_name() {
-        let endpoints: Endpoints = serde_json::from_value(json!({
-            "metadata": {"namespace": "ns", "name": "app-private", "labels": {
-                names::SERVICE_TYPE: "Private", names::REVISION: "app"}},
-            "subsets": [
-                {"addresses": [{"ip": "10.0.0.1"}], "notReadyAddresses": [{"ip": "10.0.0.2"}],
-                 "ports": [{"name": "http2", "port": 8013}, {"name": "metrics", "port": 9090}]},
-                {"addresses": [{"ip": "10.0.0.9"}], "ports": [{"name": "other", "port": 1}]},
-            ],
-        }))
-        .expect("endpoints");
-        let entries = Entry::of_endpoints(&endpoints);
-        assert_eq!(entries[0].port(Some("http2"), Ports::Named), Some(8013));
-        assert_eq!(entries[0].port(Some("http"), Ports::Named), None);
-        assert_eq!(entries[1].port(Some("http2"), Ports::Named), None);
-        assert_eq!(entries[1].port(Some("http2"), Ports::NamedOrOnly), Some(1));
+    fn knative_requires_a_port_of_the_wanted_name() {
+        let entries = |mut endpoints: serde_json::Value| {
+            endpoints["metadata"] = json!({"namespace": "ns", "name": "app-private", "labels": {
+                names::SERVICE_TYPE: "Private", names::REVISION: "app"}});
+            Entry::of_endpoints(&serde_json::from_value(endpoints).expect("endpoints"))
+        };
+        assert!(entries(json!({})).is_empty(), "no subsets");
+        let entries = entries(json!({"subsets": [
+            {"addresses": [{"ip": "10.0.0.1"}], "notReadyAddresses": [{"ip": "10.0.0.2"}],
+             "ports": [{"name": "http2", "port": 8013}, {"name": "metrics", "port": 9090}]},
+            {"addresses": [{"ip": "10.0.0.9"}], "ports": [{"name": "other", "port": 1}]},
+        ]}));
+        assert_eq!(entries[0].port(Some("http2"), PortRule::Named), Some(8013));
+        assert_eq!(entries[0].port(Some("http"), PortRule::Named), None);
+        assert_eq!(entries[1].port(Some("http2"), PortRule::Named), None);
+        assert_eq!(entries[1].port(Some("http2"), PortRule::NamedOrOnly), Some(1));
         assert_eq!(entries[0].addresses.len(), 2);
-        let none: Endpoints =
-            serde_json::from_value(json!({"metadata": {"namespace": "ns", "name": "app-private", "labels": {
-            names::SERVICE_TYPE: "Private", names::REVISION: "app"}}}))
-            .expect("endpoints");
-        assert!(Entry::of_endpoints(&none).is_empty(), "no subsets: empty");
     }
 }

@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Delay of the side that should not dial first.
-const SECOND: Duration = Duration::from_millis(300);
+/// Delay before the first dial, unless this side must dial at once.
+const FIRST_DELAY: Duration = Duration::from_millis(300);
 /// First and longest wait after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// Wait after a response of a peer that does not know sessions.
-const FOREIGN: Duration = Duration::from_secs(5);
+const FOREIGN_PAUSE: Duration = Duration::from_secs(5);
 /// Minimum duration of a session. An earlier end counts as one more failure.
-pub(super) const LASTS: Duration = Duration::from_secs(1);
+pub(super) const SESSION_MIN: Duration = Duration::from_secs(1);
 
 /// Returns the wait after one more failure.
-pub(super) fn longer(wait: Option<Duration>) -> Duration {
+pub(super) fn next_backoff(wait: Option<Duration>) -> Duration {
     wait.map_or(BACKOFF.0, |wait| (wait * 2).min(BACKOFF.1))
 }
 
@@ -35,7 +35,7 @@ fn is_foreign(status: StatusCode, fields: &HeaderMap) -> bool {
 
 /// Dials until a session opens. `pause`: first wait, set if earlier sessions ended too soon.
 pub(super) async fn run(shared: Arc<Holders>, peer: Peer, address: SocketAddr, at_once: bool, pause: Option<Duration>) {
-    let first = if at_once { pause } else { pause.max(Some(SECOND)) };
+    let first = if at_once { pause } else { pause.max(Some(FIRST_DELAY)) };
     if let Some(first) = first {
         sleep(first).await;
     }
@@ -53,18 +53,18 @@ pub(super) async fn run(shared: Arc<Holders>, peer: Peer, address: SocketAddr, a
             Err(DialError::Refused(status, fields)) => {
                 let foreign = is_foreign(status, &fields);
                 tracing::debug!(%peer, %status, foreign, "another activator refused a session");
-                shared.with_membership(|membership, _| membership.answered(&peer, foreign));
-                if foreign { FOREIGN } else { wait }
+                shared.with_membership(|membership, _| membership.record_dial(&peer, foreign));
+                if foreign { FOREIGN_PAUSE } else { wait }
             }
             Err(DialError::Unreachable(error)) => {
                 log.failed(&error);
-                shared.with_membership(|membership, _| membership.answered(&peer, false));
+                shared.with_membership(|membership, _| membership.record_dial(&peer, false));
                 wait
             }
         };
         let jitter = rand::rng().random_range(0.75..1.25);
         sleep(pause.mul_f64(jitter)).await;
-        wait = longer(Some(wait));
+        wait = next_backoff(Some(wait));
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
     /// Goal: a sibling without room for connections is not taken for a foreign activator, which would end sharing
     /// everywhere.
     #[test]
-    fn who_has_no_room_is_not_foreign() {
+    fn a_peer_with_our_header_or_a_503_is_not_foreign() {
         let ours = HeaderMap::from_iter([(HeaderName::from_static(PROTOCOL), HeaderValue::from_static("1"))]);
         let none = HeaderMap::new();
         for (status, fields, foreign) in [

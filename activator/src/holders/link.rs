@@ -3,7 +3,7 @@
 use super::session::Session;
 use super::{Holders, Peer, now};
 use activator_core::Destination;
-use activator_core::holders::{Holding, Input, Lots, Message, Output, Pods, Route, Running};
+use activator_core::holders::{Holding, Input, Message, Output, Pods, Route, Running, Shards};
 use activator_core::throttler::{Ended, Throttler};
 use arc_swap::ArcSwap;
 use common::RevisionKey;
@@ -19,9 +19,9 @@ pub(crate) struct Link {
     throttler: Arc<Throttler>,
     shared: Weak<Holders>,
     state: Mutex<LinkState>,
-    way: ArcSwap<RelayRoute>,
+    relay_route: ArcSwap<RelayRoute>,
     /// Set while a decision waits for time to pass.
-    open: AtomicBool,
+    needs_ticks: AtomicBool,
     me: Weak<Link>,
 }
 
@@ -86,26 +86,26 @@ impl Link {
             throttler,
             shared: Arc::downgrade(shared),
             state: Mutex::new(state),
-            way: ArcSwap::default(),
-            open: AtomicBool::new(false),
+            relay_route: ArcSwap::default(),
+            needs_ticks: AtomicBool::new(false),
             me: me.clone(),
         })
     }
 
-    /// Returns the sibling to relay a request to; `None` means that the request stays here. If there are several
-    /// holders and this one has no free slot, the request goes to the holder with the lowest known load. A relayed
-    /// request stays.
+    /// Returns the sibling to relay a request to, or `None` if the request stays here. If there are several holders and
+    /// this one has no free slot, the request goes to the holder with the lowest known load. A relayed request stays if
+    /// this activator holds a part of the workload.
     pub(crate) fn target(&self, is_relayed: bool) -> Option<Target> {
-        let way = self.way.load();
-        if is_relayed && way.own > 0 {
+        let route = self.relay_route.load();
+        if is_relayed && route.own > 0 {
             return None;
         }
         let load = |target: &Target| f64::from(target.running.load(Ordering::Relaxed)) / f64::from(target.pods);
-        let least = way.siblings.iter().map(|target| (load(target), target));
+        let least = route.siblings.iter().map(|target| (load(target), target));
         let (there, target) = least.min_by(|(one, _), (other, _)| one.total_cmp(other))?;
-        if way.own > 0 {
+        if route.own > 0 {
             let own = self.throttler.load();
-            let here = f64::from(own.in_flight.saturating_add(own.queued)) / f64::from(way.own);
+            let here = f64::from(own.in_flight.saturating_add(own.queued)) / f64::from(route.own);
             if own.queued == 0 && own.in_flight < own.capacity.permits() || here <= there {
                 return None;
             }
@@ -115,18 +115,18 @@ impl Link {
 
     /// Returns true if requests may be relayed to `target`.
     pub(crate) fn relays_to(&self, target: &Target) -> bool {
-        self.way.load().siblings.iter().any(|sibling| sibling.key == target.key)
+        self.relay_route.load().siblings.iter().any(|sibling| sibling.key == target.key)
     }
 
     /// Returns true if this activator holds no part of the workload.
     pub(crate) fn is_elsewhere(&self) -> bool {
-        let way = self.way.load();
-        way.own == 0 && !way.siblings.is_empty()
+        let route = self.relay_route.load();
+        route.own == 0 && !route.siblings.is_empty()
     }
 
-    /// Returns the lots held here, and the requests of siblings that still run on each pod; `None` if the limit is not
-    /// shared.
-    pub(crate) fn sharing(&self) -> Option<(Lots, Running)> {
+    /// Returns the shards held here, and the requests of siblings that still run on each pod. Returns `None` if the
+    /// limit is not shared.
+    pub(crate) fn sharing(&self) -> Option<(Shards, Running)> {
         self.state.lock().holding.as_ref().map(|holding| (holding.held(), holding.taken()))
     }
 
@@ -156,7 +156,7 @@ impl Link {
     pub(super) fn share(&self, begin: impl FnOnce(Input, &dyn Pods) -> Holding) {
         let mut state = self.state.lock();
         if let Some(me) = self.me.upgrade() {
-            self.throttler.hold_lots(me);
+            self.throttler.hold_shards(me);
         }
         let input = Input::Pods(state.pods.clone(), state.limit);
         state.holding = Some(begin(input.clone(), &*self.throttler));
@@ -167,20 +167,20 @@ impl Link {
     pub(super) fn divide(&self) {
         let mut state = self.state.lock();
         state.holding = None;
-        self.open.store(false, Ordering::Relaxed);
-        self.way.store(Arc::default());
+        self.needs_ticks.store(false, Ordering::Relaxed);
+        self.relay_route.store(Arc::default());
         self.throttler.divide();
         self.throttler.send_elsewhere(false);
     }
 
-    pub(super) fn tell(&self, input: Input) {
+    pub(super) fn apply(&self, input: Input) {
         self.handle(&mut self.state.lock(), input);
     }
 
     /// Applies the passage of time.
     pub(super) fn tick(&self) {
-        if self.open.load(Ordering::Relaxed) {
-            self.tell(Input::Tick);
+        if self.needs_ticks.load(Ordering::Relaxed) {
+            self.apply(Input::Tick);
         }
     }
 
@@ -204,43 +204,46 @@ impl Link {
                 Output::Send { to, message } => {
                     sessions.get(&to).into_iter().for_each(|session| session.send_holder(&self.key, message.clone()));
                 }
-                Output::Cut(lots) => self.cut(lots, &shared),
+                Output::Cut(shards) => self.cut(shards, &shared),
             }
         }
-        self.open.store(holding.needs_ticks(), Ordering::Relaxed);
+        self.needs_ticks.store(holding.needs_ticks(), Ordering::Relaxed);
         let (route, ends) = (holding.route(), holding.has_stopped());
-        self.lead(state, route, ends, &sessions);
+        self.apply_route(state, route, ends, &sessions);
     }
 
     /// Applies a route to new and waiting requests.
-    fn lead(&self, state: &mut LinkState, route: Route, ends: bool, sessions: &BTreeMap<Peer, Arc<Session>>) {
-        let mut way = RelayRoute::default();
+    fn apply_route(&self, state: &mut LinkState, route: Route, ends: bool, sessions: &BTreeMap<Peer, Arc<Session>>) {
+        let mut relay_route = RelayRoute::default();
         if !state.is_behind_service {
-            way.own = route.own;
+            relay_route.own = route.own;
             for (peer, pods) in route.siblings {
                 let Some(session) = sessions.get(&peer) else { continue };
                 let running = state.relayed.entry(peer).or_default().clone();
-                way.siblings.push(Target { address: session.relays_to, key: session.key.clone(), pods, running });
+                let (address, key) = (session.relays_to, session.key.clone());
+                relay_route.siblings.push(Target { address, key, pods, running });
             }
         }
         state.relayed.retain(|_, running| Arc::strong_count(running) > 1);
-        self.way.store(Arc::new(way));
+        self.relay_route.store(Arc::new(relay_route));
         self.throttler.send_elsewhere(ends || self.is_elsewhere());
     }
 
     /// Cuts connections on a separate task, because it takes other locks.
-    fn cut(&self, lots: Lots, shared: &Holders) {
-        for pod in self.throttler.running(Lots::NONE).into_keys().filter(|pod| lots.intersects(Lots::of_pod(pod))) {
+    fn cut(&self, shards: Shards, shared: &Holders) {
+        let running = self.throttler.running(Shards::NONE).into_keys();
+        for pod in running.filter(|pod| shards.intersects(Shards::of_pod(pod))) {
             // A slot belongs to the pod, regardless of the port that the request uses.
             let (pools, address) = (shared.parts.pools.clone(), pod.address().ip());
-            tracing::warn!(revision = %self.key, %pod, "no longer listed, or shutting down: connections to the pod are cut");
+            let cause = "this activator is no longer listed, or shuts down";
+            tracing::warn!(revision = %self.key, %pod, cause, "connections to the pod are cut");
             shared.parts.runtime.spawn(async move { pools.cut(address) });
         }
     }
 }
 
-/// Notified of a request that ended on a pod of another holder. Delegates to a task, because the throttler holds its
-/// lock.
+/// Is notified of a request that ended on a pod of another holder. Delegates to a task, because the throttler holds
+/// its lock.
 impl Ended for Link {
     fn ended(&self) {
         if let (Some(shared), Some(me)) = (self.shared.upgrade(), self.me.upgrade()) {

@@ -20,19 +20,19 @@ pub(crate) struct Mark {
     /// Time since the request arrived.
     pub(crate) age: Duration,
     /// The client waits for a 100 (Continue).
-    pub(crate) expects: bool,
+    pub(crate) expects_continue: bool,
     pub(crate) workload: RevisionKey,
     /// The request asks whether the pods speak first.
-    pub(crate) asks: bool,
+    pub(crate) asks_speaker: bool,
 }
 
 impl Mark {
     /// Returns the mark as text.
     pub(crate) fn text(&self, key: &str) -> String {
-        let Self { client, tls, age, expects, workload, asks } = self;
-        let flags = [tls, expects, asks].map(|flag| if *flag { '1' } else { '0' });
-        let [tls, expects, asks] = flags;
-        format!("{key} {client} {tls}{expects}{asks} {} {}", age.as_millis(), workload.as_str())
+        let Self { client, tls, age, expects_continue, workload, asks_speaker } = self;
+        let flags = [tls, expects_continue, asks_speaker].map(|flag| if *flag { '1' } else { '0' });
+        let flags = String::from_iter(flags);
+        format!("{key} {client} {flags} {} {}", age.as_millis(), workload.as_str())
     }
 
     /// Returns the mark as a header value.
@@ -48,10 +48,11 @@ impl Mark {
         }
         let client = words.next()?.parse().ok()?;
         let mut flags = words.next()?.bytes().map(|flag| flag == b'1');
-        let [tls, expects, asks] = [(); 3].map(|()| flags.next().unwrap_or(false));
+        let [tls, expects_continue, asks_speaker] = [(); 3].map(|()| flags.next().unwrap_or(false));
         let age = Duration::from_millis(words.next()?.parse().ok()?);
         let (namespace, name) = words.next()?.split_once('/')?;
-        Some(Self { client, tls, age, expects, workload: RevisionKey::new(namespace, name), asks })
+        let workload = RevisionKey::new(namespace, name);
+        Some(Self { client, tls, age, expects_continue, workload, asks_speaker })
     }
 }
 
@@ -59,16 +60,16 @@ impl Mark {
 mod tests {
     use super::*;
 
-    /// Goal: a mark survives a round trip, and only its key can read it.
+    /// Goal: a mark survives a round trip. Another key and malformed marks are rejected.
     #[test]
-    fn a_mark_counts_with_its_key() {
+    fn a_mark_is_read_only_with_its_key() {
         let mark = Mark {
             client: "[2001:db8::1]:5000".parse().expect("an address"),
             tls: true,
             age: Duration::from_millis(1200),
-            expects: false,
+            expects_continue: false,
             workload: RevisionKey::new("ns", "app"),
-            asks: true,
+            asks_speaker: true,
         };
         let text = mark.text("secret");
         assert_eq!(Mark::read(&text, "secret"), Some(mark.clone()));

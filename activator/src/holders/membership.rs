@@ -35,8 +35,8 @@ pub(super) struct Membership {
     endpoints: BTreeMap<Peer, SocketAddr>,
     sessions: BTreeMap<Peer, Arc<Session>>,
     dialling: BTreeMap<Peer, AbortHandle>,
-    /// Activators without a session, with the time since which they are not listed either.
-    parted: BTreeMap<Peer, Instant>,
+    /// Activators whose session has ended, with the time since which they are not listed either.
+    disconnected: BTreeMap<Peer, Instant>,
     /// Wait before the next attempt to dial, for siblings whose last session ended too soon.
     pub(super) pauses: BTreeMap<Peer, Duration>,
     /// Siblings that the links are connected to.
@@ -47,14 +47,14 @@ pub(super) struct Membership {
     pub(super) pods_known_since: Instant,
     alone_since: Instant,
     reported: SharingReport,
-    pub(super) leaving: bool,
+    pub(super) is_shutting_down: bool,
     pub(super) cut_off: bool,
     has_ended: bool,
 }
 
 /// History of a workload's pods, at the moment at which its limit becomes shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Before {
+pub(super) enum PodHistory {
     /// This activator knew the workload from the start, and none of its pods has been listed yet.
     NoPods,
     /// This activator was the only one since this time.
@@ -73,7 +73,7 @@ impl Membership {
             endpoints: BTreeMap::new(),
             sessions: BTreeMap::new(),
             dialling: BTreeMap::new(),
-            parted: BTreeMap::new(),
+            disconnected: BTreeMap::new(),
             pauses: BTreeMap::new(),
             connected: BTreeSet::new(),
             members: BTreeSet::new(),
@@ -81,7 +81,7 @@ impl Membership {
             pods_known_since: now,
             alone_since: now,
             reported: SharingReport::default(),
-            leaving: false,
+            is_shutting_down: false,
             cut_off: false,
             has_ended: false,
         }
@@ -107,7 +107,7 @@ impl Membership {
     }
 
     /// Records the result of an attempt to dial.
-    pub(super) fn answered(&mut self, peer: &Peer, foreign: bool) {
+    pub(super) fn record_dial(&mut self, peer: &Peer, foreign: bool) {
         if !self.sessions.contains_key(peer) && self.siblings.known.contains(peer) {
             let contact = if foreign { Contact::Foreign } else { Contact::Unknown };
             self.siblings.contacts.insert(*peer, contact);
@@ -152,17 +152,17 @@ impl Membership {
             return;
         }
         let peer = &session.peer;
-        match now().saturating_duration_since(session.began) >= dialling::LASTS {
+        match now().saturating_duration_since(session.began) >= dialling::SESSION_MIN {
             true => _ = self.pauses.remove(peer),
-            false => _ = self.pauses.insert(*peer, dialling::longer(self.pauses.get(peer).copied())),
+            false => _ = self.pauses.insert(*peer, dialling::next_backoff(self.pauses.get(peer).copied())),
         }
         self.sessions.remove(peer);
-        self.parted.insert(*peer, now());
+        self.disconnected.insert(*peer, now());
         shared.sessions.store(Arc::new(self.sessions.clone()));
         shared.change_peers(|peers| peers.disconnected(peer));
         self.siblings.contacts.remove(peer);
         if self.connected.remove(peer) {
-            shared.tell_all(&Input::Disconnected(*peer));
+            shared.apply_to_all(&Input::Disconnected(*peer));
         }
     }
 
@@ -196,7 +196,7 @@ impl Membership {
     /// may acknowledge bytes forever.
     fn cut_dead(&mut self, shared: &Holders, now: Instant) {
         let (sessions, listed) = (&self.sessions, &self.siblings.listed);
-        self.parted.retain(|peer, since| {
+        self.disconnected.retain(|peer, since| {
             if listed.contains(peer) {
                 *since = now;
             }
@@ -214,13 +214,13 @@ impl Membership {
 
     fn set_members(&mut self, shared: &Arc<Holders>, now: Instant) {
         let mut members = self.siblings.listed.clone();
-        if self.leaving || self.cut_off {
+        if self.is_shutting_down || self.cut_off {
             members.remove(&self.me);
         }
         if members != self.members {
             (self.members, self.members_since) = (members, now);
             if self.mode == SharingMode::Shared {
-                shared.tell_all(&Input::Members(self.members.clone()));
+                shared.apply_to_all(&Input::Members(self.members.clone()));
             }
         }
     }
@@ -233,12 +233,12 @@ impl Membership {
         let all = shared.all();
         match (before.shares_limits(), after.shares_limits()) {
             (false, true) => {
-                let alone = Before::Alone(self.alone_since.checked_sub(DEAD_AFTER).unwrap_or(self.alone_since));
-                let how = if before == SharingMode::Alone { alone } else { Before::Others };
+                let alone = PodHistory::Alone(self.alone_since.checked_sub(DEAD_AFTER).unwrap_or(self.alone_since));
+                let how = if before == SharingMode::Alone { alone } else { PodHistory::Others };
                 all.iter().for_each(|link| self.share(shared, link, how));
             }
             (true, false) => all.iter().for_each(|link| link.divide()),
-            (true, true) => shared.tell_all(&Input::Members(self.members.clone())),
+            (true, true) => shared.apply_to_all(&Input::Members(self.members.clone())),
             (false, false) => {}
         }
         if before == SharingMode::Shared {
@@ -254,47 +254,47 @@ impl Membership {
         }
     }
 
-    /// Connects links to all siblings that share as well, after those have been told that this activator shares.
+    /// Connects links to all siblings that share limits, too. Those must have been sent this activator's report before.
     fn connect_links(&mut self, shared: &Arc<Holders>) {
         for (peer, session) in &self.sessions {
             let shares =
                 matches!(self.siblings.contacts.get(peer), Some(Contact::Session(SharingReport { shares: true, .. })));
             if shares && self.connected.insert(*peer) {
-                shared.tell_all(&Input::Connected(*peer));
+                shared.apply_to_all(&Input::Connected(*peer));
                 session.connected.send_replace(true);
             }
         }
     }
 
     /// Starts to share a workload's limit.
-    pub(super) fn share(&self, shared: &Arc<Holders>, link: &Link, before: Before) {
+    pub(super) fn share(&self, shared: &Arc<Holders>, link: &Link, before: PodHistory) {
         let (peers, is_shared) = (shared.peers.load_full(), self.mode == SharingMode::Shared);
         link.share(|pods, throttler| {
             let empty_since = match before {
-                Before::NoPods => Some(self.pods_known_since),
-                Before::Alone(since) => Some(since),
-                Before::Others => None,
+                PodHistory::NoPods => Some(self.pods_known_since),
+                PodHistory::Alone(since) => Some(since),
+                PodHistory::Others => None,
             };
             let mut holding = shared.holding(&link.key, empty_since);
-            let mut tell = |input, at| _ = holding.handle(input, &peers, throttler, at);
+            let mut apply = |input, at| _ = holding.handle(input, &peers, throttler, at);
             match before {
                 // The pods belong to this activator until siblings claim them.
-                Before::Alone(since) => {
-                    tell(Input::Members([self.me].into()), since);
-                    tell(pods, since);
-                    tell(Input::Tick, now());
+                PodHistory::Alone(since) => {
+                    apply(Input::Members([self.me].into()), since);
+                    apply(pods, since);
+                    apply(Input::Tick, now());
                 }
-                _ if is_shared => tell(Input::Members(self.members.clone()), self.members_since),
+                _ if is_shared => apply(Input::Members(self.members.clone()), self.members_since),
                 _ => {}
             }
             holding
         });
         if self.has_ended {
-            link.tell(Input::Stop);
+            link.apply(Input::Stop);
         }
         if is_shared {
-            link.tell(Input::Members(self.members.clone()));
-            self.connected.iter().for_each(|peer| link.tell(Input::Connected(*peer)));
+            link.apply(Input::Members(self.members.clone()));
+            self.connected.iter().for_each(|peer| link.apply(Input::Connected(*peer)));
         }
     }
 
@@ -331,7 +331,7 @@ impl Membership {
     /// Ends this activator's part: it holds nothing any more, requests on pods with a limit are cut, then sessions end.
     pub(super) fn end(&mut self, shared: &Holders) {
         self.has_ended = true;
-        shared.tell_all(&Input::Stop);
+        shared.apply_to_all(&Input::Stop);
         self.sessions.values().for_each(|session| session.end("this activator shuts down"));
         std::mem::take(&mut self.dialling).into_values().for_each(|task| task.abort());
     }
@@ -340,12 +340,11 @@ impl Membership {
     pub(super) fn is_quiet(&self) -> bool {
         let only = self.siblings.known.iter().all(|peer| *peer == self.me);
         let is_alone = self.mode == SharingMode::Alone || self.decider.is_none();
-        only && is_alone && self.sessions.is_empty() && self.parted.is_empty()
+        only && is_alone && self.sessions.is_empty() && self.disconnected.is_empty()
     }
 }
 
-/// Reports whether an activator dials another one at once. Both must agree, so addresses are compared as text by every
-/// version.
+/// Reports whether `me` dials `peer` at once. Both sides must agree, so every version compares addresses as text.
 pub(super) fn is_lower(me: &Peer, peer: &Peer) -> bool {
     me.to_string() < peer.to_string()
 }
@@ -354,15 +353,15 @@ pub(super) fn is_lower(me: &Peer, peer: &Peer) -> bool {
 #[derive(Default)]
 pub(super) struct Isolation {
     /// Time since which neither has responded.
-    since: Option<Instant>,
+    silent_since: Option<Instant>,
     last_request: Option<Instant>,
     answered: Arc<AtomicBool>,
 }
 
 impl Isolation {
-    /// Updates the state and returns whether this activator is isolated. Asks the API server only if no sibling is
+    /// Updates the state and reports whether this activator is isolated. Asks the API server only if no sibling is
     /// reachable.
-    pub(super) fn look(&mut self, shared: &Arc<Holders>, now: Instant) -> bool {
+    pub(super) fn check(&mut self, shared: &Arc<Holders>, now: Instant) -> bool {
         let membership = shared.membership.lock();
         let has_siblings = membership.siblings.listed.iter().any(|peer| *peer != membership.me);
         let lost = membership.mode == SharingMode::Shared && membership.sessions.is_empty() && has_siblings;
@@ -372,9 +371,9 @@ impl Isolation {
         };
         drop(membership);
         if self.answered.swap(false, Ordering::Relaxed) {
-            self.since = None;
+            self.silent_since = None;
         }
-        let since = *self.since.get_or_insert(now);
+        let since = *self.silent_since.get_or_insert(now);
         if self.last_request.is_none_or(|at| now.saturating_duration_since(at) >= ASK_EVERY) {
             self.last_request = Some(now);
             let (answered, asking) = (self.answered.clone(), ask());

@@ -27,8 +27,8 @@
 //!
 //! # Access
 //!
-//! The connection must come from the address of a listed activator, ready or not. In addition, sessions need whatever
-//! stats need: tokens, TLS ([`security`]).
+//! The connection must come from the address of a listed activator, ready or not. In addition, sessions have the same
+//! requirements as stats: tokens, TLS ([`security`]).
 //!
 //! # Bounds
 //!
@@ -44,7 +44,7 @@
 //! # Isolation
 //!
 //! An activator that has lost every listed sibling and cannot reach the API server cannot know whether it is still
-//! listed. It behaves as if it were not (the contract of [`activator_core::holders`]).
+//! listed. It behaves as if it were not listed (the contract of [`activator_core::holders`]).
 
 mod dialling;
 mod link;
@@ -69,7 +69,7 @@ use common::RevisionKey;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
 use futures::future::BoxFuture;
-use membership::{Before, Membership};
+use membership::{Membership, PodHistory};
 use parking_lot::Mutex;
 use session::Session;
 use std::collections::BTreeMap;
@@ -153,8 +153,8 @@ impl Holders {
     }
 
     /// Records that this activator shuts down, so that siblings take over its workloads.
-    pub(crate) fn leave(self: &Arc<Self>) {
-        self.with_membership(|membership, _| membership.leaving = true);
+    pub(crate) fn begin_shutdown(self: &Arc<Self>) {
+        self.with_membership(|membership, _| membership.is_shutting_down = true);
     }
 
     /// Registers a workload with a hard limit. `fresh`: no pod of it was ever listed.
@@ -162,7 +162,7 @@ impl Holders {
         let membership = self.membership.lock();
         let link = Link::new(key.clone(), throttler.clone(), self);
         if membership.mode.shares_limits() {
-            membership.share(self, &link, if fresh { Before::NoPods } else { Before::Others });
+            membership.share(self, &link, if fresh { PodHistory::NoPods } else { PodHistory::Others });
         }
         // Insert only after the link knows all siblings: messages find it here without the membership's lock.
         if let Some(former) = self.links.insert(key.clone(), link.clone()) {
@@ -183,7 +183,7 @@ impl Holders {
         Mark::read(mark, &self.key)
     }
 
-    /// Returns true if another activator has this address.
+    /// Reports whether another activator has this address.
     pub(crate) fn knows(&self, address: IpAddr) -> bool {
         self.membership.lock().knows(&address.to_canonical())
     }
@@ -226,8 +226,8 @@ impl Holders {
         self.changed_notify.notify_one();
     }
 
-    fn tell_all(&self, input: &Input) {
-        self.all().iter().for_each(|link| link.tell(input.clone()));
+    fn apply_to_all(&self, input: &Input) {
+        self.all().iter().for_each(|link| link.apply(input.clone()));
     }
 
     fn change_peers(&self, change: impl Fn(&mut Peers)) {
@@ -254,7 +254,7 @@ async fn beats(shared: Arc<Holders>, shutdown: CancellationToken) {
             () = shutdown.cancelled() => break,
             () = shared.changed_notify.notified() => {
                 let ended = std::mem::take(&mut *shared.ended.lock());
-                ended.iter().for_each(|link| link.tell(Input::Ended));
+                ended.iter().for_each(|link| link.apply(Input::Ended));
                 continue;
             }
             _ = ticks.tick(), if !is_quiet => {}
@@ -268,7 +268,7 @@ async fn beats(shared: Arc<Holders>, shutdown: CancellationToken) {
         let peers = shared.peers.load_full();
         let silent = sessions.values().filter(|session| peers.is_silent(&session.peer, now()));
         silent.for_each(|session| session.end("the other activator is silent"));
-        let cut_off = isolation.look(&shared, now());
+        let cut_off = isolation.check(&shared, now());
         let mut membership = shared.membership.lock();
         membership.cut_off = cut_off;
         membership.apply_changes(&shared, now());

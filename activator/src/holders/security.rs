@@ -109,9 +109,8 @@ mod tests {
         Security { demand: Some(Arc::new(gate)), ..Security::default() }
     }
 
-    /// Goal: only an activator's token is accepted.
     #[tokio::test]
-    async fn an_activators_token_is_good_and_no_other() {
+    async fn only_an_activators_token_is_accepted() {
         let security = security();
         let prove = async |token: Option<&str>| {
             let proof = security.prove(&Peer::from([10, 1, 0, 1]), token.map(str::to_owned)).await;
@@ -132,7 +131,7 @@ mod tests {
     /// Goal: TLS works with the name of the activators' Service and its authorities only; a side without TLS cannot
     /// connect.
     #[tokio::test]
-    async fn sessions_are_encrypted_where_stats_are() {
+    async fn tls_requires_the_activators_service_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let own = rcgen::KeyPair::generate().expect("a key");
         let params = rcgen::CertificateParams::new(vec!["activator-service.sys.svc".to_owned()]).expect("a name");
@@ -168,10 +167,10 @@ mod tests {
             let (dialled, answered) = tokio::join!(dialled, answered);
             dialled.and(answered)
         };
-        assert_eq!(talk(&good, &good).await.expect("they agree"), *b"hi");
+        assert_eq!(talk(&good, &good).await.expect("both use TLS"), *b"hi");
         let error = talk(&other, &good).await.expect_err("another name").to_string();
         assert!(error.contains("autoscaler.sys.svc"), "{error}");
-        assert!(talk(&Security::default(), &good).await.is_err(), "in plain");
-        assert_eq!(talk(&Security::default(), &Security::default()).await.expect("neither asks"), *b"hi");
+        assert!(talk(&Security::default(), &good).await.is_err(), "without TLS");
+        assert_eq!(talk(&Security::default(), &Security::default()).await.expect("neither uses TLS"), *b"hi");
     }
 }

@@ -29,20 +29,20 @@ use tokio_util::sync::CancellationToken;
 pub(super) const PROTOCOL: &str = "zeroscale-holders";
 /// Maximum number of queued messages to one sibling: several for each of ten thousand workloads.
 pub(super) const QUEUE_MAX: usize = 64 * 1024;
-/// Longest wait for the other side's first frame.
-const HELLO: Duration = Duration::from_secs(3);
+/// Time limit of each step of the handshake.
+const STEP_MAX: Duration = Duration::from_secs(3);
 /// Maximum number of messages per flush.
 const BATCH: usize = 256;
 
 const CLOSED: &str = "the other activator has closed the session";
-const OUT_OF_TURN: &str = "the other activator has sent a frame out of turn";
+const UNEXPECTED: &str = "the other activator has sent an unexpected frame";
 
 type Frames = Framed<Io, LengthDelimitedCodec>;
 
 /// Handle of a session, for the rest of the activator.
 pub(super) struct Session {
     pub(super) peer: Peer,
-    /// This side dialled.
+    /// Set if this side dialled.
     pub(super) dialled: bool,
     pub(super) began: Instant,
     /// Address at which the sibling accepts relayed requests. `key` marks these.
@@ -100,8 +100,8 @@ fn hello(shared: &Holders, token: Option<String>) -> Bytes {
 
 /// Runs one step of the handshake within its time limit.
 async fn step<T, E: Into<anyhow::Error>>(step: impl Future<Output = Result<T, E>>) -> anyhow::Result<T> {
-    let late = || format!("the other activator has sent nothing for {HELLO:?}");
-    timeout(HELLO, step).await.with_context(late)?.map_err(Into::into)
+    let late = || format!("the other activator has sent nothing for {STEP_MAX:?}");
+    timeout(STEP_MAX, step).await.with_context(late)?.map_err(Into::into)
 }
 
 /// Opens a session on a connection dialled to `peer`, and starts its task.
@@ -110,7 +110,7 @@ pub(super) async fn open(shared: &Arc<Holders>, io: Duplex, peer: &Peer) -> anyh
     let mut frames = framed(step(security.dialled(io)).await?);
     let token = security.token().await?;
     step(frames.send(hello(shared, token))).await?;
-    let (_, key) = hello_of(&mut frames, peer).await?;
+    let (_, key) = read_hello(&mut frames, peer).await?;
     begin(shared, frames, *peer, true, &key)
 }
 
@@ -147,16 +147,16 @@ async fn accepted(
     let security = &shared.parts.security;
     let io = step(upgraded).await?;
     let mut frames = framed(step(security.accepted(io)).await?);
-    let (token, key) = hello_of(&mut frames, peer).await?;
+    let (token, key) = read_hello(&mut frames, peer).await?;
     security.prove(peer, token).await?;
     step(frames.send(hello(shared, None))).await?;
     begin(shared, frames, *peer, false, &key)
 }
 
 /// Reads the hello of the expected peer and returns its token and key.
-async fn hello_of(frames: &mut Frames, peer: &Peer) -> anyhow::Result<(Option<String>, String)> {
+async fn read_hello(frames: &mut Frames, peer: &Peer) -> anyhow::Result<(Option<String>, String)> {
     let bytes = step(frames.try_next()).await?.context(CLOSED)?;
-    let Some(Frame::Hello(Hello { version, from, token, key })) = Frame::decode(&bytes)? else { bail!(OUT_OF_TURN) };
+    let Some(Frame::Hello(Hello { version, from, token, key })) = Frame::decode(&bytes)? else { bail!(UNEXPECTED) };
     ensure!(
         version == VERSION,
         "the other activator uses version {version} of the protocol, this one version {VERSION}"
@@ -217,11 +217,11 @@ async fn read(
                 shared.with_membership(|membership, _| membership.record_report(session, report))
             }
             Some(Frame::Holder(message)) => {
-                // The sender knows that this side shares, but not all links here may know yet.
+                // The sender knows that this side shares limits, but some links here may not know it yet.
                 connected.wait_for(|connected| *connected).await.context(CLOSED)?;
                 deliver(shared, session, message)?;
             }
-            Some(Frame::Hello(_)) => bail!(OUT_OF_TURN),
+            Some(Frame::Hello(_)) => bail!(UNEXPECTED),
             None => {}
         }
     }
@@ -259,15 +259,15 @@ fn deliver(shared: &Holders, session: &Session, message: WorkloadMessage) -> any
 mod tests {
     use super::super::tests::{beside_another, throttler};
     use super::*;
-    use activator_core::holders::Lots;
+    use activator_core::holders::Shards;
     use activator_core::holders::sharing_mode::{SharingMode, SharingReport};
 
     fn session() -> (Arc<Session>, mpsc::Receiver<Frame>) {
         Session::new(Peer::from([127, 0, 0, 9]), true, SocketAddr::from(([127, 0, 0, 9], 1)), "key")
     }
 
-    /// Opens a session with a sibling that shares. Also returns its outgoing messages.
-    fn in_touch(shared: &Arc<Holders>) -> (Arc<Session>, mpsc::Receiver<Frame>) {
+    /// Opens a session with a sibling that shares limits. Also returns its outgoing messages.
+    fn session_of_sharing_sibling(shared: &Arc<Holders>) -> (Arc<Session>, mpsc::Receiver<Frame>) {
         let (session, outgoing) = session();
         assert!(shared.with_membership(|membership, _| membership.opened(shared, &session)));
         let report = SharingReport { foreign: false, complete: true, shares: true };
@@ -276,12 +276,11 @@ mod tests {
         (session, outgoing)
     }
 
-    /// Goal: a claim is answered regardless of whether its workload is active here, becomes active or ends. Method: one
-    /// thread delivers the claim while another one starts or ends the workload; many times.
+    /// Method: one thread delivers the claim while another one starts or ends the workload; many times.
     #[tokio::test]
-    async fn a_claim_is_answered_whatever_happens() {
+    async fn a_claim_is_confirmed_while_its_workload_starts_or_ends() {
         let holders = beside_another();
-        let (session, mut outgoing) = in_touch(&holders);
+        let (session, mut outgoing) = session_of_sharing_sibling(&holders);
         let confirm = |key: &RevisionKey| {
             let confirm = Message::Confirm { number: 7, running: Running::new() };
             Frame::Holder(WorkloadMessage::new(key.as_str(), confirm))
@@ -290,7 +289,7 @@ mod tests {
             let (key, throttler) = (RevisionKey::new("ns", turn.to_string()), throttler());
             let (begins, start) = (turn % 2 == 0, std::sync::Barrier::new(2));
             let link = (!begins).then(|| holders.enter(&key, &throttler, true));
-            let claim = WorkloadMessage::new(key.as_str(), Message::Claim { number: 7, lots: Lots::ALL });
+            let claim = WorkloadMessage::new(key.as_str(), Message::Claim { number: 7, shards: Shards::ALL });
             let link = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     start.wait();
@@ -311,9 +310,8 @@ mod tests {
         }
     }
 
-    /// Goal: if sessions end early, the wait before the next dial grows. After a long session there is no wait.
     #[tokio::test(start_paused = true)]
-    async fn who_ends_sessions_soon_is_left_alone_ever_longer() {
+    async fn the_wait_before_a_dial_grows_with_each_short_session() {
         let shared = beside_another();
         for (lasts, pause) in [(0, Some(20)), (999, Some(40)), (500, Some(80)), (1000, None), (0, Some(20))] {
             let session = session().0;

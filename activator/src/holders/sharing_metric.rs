@@ -14,7 +14,7 @@ const MODES: [(SharingMode, &str); 4] = [
 ];
 
 /// Registers the metric.
-pub(crate) fn show(registry: &telemetry::Metrics, holders: &Arc<Holders>) {
+pub(crate) fn register(registry: &telemetry::Metrics, holders: &Arc<Holders>) {
     let holders = holders.clone();
     registry.collect(move || {
         let now = holders.sharing_mode();

@@ -31,24 +31,24 @@ pub(super) fn throttler() -> Arc<Throttler> {
 /// Goal: an undecided activator gives no slots. A workload that is created again under its name is shared while the
 /// former one is not, and the end of the former one does not affect it.
 #[tokio::test]
-async fn a_workload_that_is_made_anew_is_held() {
+async fn a_recreated_workload_is_shared_instead_of_the_former() {
     let (holders, key) = (beside_another(), RevisionKey::new("ns", "app"));
     assert_eq!(holders.sharing_mode(), SharingMode::Undecided);
     let (former, new) = (throttler(), throttler());
-    let places = |throttler: &Arc<Throttler>| throttler.load().capacity;
+    let capacity = |throttler: &Arc<Throttler>| throttler.load().capacity;
     let link = holders.enter(&key, &former, true);
-    assert_eq!((places(&former), link.sharing().is_some()), (Capacity::CLOSED, true));
+    assert_eq!((capacity(&former), link.sharing().is_some()), (Capacity::CLOSED, true));
     let next = holders.enter(&key, &new, true);
-    assert_eq!((places(&former), places(&new)), (Capacity::Limited(1), Capacity::CLOSED));
+    assert_eq!((capacity(&former), capacity(&new)), (Capacity::Limited(1), Capacity::CLOSED));
     holders.exit(&link);
-    assert_eq!((places(&new), holders.link(&key).is_some()), (Capacity::CLOSED, true));
+    assert_eq!((capacity(&new), holders.link(&key).is_some()), (Capacity::CLOSED, true));
     holders.exit(&next);
-    assert_eq!((places(&new), holders.link(&key).is_some()), (Capacity::Limited(1), false));
+    assert_eq!((capacity(&new), holders.link(&key).is_some()), (Capacity::Limited(1), false));
 }
 
-/// Goal: activators of any version agree on which of two dials the other: addresses are compared as text.
+/// Goal: activators of any version agree on which of two dials the other.
 #[test]
-fn the_lower_address_is_the_lower_text() {
+fn addresses_are_compared_as_text() {
     let [nine, ten] = [9, 10].map(|last| Peer::from([10, 1, 0, last]));
     assert!(membership::is_lower(&ten, &nine) && !membership::is_lower(&nine, &ten));
 }

@@ -33,11 +33,11 @@ pub(crate) struct Call {
     /// True if another activator relays the request.
     pub(crate) is_relayed: bool,
     /// Handoff of the request, in case another activator must serve it; `None` if that is impossible.
-    pub(crate) back: Option<Arc<Back>>,
+    pub(crate) handoff: Option<Arc<Handoff>>,
 }
 
 /// Handoff of an unmodified request that may have to go to another activator.
-pub(crate) struct Back {
+pub(crate) struct Handoff {
     /// True if another activator relays the request.
     pub(crate) is_relayed: bool,
     call: Mutex<Option<Box<Call>>>,
@@ -64,33 +64,33 @@ impl Call {
             fallback: None,
             released: None,
             is_relayed,
-            back: None,
+            handoff: None,
         })
     }
 
     /// Sets up a handoff for the request, in case another activator must serve it.
-    pub(crate) fn prepare_handoff(&mut self) -> Arc<Back> {
-        let back = Back { is_relayed: self.is_relayed, call: Mutex::new(None) };
-        self.back.insert(Arc::new(back)).clone()
+    pub(crate) fn prepare_handoff(&mut self) -> Arc<Handoff> {
+        let handoff = Handoff { is_relayed: self.is_relayed, call: Mutex::new(None) };
+        self.handoff.insert(Arc::new(handoff)).clone()
     }
 
     /// Hands the request off, because another activator must serve it.
-    pub(crate) fn give_back(&mut self) {
-        if let Some(back) = &self.back {
+    pub(crate) fn hand_off(&mut self) {
+        if let Some(handoff) = &self.handoff {
             let request = std::mem::replace(&mut self.request, Request::new(RequestBody::Empty));
             let (peer, revision) = (self.peer.clone(), self.revision.clone());
-            back.put(Self::new(request, peer, self.received, self.again, revision, self.is_relayed));
+            handoff.put(Self::new(request, peer, self.received, self.again, revision, self.is_relayed));
         }
     }
 }
 
-impl Back {
+impl Handoff {
     /// Stores a call without the results of the layers for the handoff.
     pub(crate) fn put(&self, call: Box<Call>) {
         *self.call.lock() = Some(call);
     }
 
-    /// Takes the call out.
+    /// Takes the call out. Fails if there is none.
     pub(crate) fn take(&self) -> Result<Box<Call>, Refusal> {
         self.call.lock().take().ok_or(Refusal::Elsewhere { relayed: false })
     }

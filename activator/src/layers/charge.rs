@@ -13,8 +13,9 @@
 //!
 //! # Responses
 //!
-//! A large response head ([`answer`]) is charged to the same share until it is written: a pod sends it in a moment, but
-//! a client may read it as slowly as it likes. Such a charge cannot wait, so beyond the share the request fails.
+//! A large response head ([`response_head`]) is charged to the same share until it is written: a pod sends it in a
+//! moment, but a client may read it as slowly as it likes. Such a charge cannot wait, so beyond the share the request
+//! fails.
 //!
 //! # Not here
 //!
@@ -40,8 +41,8 @@ const NAME: u64 = 112;
 const FURTHER: u64 = 144;
 
 /// Size up to which a response head is not charged: over HTTP/1, and over HTTP/2, where a connection has many streams.
-const ANSWER_FREE: u64 = 16 * 1024;
-const ANSWER_FREE_STREAM: u64 = 8 * 1024;
+const RESPONSE_FREE: u64 = 16 * 1024;
+const RESPONSE_FREE_STREAM: u64 = 8 * 1024;
 
 /// Returns the charge of a waiting request. `again`: it is not the first of its connection.
 pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
@@ -64,8 +65,8 @@ fn of_parts(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl
 }
 
 /// Returns the charge of a response head until it is written, if the head is large.
-pub(super) fn answer(head: &HeaderMap, client: Version) -> Option<u64> {
-    let free = if client < Version::HTTP_2 { ANSWER_FREE } else { ANSWER_FREE_STREAM };
+pub(super) fn response_head(head: &HeaderMap, client: Version) -> Option<u64> {
+    let free = if client < Version::HTTP_2 { RESPONSE_FREE } else { RESPONSE_FREE_STREAM };
     let size = fields(head);
     (size > free).then_some(size)
 }
@@ -102,6 +103,7 @@ mod tests {
     use http_body::Frame;
     use http_body_util::{Empty, Full, StreamBody};
     use std::convert::Infallible;
+    use std::iter::repeat_n;
 
     /// Returns a value as the HTTP/2 parser makes it: in an allocation of its own, unless it comes from a table.
     fn value(length: usize) -> HeaderValue {
@@ -112,10 +114,16 @@ mod tests {
         format!("x-name-{n}").parse().expect("a name")
     }
 
-    /// Goal: heads of every shape are charged at least the memory that they occupy, and at most twice as much unless
-    /// they share bytes. Method: measure the bytes that each row's map keeps allocated.
+    fn cookies(values: impl Iterator<Item = HeaderValue>) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        values.for_each(|value| _ = fields.append(COOKIE, value));
+        fields
+    }
+
+    /// Goal: heads of every shape are charged at most twice their memory, unless they share bytes. Method: measure the
+    /// bytes that each row's map keeps allocated.
     #[test]
-    fn a_head_is_charged_what_it_keeps() {
+    fn a_head_is_charged_at_least_its_memory() {
         type Make = fn() -> HeaderMap;
         let rows: [(&str, Make); 9] = [
             ("three fields", || (0..3).map(|n| (named(n), value(20))).collect()),
@@ -123,23 +131,9 @@ mod tests {
             ("one large value", || [(COOKIE, value(60_000))].into_iter().collect()),
             ("a thousand fields", || (0..1000).map(|n| (named(n), value(10))).collect()),
             ("sixteen thousand fields", || (0..16_000).map(|n| (named(n), value(1))).collect()),
-            ("a name a thousand times", || {
-                let mut fields = HeaderMap::new();
-                (0..1000).for_each(|_| _ = fields.append(COOKIE, value(100)));
-                fields
-            }),
-            ("one field of a table a thousand times", || {
-                let mut fields = HeaderMap::new();
-                let indexed = value(4000);
-                (0..1000).for_each(|_| _ = fields.append(COOKIE, indexed.clone()));
-                fields
-            }),
-            ("a short one of a table sixteen thousand times", || {
-                let mut fields = HeaderMap::new();
-                let indexed = value(16);
-                (0..16_000).for_each(|_| _ = fields.append(COOKIE, indexed.clone()));
-                fields
-            }),
+            ("a name a thousand times", || cookies((0..1000).map(|_| value(100)))),
+            ("one field of a table a thousand times", || cookies(repeat_n(value(4000), 1000))),
+            ("a short field of a table sixteen thousand times", || cookies(repeat_n(value(16), 16_000))),
             ("fields of a table under names of their own", || {
                 let indexed = value(2000);
                 (0..200).map(|n| (named(n), indexed.clone())).collect()
@@ -163,15 +157,15 @@ mod tests {
             request
         }
         let sized = |size: usize| Full::new(Bytes::from(vec![0; size]));
-        let of_no_length = || StreamBody::new(futures::stream::empty::<Result<Frame<Bytes>, Infallible>>());
+        let unsized_body = || StreamBody::new(futures::stream::empty::<Result<Frame<Bytes>, Infallible>>());
         let rows = [
             (charge(&request(Version::HTTP_11, Empty::<Bytes>::new()), false), FRESH + 1),
             (charge(&request(Version::HTTP_10, sized(9)), true), AGAIN + 1),
             (charge(&request(Version::HTTP_2, Empty::<Bytes>::new()), true), STREAM + 1),
             (charge(&request(Version::HTTP_2, sized(100)), false), STREAM + 101),
             (charge(&request(Version::HTTP_2, sized(1 << 20)), false), STREAM + 1 + u64::from(STREAM_WINDOW)),
-            (charge(&request(Version::HTTP_2, of_no_length()), false), STREAM + 1 + u64::from(STREAM_WINDOW)),
-            (charge(&request(Version::HTTP_11, of_no_length()), false), FRESH + 1),
+            (charge(&request(Version::HTTP_2, unsized_body()), false), STREAM + 1 + u64::from(STREAM_WINDOW)),
+            (charge(&request(Version::HTTP_11, unsized_body()), false), FRESH + 1),
         ];
         for (n, (charged, expected)) in rows.into_iter().enumerate() {
             assert_eq!(charged, expected, "row {n}");

@@ -49,7 +49,7 @@ use tokio::time::{Instant, sleep, timeout};
 const GREETS_WITHIN: Duration = Duration::from_secs(1);
 
 /// Interval at which a silent connection checks for a pod that can be asked.
-const ASLEEP: Duration = Duration::from_secs(1);
+const POD_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Memory charged for a held connection: its task.
 const HELD_BYTES: u64 = 4 * 1024;
@@ -58,7 +58,7 @@ const HELD_BYTES: u64 = 4 * 1024;
 const ELSEWHERE: u8 = b'-';
 const POD_FIRST: u8 = b'1';
 const CLIENT_FIRST: u8 = b'0';
-/// The connection is rejected, and counted by this activator.
+/// Reply that this activator rejects the connection, and has counted it.
 const REFUSED: u8 = b'x';
 
 /// Finds pods for the connections of one port of a workload.
@@ -90,7 +90,7 @@ impl Connector for PortConnector {
             Some(None) => return Connected::Refused, // Only activators mark connections.
             relayed => relayed.flatten(),
         };
-        if relayed.as_ref().is_some_and(|mark| mark.asks) {
+        if relayed.as_ref().is_some_and(|mark| mark.asks_speaker) {
             return self.answer().await;
         }
         let client = relayed.as_ref().map_or(client, |mark| mark.client);
@@ -111,10 +111,10 @@ impl Connector for PortConnector {
     async fn waits_for_pod(&self) {
         while !self.port.speaker.is_pod() {
             let Some(revision) = self.parts.registry.awake(&self.port) else {
-                sleep(ASLEEP).await;
+                sleep(POD_CHECK_INTERVAL).await;
                 continue;
             };
-            let pods = revision.pods();
+            let pods = revision.pods_hash();
             match self.port.speaker.next(pods) {
                 Next::PassOn => return,
                 Next::Wait => std::future::pending().await,
@@ -123,7 +123,7 @@ impl Connector for PortConnector {
                     Some(is_pod) => asking.report(is_pod, pods),
                     None => {
                         drop(asking);
-                        sleep(ASLEEP).await;
+                        sleep(POD_CHECK_INTERVAL).await;
                     }
                 },
             }
@@ -139,7 +139,7 @@ impl Connector for PortConnector {
             && let Some(port) = self.undeclared_port(&revision)
         {
             revision.observations.silent(port);
-            self.parts.sink.observed(&revision);
+            self.parts.sink.include_in_report(&revision);
         }
     }
 }
@@ -161,8 +161,8 @@ impl Place for Occupied {
 }
 
 impl PortConnector {
-    /// Returns whether a pod speaks first; `None` if no pod could be asked. A question from another activator is not
-    /// relayed again.
+    /// Asks a pod whether it speaks first; returns `None` if no pod could be asked. A question from another activator
+    /// is not relayed again.
     async fn ask(&self, revision: &Arc<Revision>, is_relayed: bool) -> Option<bool> {
         let target = revision.link().as_ref().and_then(|link| link.target(is_relayed));
         if let Some(target) = target {
@@ -170,7 +170,7 @@ impl PortConnector {
                 return None;
             }
             let client = SocketAddr::from(([0, 0, 0, 0], 0)); // No client is involved.
-            let (_, reply) = self.say(revision, &target, client, Instant::now(), true).await.ok()?;
+            let (_, reply) = self.connect_to_sibling(revision, &target, client, Instant::now(), true).await.ok()?;
             return match reply {
                 POD_FIRST => Some(true),
                 CLIENT_FIRST => Some(false),
@@ -236,28 +236,28 @@ impl PortConnector {
             let left = bound.saturating_sub(received.elapsed());
             let relayed = target.enter();
             self.parts.metrics.relayed.inc();
-            match timeout(left, self.say(&revision, &target, client, received, false)).await {
+            match timeout(left, self.connect_to_sibling(&revision, &target, client, received, false)).await {
                 Ok(Ok((end, CONNECTED))) => return Ok((end, Occupied::Sibling { _relayed: relayed })),
                 Ok(Ok((_, REFUSED))) => return Err(Refusal::Elsewhere { relayed: false }),
                 Ok(_) => {}
                 Err(_) => return Err(TimedOut::Wait(bound).into()),
             }
-            // The holder turned it away, or is gone and nothing of it was sent.
+            // The holder turned the connection away, or is gone and has received nothing of it.
             relay::wait(&mut pause).await;
         }
     }
 
     /// Connects to another activator and returns its reply.
-    async fn say(
+    async fn connect_to_sibling(
         &self,
         revision: &Revision,
         target: &Target,
         client: SocketAddr,
         received: Instant,
-        asks: bool,
+        asks_speaker: bool,
     ) -> std::io::Result<(TcpEnd, u8)> {
         let (workload, age) = (revision.key.clone(), received.elapsed());
-        let mark = Mark { client, tls: false, age, expects: false, workload, asks };
+        let mark = Mark { client, tls: false, age, expects_continue: false, workload, asks_speaker };
         let address = SocketAddr::new(target.address.ip(), self.port.number());
         self.parts.pools.of_activator(address).connect_marked(&mark.text(&target.key)).await
     }
@@ -276,7 +276,7 @@ impl PortConnector {
             revision.observations.pod_speaks_first(port);
         }
         let bound = revision.bounds().wait.unwrap_or(Duration::MAX);
-        let connected = timeout(bound, self.held(revision.clone(), in_flight, received, client)).await;
+        let connected = timeout(bound, self.connect_to_pod(revision.clone(), in_flight, received, client)).await;
         let connected = connected.unwrap_or_else(|_| {
             let refusal = Refusal::from(TimedOut::Wait(bound));
             Err(match revision.wake_refused() {
@@ -284,11 +284,11 @@ impl PortConnector {
                 None => refusal,
             })
         });
-        connected.inspect_err(|refusal| revision.refused(received, refusal))
+        connected.inspect_err(|refusal| revision.record_refusal(received, refusal))
     }
 
     /// Waits for a slot, and connects to one pod after another until one accepts.
-    async fn held(
+    async fn connect_to_pod(
         &self,
         revision: Arc<Revision>,
         in_flight: InFlight,

@@ -1,9 +1,10 @@
 //! Conversion of typed errors to HTTP responses.
 //!
-//! Every response of the activator with a status of 500 or more carries `x-zeroscale-origin: activator` and
-//! `x-zeroscale-reason: WORD` ([`Refusal::reason`]), so that it is not taken for the pod's. A refusal that a retry may
-//! avoid carries `Retry-After`. A gRPC request gets a trailers-only response: 14 unavailable, 4 deadline exceeded, 8
-//! resource exhausted. An unknown revision is 12, unimplemented, the standard mapping of a 404.
+//! Every response of the activator with a status of 500 or more, and the 403 for a guarded workload, carries
+//! `x-zeroscale-origin: activator` and `x-zeroscale-reason: WORD` ([`Refusal::reason`]), so that it is not taken for
+//! the pod's. A 503 carries `Retry-After`. A gRPC request gets a trailers-only response: 14 unavailable, 4 deadline
+//! exceeded, 7 permission denied, 8 resource exhausted. An unknown revision is 12, unimplemented, the standard mapping
+//! of a 404.
 //!
 //! Each response is counted by its reason.
 //!
@@ -79,7 +80,7 @@ fn answer(refusal: &Refusal, grpc: bool, version: Version, front_end: &dyn Front
     if status == StatusCode::SERVICE_UNAVAILABLE {
         headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     }
-    if refusal.is_distrust() && version < Version::HTTP_2 {
+    if refusal.forbids_reuse() && version < Version::HTTP_2 {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if matches!(refusal, Refusal::NotServed | Refusal::Deleted) {
@@ -128,9 +129,11 @@ mod tests {
         proxies: Vec::new(),
     };
 
-    fn rows() -> Vec<(Refusal, u16, Option<&'static str>)> {
+    /// Goal: own errors carry origin, reason and `Retry-After`. gRPC clients get trailers only.
+    #[test]
+    fn each_refusal_becomes_a_response() {
         let dest = "10.0.0.1:80".parse().expect("an address");
-        vec![
+        let rows = [
             (Refusal::NoRevision { name: "x".into() }, 404, Some("12")),
             (Refusal::Guarded, 403, Some("7")),
             (Refusal::QueueFull { bound: 5 }, 503, Some("8")),
@@ -149,46 +152,36 @@ mod tests {
             (ProxyError::NoRoom { bound: 7 }.into(), 503, Some("8")),
             (ProxyError::Malformed("malformed Host header").into(), 400, None),
             (ProxyError::Unsupported { status: StatusCode::EXPECTATION_FAILED, rule: "expectation" }.into(), 417, None),
-        ]
-    }
-
-    #[test]
-    fn our_own_errors_say_that_they_are_ours_and_why() {
-        for (refusal, expected, _) in rows() {
+        ];
+        for (refusal, expected, code) in rows {
             let response = answer(&refusal, false, Version::HTTP_11, &STANDALONE);
             assert_eq!(response.status().as_u16(), expected, "{refusal}");
             assert_eq!(response.headers().contains_key(ORIGIN), expected >= 500 || expected == 403, "{refusal}");
             assert_eq!(response.headers().contains_key(RETRY_AFTER), expected == 503, "{refusal}");
             assert_eq!(response.headers().contains_key(CONNECTION), matches!(expected, 400 | 417), "{refusal}");
+            let grpc = answer(&refusal, true, Version::HTTP_2, &STANDALONE);
+            match code {
+                None => assert!(grpc.status().is_client_error(), "{refusal}"),
+                Some(code) => {
+                    assert_eq!(grpc.status(), StatusCode::OK, "{refusal}");
+                    assert_eq!(grpc.headers()["grpc-status"], code, "{refusal}");
+                    assert!(grpc.body().is_end_stream(), "{refusal}");
+                }
+            }
         }
+        assert_eq!(utf8_percent_encode("a%b\u{e4}", GRPC_MESSAGE).to_string(), "a%25b%C3%A4");
         assert!(STANDALONE.text(&Refusal::QueueFull { bound: 5 }).contains("5 requests"));
         assert!(STANDALONE.text(&Refusal::MemoryFull { bound: 99 }).contains("99 bytes"));
         assert!(STANDALONE.text(&Refusal::ShareFull { bound: 99, own: 50 }).contains("share of 99"));
     }
 
     #[test]
-    fn nobody_outside_learns_of_pods() {
+    fn responses_do_not_name_the_pod() {
         let dest = "10.0.0.1:80".parse().expect("an address");
         let refusal = Refusal::from(ProxyError::Pod { dest, cause: "connection reset".into() });
         assert_eq!(STANDALONE.text(&refusal), "a pod of the workload failed: connection reset\n");
         let grpc = answer(&refusal, true, Version::HTTP_2, &STANDALONE);
         let message = grpc.headers()["grpc-message"].to_str().expect("text");
         assert!(!message.contains("10.0.0.1") && !message.contains("prod"), "{message}");
-    }
-
-    #[test]
-    fn grpc_gets_trailers_only() {
-        for (refusal, _, code) in rows() {
-            let response = answer(&refusal, true, Version::HTTP_2, &STANDALONE);
-            match code {
-                None => assert!(response.status().is_client_error(), "{refusal}"),
-                Some(code) => {
-                    assert_eq!(response.status(), StatusCode::OK, "{refusal}");
-                    assert_eq!(response.headers()["grpc-status"], code, "{refusal}");
-                    assert!(response.body().is_end_stream(), "{refusal}");
-                }
-            }
-        }
-        assert_eq!(utf8_percent_encode("a%b\u{e4}", GRPC_MESSAGE).to_string(), "a%25b%C3%A4");
     }
 }

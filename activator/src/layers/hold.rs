@@ -23,9 +23,9 @@
 //! A request that arrived while no pod was ready may have a fallback. It is sent there if no pod is ready at its
 //! fallback time, or at once if there is no room to hold it or the pods are known to fail. Once a pod is ready, the
 //! workload answers, however many requests are queued; if the pods are lost again, the request is sent to the fallback
-//! soon after. A request that once had a pod is not, because a part of it may have been sent.
+//! soon after. A request that once had a pod is not sent to the fallback, because a pod may have received a part of it.
 //!
-//! While another activator holds the workload, waiting requests are handed back unmodified to be relayed
+//! While another activator holds the workload, waiting requests are handed off unmodified to be relayed
 //! ([`super::relay`]).
 //!
 //! # Bounds
@@ -47,7 +47,7 @@ use super::charge::charge;
 use super::compact::compact;
 use super::fallback::{Fallbacks, PendingFallback};
 use super::send::{Client, Sending};
-use crate::layers::call::{Back, Call};
+use crate::layers::call::{Call, Handoff};
 use crate::layers::trace::{AtPod, Trace};
 use crate::metrics::ending::Ending;
 use crate::metrics::{ExchangeKind, Queued};
@@ -168,14 +168,14 @@ fn exchange(
         }
         drop(waiting);
         if matches!(admitted, Err(Refusal::Elsewhere { .. })) {
-            call.give_back();
+            call.hand_off();
         }
         let (admitted, cold) = match admitted? {
             Admission::Pod(admitted, cold) => (admitted, cold),
             // Boxed, because it is rare.
             Admission::Fallback(fallback) => return Box::pin(shared.fallbacks.answer(call, fallback)).await,
         };
-        let Call { request, peer, received, again, revision, trace, counts, released: clock, back, .. } = *call;
+        let Call { request, peer, received, again, revision, trace, counts, released: clock, handoff, .. } = *call;
         let live = revision.live();
         let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();
@@ -183,8 +183,8 @@ fn exchange(
         let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, affinity };
         // Another activator may take over the workload's pods before this request gets one; then the original request
         // is relayed.
-        let back_if_lost = back.as_ref().filter(|_| revision.throttler.holds_lots());
-        let original = back_if_lost.map(|_| Prepared::keep_original(&request));
+        let may_be_lost = handoff.as_ref().filter(|_| revision.throttler.holds_shards());
+        let original = may_be_lost.map(|_| Prepared::keep_original(&request));
         let passthrough = live.spec.passthrough.as_deref().cloned();
         let mut prepared = Prepared::new(request, live.spec.contract, protocol, peer.clone(), passthrough)?;
         if is_guess {
@@ -194,7 +194,7 @@ fn exchange(
         drop(live);
         let woken = cold.then(|| revision.clone());
         // Boxed, so that a waiting request does not carry the memory that sending needs.
-        let sending = Box::pin(send(&shared, Active::new(revision), client, admitted, prepared, trace, back));
+        let sending = Box::pin(send(&shared, Active::new(revision), client, admitted, prepared, trace, handoff));
         let (response, released) = sending.await?;
         if let Some(revision) = woken {
             report_cold_start(&revision, received, released);
@@ -292,7 +292,7 @@ async fn send(
     admitted: Admitted,
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
-    back: Option<Arc<Back>>,
+    handoff: Option<Arc<Handoff>>,
 ) -> Result<(Response<Guarded<PodBody, Occupied>>, Instant), Refusal> {
     let (revision, peer) = (active.revision(), client.peer);
     let (method, version, length) = prepared.kind();
@@ -309,7 +309,7 @@ async fn send(
     loop {
         let permit = match picked {
             Ok(permit) => permit,
-            Err(refusal) => return Err(hand_back(refusal, back.as_deref(), prepared, client, revision)),
+            Err(refusal) => return Err(hand_off(refusal, handoff.as_deref(), prepared, client, revision)),
         };
         let (permit, address) = at_port(revision, permit, peer.port())?;
         let pool = shared.pools.get(address, revision.key.namespace());
@@ -323,7 +323,7 @@ async fn send(
                 return Ok((response.map(|body| Guarded::new(body, occupied)), released));
             }
             Err(Failure::Final { error, evidence }) => {
-                note_failure(revision, &pool, &permit, &error, evidence);
+                log_failure(revision, &pool, &permit, &error, evidence);
                 let is_lost = matches!(error, ProxyError::Pod { .. });
                 let refusal = Refusal::from(error);
                 report_sent(&pool, Ending::unanswered(if is_lost { LOST } else { refusal.reason() }), released);
@@ -347,7 +347,7 @@ async fn send(
                     };
                     continue;
                 }
-                if sending.note(&cause, evidence) {
+                if sending.record_failure(&cause, evidence) {
                     report_sent(&pool, Ending::unanswered(LOST), released);
                 }
                 if !is_secondary_port_failure {
@@ -357,7 +357,7 @@ async fn send(
                 if is_secondary_port_failure || failed == ATTEMPTS_MAX {
                     return Err(ProxyError::Pod { dest: pool.address, cause }.into());
                 }
-                sending.again(revision, &prepared, evidence)?;
+                sending.prepare_retry(revision, &prepared, evidence)?;
                 if evidence == Evidence::LocalShortage {
                     tokio::time::sleep(PAUSE.1).await;
                 }
@@ -381,7 +381,7 @@ fn learn_protocol(revision: &Revision, peer: &Peer, response: &mut Response<PodB
 }
 
 /// Logs a failure after which the request is not sent again, and takes the pod out of use if the evidence demands it.
-fn note_failure(revision: &Revision, pool: &Pool, permit: &Permit, error: &ProxyError, evidence: Evidence) {
+fn log_failure(revision: &Revision, pool: &Pool, permit: &Permit, error: &ProxyError, evidence: Evidence) {
     if let ProxyError::Pod { dest, cause } = error {
         // The metrics count every failure (`zeroscale_refused_total`).
         if pool.should_log_failure(Instant::now()) {
@@ -391,19 +391,19 @@ fn note_failure(revision: &Revision, pool: &Pool, permit: &Permit, error: &Proxy
     }
 }
 
-/// Hands a request without a pod back to be relayed, if another activator must serve it. Returns the refusal.
-fn hand_back(
+/// Hands a request without a pod off to be relayed, if another activator must serve it. Returns the refusal.
+fn hand_off(
     refusal: Refusal,
-    back: Option<&Back>,
+    handoff: Option<&Handoff>,
     prepared: Box<Prepared>,
     client: Client<'_>,
     revision: &Arc<Revision>,
 ) -> Refusal {
     if matches!(refusal, Refusal::Elsewhere { .. })
-        && let (Some(back), Some(request)) = (back, prepared.into_original())
+        && let (Some(handoff), Some(request)) = (handoff, prepared.into_original())
     {
         let (peer, revision) = (client.peer.clone(), revision.clone());
-        back.put(Call::new(request, peer, client.received, client.again, revision, back.is_relayed));
+        handoff.put(Call::new(request, peer, client.received, client.again, revision, handoff.is_relayed));
     }
     refusal
 }
@@ -560,7 +560,7 @@ pub(super) fn take_out(revision: &Revision, pool: &Pool, permit: &Permit, cause:
 
 /// Reports that a request or connection that arrived without a pod has one now.
 pub(super) fn report_cold_start(revision: &Revision, received: Instant, released: Instant) {
-    let cold = revision.woke(received, released, Instant::now());
+    let cold = revision.report_wake(received, released, Instant::now());
     revision.metrics.cold_start(&cold);
 }
 
@@ -606,23 +606,23 @@ pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
 mod tests {
     use super::*;
 
-    /// Goal: memory kept during a connect gives way to others, and a connect without kept memory waits.
+    /// Goal: memory gives way only if another workload needs it. A connect without kept memory is not interrupted.
     #[tokio::test(start_paused = true)]
-    async fn memory_kept_during_connect_is_revocable() {
+    async fn memory_kept_during_a_connect_gives_way() {
         let memory = Memory::new(Some(1000));
         let (client, share) = (IpAddr::from([127, 0, 0, 1]), memory.share(1));
         let held = share.hold(client, 1000).expect("room");
         let asks = || tokio::time::sleep(LISTENS_WITHIN);
-        assert!(unless_it_gives_way(Some(&held), &share, asks()).await.is_ok(), "nobody else needs it");
-        let _other = memory.share(2).hold(client, 100).expect("the first has more");
+        assert!(unless_it_gives_way(Some(&held), &share, asks()).await.is_ok(), "no other workload needs it");
+        let _other = memory.share(2).hold(client, 100).expect("the first workload has more");
         let refused = unless_it_gives_way(Some(&held), &share, asks()).await;
         assert!(matches!(refused, Err(Refusal::ShareFull { bound: 1000, .. })));
         assert!(unless_it_gives_way(None, &share, asks()).await.is_ok());
     }
 
-    /// Goal: if a request waits for a slot at its fallback time, it falls back soon after the pods are lost.
+    /// Goal: a request that still waits at its fallback time falls back then, or soon after the pods are lost.
     #[tokio::test(start_paused = true)]
-    async fn request_falls_back_after_pods_are_lost() {
+    async fn a_waiting_request_falls_back_once_the_pods_are_lost() {
         let ms = Duration::from_millis;
         for (ready, lost, from) in [(0, 0, 100), (50, 80, 100), (50, 5000, 5000)] {
             let begun = Instant::now();

@@ -74,7 +74,7 @@ where
 
     fn call(&mut self, mut inbound: Inbound) -> Self::Future {
         let parts = &self.parts;
-        let relayed = relayed(parts, &mut inbound);
+        let relayed = take_mark(parts, &mut inbound);
         let found = match &relayed {
             // If the revision is not known here yet, the request is turned away.
             Some(Mark { workload, .. }) => {
@@ -131,14 +131,14 @@ fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_re
 
 /// Removes and reads the mark of a relayed request; the request then belongs to the client in the mark. The header is
 /// removed even if the mark is not valid.
-fn relayed(parts: &LayerParts, inbound: &mut Inbound) -> Option<Mark> {
+fn take_mark(parts: &LayerParts, inbound: &mut Inbound) -> Option<Mark> {
     // A pass over the names costs less than a lookup of a name that is mostly absent.
     inbound.request.headers().keys().find(|name| **name == FIELD)?;
     let value = inbound.request.headers_mut().remove(FIELD)?;
     let mark = parts.holders.as_ref()?.relayed(value.to_str().ok()?)?;
     inbound.peer = inbound.peer.relaying(mark.client, parts.front_end.trust(mark.client.ip()), mark.tls);
     inbound.received = inbound.received.checked_sub(mark.age).unwrap_or(inbound.received);
-    if !mark.expects {
+    if !mark.expects_continue {
         inbound.request.headers_mut().remove(EXPECT);
     }
     Some(mark)

@@ -11,7 +11,7 @@
 //! | [`timeouts`] | the revision's three timeouts; in knative mode they include the held time | 504 |
 //! | [`hold`] | waits for a pod, within bounds; sends; retries unsent requests elsewhere; sends those that wait too long to another Service ([`fallback`]) | 503, 502 |
 //!
-//! Other protocols than HTTP bypass them: [`connect`] does the same for connections.
+//! Connections that are not HTTP bypass the layers: [`connect`] does the same for them.
 //!
 //! Each layer is a `tower` service that is always ready: waiting happens inside its future, so that the timeouts cover
 //! it. Errors are [`Refusal`](crate::refusal::Refusal)s; [`error_responder`] turns them into HTTP, in one place.

@@ -8,19 +8,20 @@
 //! request log, spans and metrics. Here the request only adds to `zeroscale_relayed_total`. The holder's response is
 //! passed on as it is.
 //!
-//! If another activator takes the workload over, requests held here are handed back by [`super::hold`] and relayed.
+//! If another activator takes the workload over, [`super::hold`] hands off the requests held here, and they are
+//! relayed.
 //!
 //! # Edge cases
 //!
 //! - A relayed request is not relayed again. If this activator is not the holder any more, it turns the request away,
 //!   and the sender looks up the holder again.
-//! - A holder that has gone, or that turns a request away, has not given it to a pod. The request goes to the next
-//!   holder, or waits here until there is one. [`Prepared::relayed`] determines which requests have certainly not
-//!   reached a pod. Requests that are safe to repeat are repeated here, too. If the client itself waits for a 100, a
-//!   pod gets the head first: such a request goes on only if it is turned away.
-//! - If a holder stalls while its kernel acknowledges everything, its requests go on once it is considered dead: then
-//!   the connections to it are cut.
-//! - Without a session with the holder, a request waits here like one of this activator's own.
+//! - If a holder turns a request away, or has gone before a pod got the request, the request goes to the next holder,
+//!   or waits here until there is one. [`Prepared::relayed`] determines which requests have certainly not reached a
+//!   pod. Requests that are safe to repeat are repeated here, too. If the client itself waits for a 100, a pod gets the
+//!   head first: such a request goes to the next holder only if it is turned away.
+//! - If a holder stalls while its kernel acknowledges everything, its requests go to the next holder once it is
+//!   considered dead: then the connections to it are cut.
+//! - Without a session with the holder, a request waits here like a request of a workload that this activator holds.
 //! - Unsent parts of a request stay at the client, wherever the request waits. The memory of the head is charged here,
 //!   too, until the response.
 
@@ -28,7 +29,7 @@ use super::LayerParts;
 use super::charge::charge;
 use super::hold::{memory_refusal, unless_it_gives_way};
 use crate::holders::{FIELD, Link, Mark, Relayed, Target};
-use crate::layers::call::{Back, Call};
+use crate::layers::call::{Call, Handoff};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::ports::WorkloadPort;
 use activator_net::{BodyError, Failure, Guard, Guarded, PodBody, Prepared};
@@ -102,14 +103,14 @@ where
     fn call(&mut self, mut call: Box<Call>) -> Self::Future {
         let link = call.revision.link().as_ref().cloned();
         let Some(link) = link else {
-            return Relaying::Here { exchange: self.inner.service.lock().call(call), led: None };
+            return Relaying::Here { exchange: self.inner.service.lock().call(call), context: None };
         };
-        let led = RelayContext { inner: self.inner.clone(), link };
-        if led.link.target(call.is_relayed).is_some() {
-            return Relaying::There { exchange: Box::pin(led.lead(call)) };
+        let context = RelayContext { inner: self.inner.clone(), link };
+        if context.link.target(call.is_relayed).is_some() {
+            return Relaying::There { exchange: Box::pin(context.relay_until_taken(call)) };
         }
-        let back = call.prepare_handoff();
-        Relaying::Here { exchange: self.inner.service.lock().call(call), led: Some((led, back)) }
+        let handoff = call.prepare_handoff();
+        Relaying::Here { exchange: self.inner.service.lock().call(call), context: Some((context, handoff)) }
     }
 }
 
@@ -125,15 +126,15 @@ where
     B: Body<Data = Bytes, Error: Into<BodyError>> + Send + 'static,
 {
     /// Relays a request to the holder of its workload, until one has taken it.
-    async fn lead(self, mut call: Box<Call>) -> Result<Response<RelayedBody<B>>, Refusal> {
+    async fn relay_until_taken(self, mut call: Box<Call>) -> Result<Response<RelayedBody<B>>, Refusal> {
         let mut pause = PAUSE.0;
         loop {
             let Some(target) = self.link.target(call.is_relayed) else {
-                let back = call.prepare_handoff();
+                let handoff = call.prepare_handoff();
                 let (is_relayed, exchange) = (call.is_relayed, self.inner.service.lock().call(call));
                 match exchange.await {
                     Err(Refusal::Elsewhere { .. }) if is_relayed => return Err(Refusal::Elsewhere { relayed: true }),
-                    Err(Refusal::Elsewhere { .. }) => call = back.take()?,
+                    Err(Refusal::Elsewhere { .. }) => call = handoff.take()?,
                     answered => return answered.map(|response| response.map(Either::Right)),
                 }
                 // The holder will be known soon.
@@ -185,9 +186,10 @@ async fn relay(parts: &LayerParts, call: Box<Call>, link: &Link, target: &Target
     let Call { request, peer, received, again, revision, is_relayed, .. } = *call;
     let mut disconnect = peer.disconnect(request.version(), request.body());
     let upload = request.body().upload();
-    let mark = |expects| {
+    let mark = |expects_continue| {
         let (client, tls, workload) = (peer.address, peer.tls, revision.key.clone());
-        let mark = Mark { client, tls, age: received.elapsed(), expects, workload, asks: false };
+        let age = received.elapsed();
+        let mark = Mark { client, tls, age, expects_continue, workload, asks_speaker: false };
         (FIELD, mark.value(&target.key))
     };
     let prepared = Prepared::relayed(request, revision.live().spec.contract, peer.clone(), mark)?;
@@ -229,8 +231,8 @@ pin_project! {
         Here {
             #[pin]
             exchange: F,
-            // Context in case another activator holds the workload.
-            led: Option<(RelayContext<S>, Arc<Back>)>,
+            // In case another activator holds the workload.
+            context: Option<(RelayContext<S>, Arc<Handoff>)>,
         },
         /// Exchange at another activator.
         There {
@@ -250,15 +252,15 @@ where
         loop {
             let exchange: BoxFuture<'static, _> = match self.as_mut().project() {
                 RelayingProjection::There { exchange } => return exchange.as_mut().poll(cx),
-                RelayingProjection::Here { exchange, led } => {
+                RelayingProjection::Here { exchange, context } => {
                     let answered = ready!(exchange.poll(cx));
-                    match (answered, led.take()) {
-                        (Err(Refusal::Elsewhere { .. }), Some((_, back))) if back.is_relayed => {
+                    match (answered, context.take()) {
+                        (Err(Refusal::Elsewhere { .. }), Some((_, handoff))) if handoff.is_relayed => {
                             return Poll::Ready(Err(Refusal::Elsewhere { relayed: true }));
                         }
-                        (Err(Refusal::Elsewhere { .. }), Some((led, back))) => {
-                            let call = back.take();
-                            Box::pin(async move { led.lead(call?).await })
+                        (Err(Refusal::Elsewhere { .. }), Some((context, handoff))) => {
+                            let call = handoff.take();
+                            Box::pin(async move { context.relay_until_taken(call?).await })
                         }
                         (answered, _) => return Poll::Ready(answered.map(|response| response.map(Either::Right))),
                     }

@@ -70,7 +70,7 @@ where
 pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Trace>) -> InFlight {
     let entered = revision.stats.enter();
     if entered.first {
-        sink.first_request(revision, || trace.and_then(Trace::line));
+        sink.first_request(revision, || trace.and_then(Trace::traceparent));
     }
     entered.in_flight
 }
@@ -78,7 +78,7 @@ pub(super) fn enter(sink: &StatSink, revision: &Arc<Revision>, trace: Option<&Tr
 /// Guard of a counted request.
 pub(crate) struct Counted {
     _in_flight: Option<InFlight>,
-    /// Holds the load instead, until a fallback responds.
+    /// Holds the load instead, until the request is sent to its fallback.
     _fallback: Option<Arc<PendingFallback>>,
     revision: Arc<Revision>,
     kind: ExchangeKind,
@@ -89,7 +89,7 @@ pub(crate) struct Counted {
     received: Instant,
     status: Option<StatusCode>,
     ending: Option<Ending>,
-    /// The request goes to another activator, which reports it.
+    /// Set if the request goes to another activator, which reports it.
     is_elsewhere: bool,
 }
 
@@ -139,7 +139,7 @@ where
             result = result.map_err(|refusal| refusal.unwoken(&why));
         }
         if let (Err(refusal), Some(counted)) = (&result, &this.counted) {
-            counted.revision.refused(counted.received, refusal);
+            counted.revision.record_refusal(counted.received, refusal);
         }
         let counted = this.counted.take().map(|mut counted| {
             let (status, ending) = match &result {

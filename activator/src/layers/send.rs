@@ -26,9 +26,10 @@ pub(super) struct Sending<'a> {
     pub(super) at_pod: Option<Box<AtPod>>,
     /// Time from which the wait for a pod counts.
     pub(super) since: Instant,
+    /// A pod has had the request.
     has_run: bool,
     /// Disconnect signal of the client, from the first lack of room on.
-    watch: Option<Option<Disconnect>>,
+    disconnect: Option<Option<Disconnect>>,
     /// Charge of the request, while it waits for room for a connect.
     pub(super) waiting: Option<HeldCharge>,
 }
@@ -37,7 +38,7 @@ impl<'a> Sending<'a> {
     /// Starts the attempts for a client's request.
     pub(super) fn new(client: Client<'a>, trace: Option<Arc<Trace>>) -> Self {
         let at_pod = trace.as_ref().map(|trace| Box::new(trace.proxying()));
-        Self { client, trace, at_pod, since: client.received, has_run: false, watch: None, waiting: None }
+        Self { client, trace, at_pod, since: client.received, has_run: false, disconnect: None, waiting: None }
     }
 
     /// Sends the request once.
@@ -77,7 +78,7 @@ impl<'a> Sending<'a> {
 
     /// Charges a large head of the response.
     pub(super) fn charge(&self, revision: &Revision, response: &mut Response<PodBody>) -> Result<(), Refusal> {
-        if let Some(size) = charge::answer(response.headers(), self.client.version) {
+        if let Some(size) = charge::response_head(response.headers(), self.client.version) {
             let charge = revision.memory.hold(self.client.address(), size).map_err(|full| Refusal::AnswerFull {
                 needed: size,
                 bound: full.limit,
@@ -88,10 +89,10 @@ impl<'a> Sending<'a> {
         Ok(())
     }
 
-    /// Records a failed attempt. A wait for room consists of many attempts, of which only the first counts. Returns
-    /// whether this one counts.
-    pub(super) fn note(&mut self, cause: &str, evidence: Evidence) -> bool {
-        let counts = evidence != Evidence::None || self.watch.is_none();
+    /// Records a failed attempt and returns true if it counts. A wait for room consists of many attempts, of which only
+    /// the first counts.
+    pub(super) fn record_failure(&mut self, cause: &str, evidence: Evidence) -> bool {
+        let counts = evidence != Evidence::None || self.disconnect.is_none();
         if counts {
             self.failed(&cause);
         }
@@ -99,13 +100,18 @@ impl<'a> Sending<'a> {
     }
 
     /// Checks that the request may be sent again, and charges it if it does not queue for a slot before that.
-    pub(super) fn again(&mut self, revision: &Revision, request: &Prepared, evidence: Evidence) -> Result<(), Refusal> {
+    pub(super) fn prepare_retry(
+        &mut self,
+        revision: &Revision,
+        request: &Prepared,
+        evidence: Evidence,
+    ) -> Result<(), Refusal> {
         if let Some(refusal) = revision.bounds().waited_out(self.since) {
             return Err(refusal);
         }
         if evidence == Evidence::None {
-            let watch = || self.client.peer.disconnect(self.client.version, &request.body);
-            if self.watch.get_or_insert_with(watch).as_ref().is_some_and(Disconnect::has_gone) {
+            let disconnect = || self.client.peer.disconnect(self.client.version, &request.body);
+            if self.disconnect.get_or_insert_with(disconnect).as_ref().is_some_and(Disconnect::has_gone) {
                 return Err(Refusal::ClientGone);
             }
         }

@@ -59,7 +59,7 @@ where
 
     fn call(&mut self, mut call: Box<Call>) -> Self::Future {
         let bounds = call.revision.bounds();
-        if !bounds.bound_exchange() {
+        if !bounds.limit_exchange() {
             return TimedExchange { exchange: self.inner.call(call), clock: None };
         }
         if !bounds.from_arrival {
@@ -122,7 +122,7 @@ impl BoundClock {
     }
 
     /// Reports the deadline to the server of the connection, in case the body is not polled.
-    fn tell(&self) {
+    fn report_deadline(&self) {
         match self.next() {
             Some((at, _)) => deadline::report_deadline(at),
             None => deadline::withdraw_deadline(),
@@ -186,7 +186,7 @@ where
                     }
                     // A timer that was set for the response start fires once in vain, which is cheaper than a reset for
                     // every response.
-                    clock.tell(); // The body may never be polled.
+                    clock.report_deadline(); // The body may never be polled.
                     clock
                 });
                 response.map(|body| TimedBody { body, clock })
@@ -225,7 +225,7 @@ where
                         if clock.bounds.idle.is_some() {
                             clock.moved = Some(Instant::now());
                         }
-                        clock.tell();
+                        clock.report_deadline();
                     }
                     _ => deadline::withdraw_deadline(),
                 }
@@ -298,10 +298,10 @@ mod tests {
         (ended, parts, u64::try_from(start.elapsed().as_millis()).expect("short"))
     }
 
-    /// Goal: timeouts are exact to the millisecond. The rows are those of Knative's tests, with a reset in place of
-    /// Knative's message. Timeouts: total, response start, idle.
+    /// Rows: those of Knative's tests, with a reset in place of Knative's message. Timeouts: total, response start,
+    /// idle.
     #[tokio::test(start_paused = true)]
-    async fn each_bound_is_kept_to_the_millisecond() {
+    async fn timeouts_are_exact_to_the_millisecond() {
         let idle_reset = "reset: no data was transferred for the workload's idle timeout of 50ms";
         let total_reset = "reset: request took longer than the workload's timeout of 500ms";
         type Row<'a> = (u64, &'a [u64], (u64, u64, u64), (&'a str, usize, u64));
@@ -329,10 +329,9 @@ mod tests {
         }
     }
 
-    /// Goal: in standalone mode timeouts start when a pod has the request, and an exchange without timeouts runs
-    /// without limit.
+    /// Goal: in standalone mode timeouts start when a pod has the request. An exchange without timeouts has no limit.
     #[tokio::test(start_paused = true)]
-    async fn the_wait_for_a_pod_does_not_count_in_standalone() {
+    async fn timeouts_do_not_include_the_wait_for_a_pod_in_standalone() {
         let rows = [
             (900_000, (0, 0, 0), "whole"),
             (90, (100, 0, 0), "whole"),
@@ -356,19 +355,18 @@ mod tests {
         }
     }
 
-    /// Goal: a timeout also ends an exchange whose body is not polled, or is complete but not dropped. After a drop,
-    /// the connection has no deadline.
+    /// Rows: number of frames that are read, body kept after that, exchange ended. The only frame completes the body.
     #[tokio::test(start_paused = true)]
-    async fn what_is_kept_unread_is_ended_and_what_is_done_with_is_not() {
+    async fn an_unread_body_ends_at_its_timeout_and_a_dropped_one_has_none() {
         for (frames, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
             let revision = fixture::revision(|backend| backend.timeout_ms = 100);
             let inner = tower::service_fn(|_: Box<Call>| async {
                 Ok::<_, Refusal>(Response::new(Full::new(Bytes::from_static(b"hello"))))
             });
             let mut exchange = Box::pin(Timeouts { inner }.call(call::fixture::call(&revision)));
-            let (mut body, mut overdue) = (None, ExchangeDeadline::default());
+            let (mut body, mut reported) = (None, ExchangeDeadline::default());
             let connection = poll_fn(|cx| {
-                overdue.poll(cx, |cx| {
+                reported.poll(cx, |cx| {
                     if let Some(exchange) = Some(&mut exchange).filter(|_| body.is_none())
                         && let Poll::Ready(Ok(response)) = exchange.as_mut().poll(cx)
                     {
@@ -387,17 +385,15 @@ mod tests {
         }
     }
 
-    /// Goal: rows of 10.11 about an exchange that fails by itself. Before a timeout its own failure is returned; after
-    /// a timeout the response is the timeout's. A timeout that has fired is not polled again.
     #[tokio::test(start_paused = true)]
-    async fn an_exchange_that_fails_by_itself_is_refused_for_what_came_first() {
+    async fn an_exchange_is_refused_for_its_own_failure_or_a_timeout_whichever_is_first() {
         for (fails_after, expected) in [(50, "deleted"), (150, "timeout")] {
             let revision = fixture::revision(|backend| backend.timeout_ms = 100);
             let inner = tower::service_fn(move |_: Box<Call>| async move {
                 sleep(ms(fails_after)).await;
                 Err::<Response<http_body_util::Empty<Bytes>>, _>(Refusal::Deleted)
             });
-            let refused = Timeouts { inner }.call(call::fixture::call(&revision)).await.err().expect("no answer");
+            let refused = Timeouts { inner }.call(call::fixture::call(&revision)).await.err().expect("no response");
             assert_eq!(refused.reason(), expected);
         }
     }

@@ -74,8 +74,8 @@ impl Trace {
         span.end();
     }
 
-    /// Returns the context of the server span for spans of other processes; `None` if it is not sampled.
-    pub(crate) fn line(&self) -> Option<String> {
+    /// Returns the server span as a W3C `traceparent` for spans of other processes; `None` if it is not sampled.
+    pub(crate) fn traceparent(&self) -> Option<String> {
         Tracing::line(&self.server)
     }
 

@@ -5,7 +5,7 @@ use common_runtime::telemetry::{self, FamilyText, catalog};
 use prometheus_client::encoding::NoLabelSet;
 
 /// Registers the metrics.
-pub(crate) fn show(registry: &telemetry::Metrics, connections: &ClientConnections) {
+pub(crate) fn register(registry: &telemetry::Metrics, connections: &ClientConnections) {
     let connections = connections.clone();
     registry.collect(move || {
         let open = i64::try_from(connections.open()).unwrap_or(i64::MAX);
@@ -31,10 +31,10 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     #[tokio::test]
-    async fn every_reason_is_shown_from_the_start() {
+    async fn every_reason_is_exported_from_the_start() {
         let registry = telemetry::Metrics::default();
         let bounds = ClientBounds { connections: 1, descriptors: 1000, idle: None };
-        show(&registry, &ClientConnections::start(bounds, Memory::new(None), CancellationToken::new()));
+        register(&registry, &ClientConnections::start(bounds, Memory::new(None), CancellationToken::new()));
         let text = registry.encode().expect("text");
         assert!(text.contains("\nzeroscale_client_connections 0\n"), "{text}");
         for reason in ["limit", "room", "idle"] {

@@ -74,7 +74,7 @@ impl ColdStart {
     }
 
     /// Logs the cold start.
-    pub(crate) fn announce(&self) {
+    pub(crate) fn log(&self) {
         let phases = self.phases();
         let ms = |length: Duration| length.as_secs_f64() * 1e3;
         tracing::info!(

@@ -13,14 +13,16 @@ use http::StatusCode;
 pub(crate) struct Ending {
     status: Option<StatusCode>,
     /// Status that Knative reports if none was sent.
-    instead: Option<StatusCode>,
+    knative_status: Option<StatusCode>,
     error: Option<&'static str>,
 }
 
 impl From<&Refusal> for Ending {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::ClientGone => Self { instead: Some(refusal.status()), ..Self::unanswered(refusal.reason()) },
+            Refusal::ClientGone => {
+                Self { knative_status: Some(refusal.status()), ..Self::unanswered(refusal.reason()) }
+            }
             // The replacement response is not an error.
             Refusal::Asleep => Self::answered(StatusCode::OK),
             refusal => {
@@ -34,26 +36,26 @@ impl From<&Refusal> for Ending {
 impl Ending {
     /// Returns the result of an exchange that the peer answered with this status.
     pub(crate) fn answered(status: StatusCode) -> Self {
-        Self { status: Some(reported(status)), instead: None, error: None }
+        Self { status: Some(reported(status)), knative_status: None, error: None }
     }
 
     /// Returns the result of an exchange without a response.
     pub(crate) fn unanswered(reason: &'static str) -> Self {
-        Self { status: None, instead: None, error: Some(reason) }
+        Self { status: None, knative_status: None, error: Some(reason) }
     }
 
     /// Returns the reported part; `None` if the exchange is not reported.
     pub(super) fn reported_by(self, mode: Mode) -> Option<Self> {
         match mode {
-            Mode::Standalone => Some(Self { instead: None, ..self }),
+            Mode::Standalone => Some(Self { knative_status: None, ..self }),
             Mode::Knative => {
-                let status = self.status.or(self.instead)?;
-                Some(Self { status: Some(status), instead: None, error: None })
+                let status = self.status.or(self.knative_status)?;
+                Some(Self { status: Some(status), knative_status: None, error: None })
             }
         }
     }
 
-    /// Returns the status that was sent.
+    /// Returns the label of the reported status.
     pub(super) fn status(self) -> Option<String> {
         self.status.map(label)
     }

@@ -12,9 +12,8 @@
 //!
 //! # Differences from Knative
 //!
-//! - No `server_address` and `server_port`: the client chooses the one, so it could create any number of series; the
-//!   other grows with every pod. A status that HTTP does not name is counted by its class, such as `7xx`, for the same
-//!   reason.
+//! - No `server_address` and `server_port`, because both grow without bound. A status that HTTP does not name is
+//!   counted by its class, such as `7xx`, for the same reason.
 //! - In knative mode an exchange without a response has no client series.
 //! - A revision's series begin with its first request or pod. They end with the revision, or when it has had neither
 //!   for five minutes.
@@ -264,7 +263,7 @@ impl RevisionMetrics {
         [self.waited.swap(0, Ordering::Relaxed), u32::try_from(self.queued.get()).unwrap_or_default()]
     }
 
-    /// Returns whether a request waits for a pod.
+    /// Reports whether a request waits for a pod.
     pub(crate) fn is_held(&self) -> bool {
         self.queued.get() > 0
     }
@@ -279,10 +278,10 @@ impl RevisionMetrics {
         self.families.held.remove(&self.revision);
         self.families.cold_start.remove(&self.revision);
         for phase in PHASES {
-            self.families.cold_start_phase.remove(&self.with("phase", phase));
+            self.families.cold_start_phase.remove(&self.with_label("phase", phase));
         }
         for (_, word) in ENDS {
-            self.families.connections_ended.remove(&self.with("reason", word));
+            self.families.connections_ended.remove(&self.with_label("reason", word));
         }
         self.families.server.remove(&self.server);
         self.families.client.remove(&self.client);
@@ -304,6 +303,7 @@ impl RevisionMetrics {
         self.held.observe(waited.as_secs_f64());
     }
 
+    /// Records a cold start and its phases.
     pub(crate) fn cold_start(&self, cold: &ColdStart) {
         if self.forgotten.load(Ordering::Acquire) {
             return;
@@ -311,7 +311,8 @@ impl RevisionMetrics {
         let p = cold.phases();
         self.families.cold_start.get_or_create(&self.revision).observe(cold.total().as_secs_f64());
         for (phase, length) in PHASES.into_iter().zip([p.signal, p.scale, p.probe, p.release + p.answer]) {
-            self.families.cold_start_phase.get_or_create(&self.with("phase", phase)).observe(length.as_secs_f64());
+            let labels = self.with_label("phase", phase);
+            self.families.cold_start_phase.get_or_create(&labels).observe(length.as_secs_f64());
         }
     }
 
@@ -328,11 +329,12 @@ impl RevisionMetrics {
             return;
         }
         for (_, word) in ENDS.iter().filter(|(end, _)| *end == how) {
-            self.families.connections_ended.get_or_create(&self.with("reason", word)).inc();
+            self.families.connections_ended.get_or_create(&self.with_label("reason", word)).inc();
         }
     }
 
-    fn with(&self, label: &'static str, value: &str) -> Labels {
+    /// Returns the revision's labels and another one.
+    fn with_label(&self, label: &'static str, value: &str) -> Labels {
         let mut labels = self.revision.clone();
         labels.push((label, value.to_owned()));
         labels

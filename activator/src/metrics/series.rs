@@ -152,9 +152,19 @@ mod tests {
         Measure { instrument: instrument(name), bounds }
     }
 
-    /// Goal: the export equals that of `prometheus-client`'s own histograms.
+    /// Observes each ending of an HTTP/1.1 GET once. Returns the number of series and the exported text.
+    fn exported(mode: Mode, errors_from: u16, endings: impl IntoIterator<Item = Ending>) -> (usize, String) {
+        let metrics = telemetry::Metrics::default();
+        let sides = Sides::register(&metrics, mode, errors_from, [measure("a", &[1.0])]);
+        let side = sides.side(Vec::new());
+        let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
+        endings.into_iter().for_each(|ending| side.observe(&kind, ending, [0.5]));
+        let series = side.series.lock().len();
+        (series, metrics.encode().expect("text"))
+    }
+
     #[test]
-    fn series_are_shown_as_if_each_had_a_histogram() {
+    fn the_export_equals_that_of_prometheus_clients_histograms() {
         use prometheus_client::metrics::{family::Family, histogram};
         static BOUNDS: [f64; 2] = [0.5, 1.0];
         let values = [0.25, 0.5, 0.75, 1.0, 1.5];
@@ -200,12 +210,7 @@ mod tests {
             Ending::unanswered("connection"),
         ];
         let series = |mode, errors_from: u16| {
-            let metrics = telemetry::Metrics::default();
-            let sides = Sides::register(&metrics, mode, errors_from, [measure("a", &[1.0])]);
-            let side = sides.side(Vec::new());
-            let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
-            endings.iter().for_each(|ending| side.observe(&kind, *ending, [0.5]));
-            let text = metrics.encode().expect("text");
+            let (_, text) = exported(mode, errors_from, endings);
             let label = |line: &str, name: &str| {
                 line.split_once(&format!("{name}=\"")).and_then(|(_, rest)| Some(rest.split_once('"')?.0.to_owned()))
             };
@@ -226,17 +231,10 @@ mod tests {
     /// Goal: a pod that sends every possible status creates one series per status that HTTP names, and one per class.
     #[test]
     fn statuses_without_a_name_are_counted_by_class() {
-        let metrics = telemetry::Metrics::default();
-        let sides = Sides::register(&metrics, Mode::Standalone, 500, [measure("a", &[1.0])]);
-        let side = sides.side(Vec::new());
-        let kind = ExchangeKind::new(&Method::GET, Version::HTTP_11, false);
-        for status in 200..=999 {
-            let status = StatusCode::from_u16(status).expect("three digits");
-            side.observe(&kind, Ending::answered(status), [0.5]);
-        }
+        let every = (200..=999).map(|status| StatusCode::from_u16(status).expect("three digits"));
+        let (series, text) = exported(Mode::Standalone, 500, every.map(Ending::answered));
         let named = (200..=599).filter(|s| StatusCode::from_u16(*s).is_ok_and(|s| s.canonical_reason().is_some()));
-        assert_eq!(side.series.lock().len(), named.count() + 8);
-        let text = metrics.encode().expect("text");
+        assert_eq!(series, named.count() + 8);
         for (status, count) in [("200", 1), ("404", 1), ("503", 1), ("2xx", 90), ("7xx", 100), ("9xx", 100)] {
             let error = if status < "5" { String::new() } else { format!(",error_type=\"{status}\"") };
             let count = format!(

@@ -89,7 +89,7 @@ impl Task {
                     if inbox.closed {
                         break;
                     }
-                    self.take_in(inbox);
+                    self.apply(inbox);
                 }
                 Some(probed) = self.probes.join_next() => match probed {
                     Ok((destination, attempt, outcome)) => self.handle(Event::Probed { destination, attempt, outcome }),
@@ -104,7 +104,7 @@ impl Task {
         }
     }
 
-    fn take_in(&mut self, inbox: Inbox) {
+    fn apply(&mut self, inbox: Inbox) {
         if let Some(spec) = inbox.spec {
             // Destinations that passed by the former rules stay in use: an edit drops nothing, except pods that were
             // never probed (mesh mode `enabled`).
@@ -117,21 +117,21 @@ impl Task {
             self.handle(Event::ClusterIp(cluster_ip));
         }
         if let Some(listing) = inbox.listing {
-            self.list(listing);
+            self.set_listing(listing);
         }
         for destination in inbox.failed {
             self.handle(Event::Failed(destination));
         }
     }
 
-    fn list(&mut self, listing: Listing) {
+    fn set_listing(&mut self, listing: Listing) {
         let now = Instant::now();
         let listed: BTreeSet<Destination> = listing.all().cloned().collect();
         if self.listed.is_empty()
             && !listed.is_empty()
             && let Some(revision) = self.revision.upgrade()
         {
-            revision.note(|timeline| timeline.address_known = Some(now));
+            revision.record_step(|timeline| timeline.address_known = Some(now));
         }
         for new in listed.difference(&self.listed) {
             self.pools.observe(new.address(), self.observer());
@@ -139,7 +139,7 @@ impl Task {
         let gone: Vec<Destination> = self.listed.difference(&listed).cloned().collect();
         self.listed = listed;
         self.handle(Event::Listed { ready: listing.ready, not_ready: listing.not_ready });
-        // Only now are requests no longer sent there.
+        // `handle` has published the change, so no request is sent to these pods any more.
         for destination in gone {
             self.pools.unobserve(destination.address(), &self.observer());
             self.pools.remove(destination.address());
@@ -179,7 +179,7 @@ impl Task {
         let (serving, now) = (!destinations.is_empty(), Instant::now());
         let is_woken = serving && !self.serving;
         if is_woken {
-            revision.note(|timeline| timeline.probed = Some(now));
+            revision.record_step(|timeline| timeline.probed = Some(now));
         }
         // A held request reports the wake itself, with its response.
         let is_held = revision.metrics.is_held();
@@ -193,7 +193,7 @@ impl Task {
             let since = revision.wakes.end(now);
             if let Some(since) = since.filter(|_| is_woken && !is_held) {
                 // Only waiting pages and placeholders were sent.
-                revision.woke(since, now, now);
+                revision.report_wake(since, now, now);
             }
         }
     }

@@ -30,11 +30,11 @@ impl Callers {
         let none = BTreeSet::new();
         let former = listed.get(revision).unwrap_or(&none);
         for gone in former.difference(&addresses) {
-            let is_nobodys = self.revisions.get_mut(gone).is_some_and(|mut revisions| {
+            let is_unlisted = self.revisions.get_mut(gone).is_some_and(|mut revisions| {
                 revisions.retain(|other| other != revision);
                 revisions.is_empty()
             });
-            if is_nobodys {
+            if is_unlisted {
                 self.revisions.remove(gone);
             }
         }
@@ -76,10 +76,10 @@ mod tests {
         for (case, listings, expected) in [
             ("one pod", &[("a", "x", &[1u8, 2][..])][..], Some("a")),
             ("two revisions of one namespace", &[("a", "x", &[1]), ("a", "y", &[1])], Some("a")),
-            ("reused, told late by the former", &[("a", "x", &[1]), ("b", "y", &[1]), ("a", "x", &[])], Some("b")),
-            ("reused, told early", &[("a", "x", &[1]), ("a", "x", &[]), ("b", "y", &[1])], Some("b")),
+            ("reused, removed late by the former", &[("a", "x", &[1]), ("b", "y", &[1]), ("a", "x", &[])], Some("b")),
+            ("reused, removed early", &[("a", "x", &[1]), ("a", "x", &[]), ("b", "y", &[1])], Some("b")),
             ("listed by two namespaces", &[("a", "x", &[1]), ("b", "y", &[1, 2])], None),
-            ("told twice", &[("a", "x", &[1]), ("a", "x", &[1]), ("a", "x", &[2])], None),
+            ("listed twice", &[("a", "x", &[1]), ("a", "x", &[1]), ("a", "x", &[2])], None),
             ("deleted", &[("a", "x", &[1]), ("a", "x", &[])], None),
         ] {
             let callers = callers(listings);

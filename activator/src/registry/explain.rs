@@ -1,8 +1,8 @@
 //! State of all revisions for operators: `GET /revisions` on the admin port.
 //!
 //! Each entry shows held and running requests, capacity, and for each pod its requests and whether it may get more. If
-//! a hard limit is shared with other activators, it also shows how many of the workload's sixteen lots this one holds,
-//! and how many requests of others still run on its pods. The page reads the live state and stores nothing.
+//! a hard limit is shared with other activators, it also shows how many of the workload's sixteen shards this one
+//! holds, and how many requests of others still run on its pods. The page reads the live state and stores nothing.
 
 use crate::discovery::Spec;
 use crate::registry::Registry;
@@ -29,7 +29,7 @@ fn row(spec: &Spec, revision: Option<&Revision>) -> Value {
     let pods = revision.map(|revision| revision.throttler.pods()).unwrap_or_default();
     let held = revision.and_then(|revision| revision.link().as_ref()?.sharing());
     let held =
-        held.map(|(lots, taken)| json!({"lots": lots.bits().count_ones(), "taken": taken.values().sum::<u32>()}));
+        held.map(|(shards, taken)| json!({"lots": shards.bits().count_ones(), "taken": taken.values().sum::<u32>()}));
     json!({
         "namespace": spec.key.namespace(),
         "name": spec.key.name(),

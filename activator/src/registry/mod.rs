@@ -46,7 +46,7 @@ use common::hosts::table::{Claimed, HostTable, Named};
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
-use ports::{Numbers, WorkloadPorts};
+use ports::{PortBindings, WorkloadPorts};
 use revision::Revision;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -96,15 +96,15 @@ struct RegistryState {
     /// Hosts with the names of their revisions, by namespace.
     hosts: Hosts,
     hosts_changed: bool,
-    /// All initial events were received.
+    /// Set once all initial events were received.
     is_synced: bool,
-    numbers: Numbers,
-    /// Another activator is ready.
+    bindings: PortBindings,
+    /// Set if another activator is ready.
     has_ready_sibling: bool,
     /// Revisions whose Service returns to direct routing.
     given_back: BTreeSet<RevisionKey>,
-    /// One of these may now bypass this activator.
-    may_leave: bool,
+    /// Set if a Service of one of `given_back` may bypass this activator now.
+    may_be_bypassed: bool,
 }
 
 type Hosts = BTreeMap<String, Arc<[(HostPattern, String)]>>;
@@ -112,10 +112,10 @@ type Hosts = BTreeMap<String, Arc<[(HostPattern, String)]>>;
 type Table = HostTable<Arc<Workload>, RandomState>;
 
 /// Interval between checks for unused revisions.
-const LOOK: Duration = Duration::from_secs(60);
+const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Pause between two rebuilds of the host table, as a multiple of the last rebuild's duration.
-const REBUILT_AFTER: u32 = 9;
+const REBUILD_PAUSE_FACTOR: u32 = 9;
 
 /// Maximum pause between two rebuilds of the host table. The measured duration also contains time in which the process
 /// did not run, and until the rebuild a new workload has no name.
@@ -139,13 +139,13 @@ impl Registry {
         const BATCH: usize = 256;
         let mut batch = Vec::with_capacity(BATCH);
         let mut alarm = Alarm::default();
-        let mut looks = tokio::time::interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut checks = tokio::time::interval(CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut rebuilt_from = Instant::now();
         loop {
             let due = self.due(rebuilt_from);
             tokio::select! {
-                now = looks.tick() => self.by_key.iter().for_each(|workload| workload.rest(now)),
+                now = checks.tick() => self.by_key.iter().for_each(|workload| workload.drop_if_unused(now)),
                 received = events.recv_many(&mut batch, BATCH) => if received == 0 {
                     return;
                 },
@@ -153,8 +153,8 @@ impl Registry {
             }
             self.take(batch.drain(..));
             let begun = Instant::now();
-            if begun >= rebuilt_from && self.renew_hosts() {
-                rebuilt_from = Instant::now() + (REBUILT_AFTER * begun.elapsed()).min(REBUILD_PAUSE_MAX);
+            if begun >= rebuilt_from && self.rebuild_changed_hosts() {
+                rebuilt_from = Instant::now() + (REBUILD_PAUSE_FACTOR * begun.elapsed()).min(REBUILD_PAUSE_MAX);
             }
         }
     }
@@ -163,7 +163,7 @@ impl Registry {
     fn due(&self, rebuilt_from: Instant) -> Option<Instant> {
         let state = self.state.lock();
         let hosts = (state.is_synced && state.hosts_changed).then_some(rebuilt_from);
-        let numbers = self.parts.ports.as_ref().and_then(|ports| state.numbers.due(ports));
+        let numbers = self.parts.ports.as_ref().and_then(|ports| state.bindings.due(ports));
         numbers.into_iter().chain(hosts).min()
     }
 
@@ -175,14 +175,14 @@ impl Registry {
             self.apply(&mut state, event);
         }
         if let Some(ports) = &self.parts.ports {
-            state.numbers.follow(ports);
-            self.leave(&mut state, ports);
+            state.bindings.follow(ports);
+            self.end_bypassed_connections(&mut state, ports);
         }
     }
 
-    /// Rebuilds the host table if everything is known and something has changed; returns whether it did. No lock is
-    /// held meanwhile: only the caller changes the inputs.
-    fn renew_hosts(&self) -> bool {
+    /// Rebuilds the host table and returns true, if everything is known and something has changed. No lock is held
+    /// meanwhile: only the caller changes the inputs.
+    fn rebuild_changed_hosts(&self) -> bool {
         let hosts = {
             let mut state = self.state.lock();
             if !state.is_synced {
@@ -197,12 +197,12 @@ impl Registry {
 
     /// Returns the revision `namespace/name` for a request, and creates it if necessary.
     pub(crate) fn by_key(&self, namespace: &str, name: &str) -> Option<Arc<Revision>> {
-        self.workload(namespace, name)?.at_work(&self.parts, |_| true)
+        self.workload(namespace, name)?.active_revision(&self.parts, |_| true)
     }
 
     /// Returns the revision for a request that names `host` and comes from `peer`.
     pub(crate) fn by_host(&self, host: &str, peer: IpAddr) -> Option<Arc<Revision>> {
-        self.hosts.load().get(host, || self.callers.namespace(peer))?.at_work(&self.parts, |_| true)
+        self.hosts.load().get(host, || self.callers.namespace(peer))?.active_revision(&self.parts, |_| true)
     }
 
     /// Returns the current load of `namespace/name`; `None` if it is unknown.
@@ -222,8 +222,8 @@ impl Registry {
     /// activator could take over, because it is listed beside this one or ready.
     pub(crate) fn replaceable_workloads(&self) -> usize {
         let least = if self.state.lock().has_ready_sibling { 1 } else { 2 };
-        let is_led_here = |workload: &Workload| workload.activators().count().is_some_and(|count| count >= least);
-        self.by_key.iter().filter(|entry| is_led_here(entry.value())).count()
+        let has_endpoint = |workload: &Workload| workload.activators().count().is_some_and(|count| count >= least);
+        self.by_key.iter().filter(|entry| has_endpoint(entry.value())).count()
     }
 
     /// Returns the specs of all known revisions in order, each with its active revision, if there is one.
@@ -255,24 +255,25 @@ impl Registry {
                 state.given_back.remove(&key);
                 let Some(workload) = self.get(&key).filter(|workload| workload.spec().is_some()) else { return };
                 tracing::info!(revision = %key, "revision deleted");
-                self.tell(&key, &workload, Workload::delete);
+                self.update(&key, &workload, Workload::delete);
                 self.callers.set(&key, workload.addresses());
             }
             Event::Pods { key, listing } => {
-                let Some(workload) = self.get_or(&key, listing.is_empty()) else { return };
-                self.tell(&key, &workload, |workload| workload.set_pods(listing, &self.parts));
+                let Some(workload) = self.get_or_create_unless(&key, listing.is_empty()) else { return };
+                self.update(&key, &workload, |workload| workload.set_pods(listing, &self.parts));
                 self.callers.set(&key, workload.addresses());
             }
             Event::Activators { key, addresses } => {
                 let addresses = addresses.iter().map(String::as_str).filter(|address| self.is_of_own_family(address));
                 let activators = own_index(&self.parts.own_ip, addresses);
-                let Some(workload) = self.get_or(&key, activators == Activators::Unknown) else { return };
-                state.may_leave |= state.given_back.contains(&key);
-                self.tell(&key, &workload, |workload| workload.set_activators(activators));
+                let is_unknown = activators == Activators::Unknown;
+                let Some(workload) = self.get_or_create_unless(&key, is_unknown) else { return };
+                state.may_be_bypassed |= state.given_back.contains(&key);
+                self.update(&key, &workload, |workload| workload.set_activators(activators));
             }
             Event::ClusterIp { key, destination } => {
-                let Some(workload) = self.get_or(&key, destination.is_none()) else { return };
-                self.tell(&key, &workload, |workload| workload.set_cluster_ip(destination));
+                let Some(workload) = self.get_or_create_unless(&key, destination.is_none()) else { return };
+                self.update(&key, &workload, |workload| workload.set_cluster_ip(destination));
             }
             Event::Hosts { namespace, hosts } => {
                 let former = match hosts.is_empty() {
@@ -282,8 +283,8 @@ impl Registry {
                 state.hosts_changed |= former.as_ref() != state.hosts.get(&namespace);
             }
             Event::Numbers { block, entries } => {
-                state.numbers.set(block, entries);
-                state.may_leave = true; // A number that is bound late has clients, too.
+                state.bindings.set(block, entries);
+                state.may_be_bypassed = true; // A number that is bound late has clients, too.
             }
             Event::Siblings(mut activators) => {
                 activators.all.retain(|(address, _)| self.is_of_own_family(&address.ip().to_string()));
@@ -303,34 +304,34 @@ impl Registry {
     }
 
     fn set(&self, state: &mut RegistryState, spec: Arc<Spec>) {
-        let Some(workload) = self.get_or(&spec.key, false) else { return };
+        let Some(workload) = self.get_or_create_unless(&spec.key, false) else { return };
         let former = workload.set_spec(spec.clone(), &self.parts);
         if former.as_ref() == Some(&spec) {
             return;
         }
-        state.may_leave |= match spec.given_back {
+        state.may_be_bypassed |= match spec.given_back {
             true => state.given_back.insert(spec.key.clone()),
             false => state.given_back.remove(&spec.key),
         };
-        let is_named_alike =
+        let has_same_names =
             |former: &Spec| (&former.backend.service, &former.also) == (&spec.backend.service, &spec.also);
-        state.hosts_changed |= !former.is_some_and(|former| is_named_alike(&former));
+        state.hosts_changed |= !former.is_some_and(|former| has_same_names(&former));
         self.callers.set(&spec.key, workload.addresses());
     }
 
     /// Makes clients of returned Services reconnect, once the Services bypass this activator.
-    fn leave(&self, state: &mut RegistryState, ports: &WorkloadPorts) {
-        if !std::mem::take(&mut state.may_leave) || state.given_back.is_empty() {
+    fn end_bypassed_connections(&self, state: &mut RegistryState, ports: &WorkloadPorts) {
+        if !std::mem::take(&mut state.may_be_bypassed) || state.given_back.is_empty() {
             return;
         }
-        let is_led_past = |key: &RevisionKey| {
+        let uid_if_bypassed = |key: &RevisionKey| {
             let workload = self.get(key)?;
             let spec = workload.spec().filter(|spec| spec.given_back)?;
             (workload.activators() == Activators::Unknown).then(|| spec.uid.clone())
         };
-        let left: HashSet<Arc<str>> = state.given_back.iter().filter_map(is_led_past).collect();
-        if !left.is_empty() {
-            ports.leave(&left);
+        let bypassed: HashSet<Arc<str>> = state.given_back.iter().filter_map(uid_if_bypassed).collect();
+        if !bypassed.is_empty() {
+            ports.end_connections(&bypassed);
         }
     }
 
@@ -338,10 +339,10 @@ impl Registry {
         self.by_key.get(key.as_str()).map(|entry| entry.value().clone())
     }
 
-    /// Returns the workload, and creates it unless there is `nothing` to store.
-    fn get_or(&self, key: &RevisionKey, nothing: bool) -> Option<Arc<Workload>> {
+    /// Returns the workload, and creates it unless there is nothing to store.
+    fn get_or_create_unless(&self, key: &RevisionKey, is_nothing: bool) -> Option<Arc<Workload>> {
         let known = self.get(key);
-        if known.is_some() || nothing {
+        if known.is_some() || is_nothing {
             return known;
         }
         let workload = Arc::<Workload>::default();
@@ -350,8 +351,8 @@ impl Registry {
     }
 
     /// Applies a change to a workload, and removes the workload if nothing is known of it afterwards.
-    fn tell(&self, key: &RevisionKey, workload: &Workload, what: impl FnOnce(&Workload)) {
-        what(workload);
+    fn update(&self, key: &RevisionKey, workload: &Workload, change: impl FnOnce(&Workload)) {
+        change(workload);
         if workload.is_unknown() {
             self.by_key.remove(key.as_str());
         }

@@ -108,11 +108,11 @@ mod tests {
         ColdStart { key, received, signalled: Some(signalled), address_known, probed, released, first_byte }
     }
 
-    /// Goal: a request counts as held in each second in which it waits, and nothing is reported twice.
+    /// Goal: a request that no longer waits is not reported again.
     #[test]
-    fn held_requests_are_those_that_wait_at_some_moment() {
+    fn a_request_counts_as_held_in_each_second_in_which_it_waits() {
         let (unreported, now) = (UnreportedObservations::default(), Instant::now());
-        // (began to wait, wait still) -> held
+        // (began to wait, still waiting) -> held
         for (row, expected) in [((0, 0), None), ((5, 2), Some(5)), ((1, 3), Some(3)), ((0, 0), Some(3)), ((0, 0), None)]
         {
             assert_eq!(unreported.take(row.0, row.1, now).map(|reported| reported.held), expected, "{row:?}");
@@ -122,7 +122,7 @@ mod tests {
     /// Goal: wakes have phases that add up; their number is bounded, and the oldest are lost. A failure is reported
     /// once for all requests that waited.
     #[test]
-    fn wakes_are_told_once_with_their_phases() {
+    fn wakes_are_reported_once_with_their_phases() {
         let (unreported, start) = (UnreportedObservations::default(), Instant::now());
         for _ in 0..=WAKES_MAX {
             unreported.answered(&cold(start, [1, 5, 9, 10, 12]));

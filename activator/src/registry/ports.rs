@@ -51,7 +51,7 @@ pub(crate) struct WorkloadPort {
     line: ArcSwap<Entry>,
     number: u16,
     /// Last known target port at the pods; 0 if unknown.
-    at_pods: AtomicU16,
+    target: AtomicU16,
     /// HTTP version that was learned from its pods.
     pub(super) learned: LearnedHttp,
     /// Side that speaks first on the port.
@@ -66,9 +66,9 @@ pub(crate) struct WorkloadPorts {
     clock: Clock,
 }
 
-/// State of the writer.
+/// Ledger of port numbers, and the numbers that are bound.
 #[derive(Default)]
-pub(super) struct Numbers {
+pub(super) struct PortBindings {
     ledger: BTreeMap<u16, Arc<Entry>>,
     listeners: Listeners<Arc<Entry>>,
     changed: bool,
@@ -76,39 +76,40 @@ pub(super) struct Numbers {
 
 impl WorkloadPort {
     fn new(entry: Arc<Entry>, number: u16) -> Self {
-        let (line, at_pods) = (ArcSwap::new(entry.clone()), AtomicU16::new(0));
-        Self { line, entry, number, at_pods, learned: LearnedHttp::default(), speaker: Speaker::default() }
+        let (line, target) = (ArcSwap::new(entry.clone()), AtomicU16::new(0));
+        Self { line, entry, number, target, learned: LearnedHttp::default(), speaker: Speaker::default() }
     }
 
-    /// Finds it among its workload's ports and notes its target port; `None` if it is not or no longer among them.
+    /// Returns this port among its workload's `ports`, and notes its target port. Returns `None` if the workload does
+    /// not or no longer have it.
     pub(crate) fn among<'a>(&self, ports: &'a [Port]) -> Option<&'a Port> {
         let line = self.line.load();
         let PortId { name, port: number } = &line.port;
         let find = |is_it: &dyn Fn(&Port) -> bool| ports.iter().find(|port| is_it(port));
         let found = find(&|port| port.id == line.port)
             .or_else(|| find(&|port| port.id.name == *name))
-            .or_else(|| find(&|port| port.pod_port.is_some() && port.pod_port == self.led_to()))
+            .or_else(|| find(&|port| port.pod_port.is_some() && port.pod_port == self.last_target()))
             .or_else(|| find(&|port| port.id.port == *number));
-        if let Some(leads_to) = found.and_then(|found| found.pod_port) {
-            self.leads_to(leads_to);
+        if let Some(target) = found.and_then(|found| found.pod_port) {
+            self.set_target(target);
         }
         found
     }
 
-    /// Returns whether its target is known, or the workload describes no ports at all.
+    /// Reports whether its target is known, or the workload describes no ports at all.
     fn is_described(&self, ports: &[Port]) -> bool {
-        ports.is_empty() || self.among(ports).is_some() || self.led_to().is_some()
+        ports.is_empty() || self.among(ports).is_some() || self.last_target().is_some()
     }
 
     /// Returns its last known target port at the pods.
-    fn led_to(&self) -> Option<u16> {
-        Some(self.at_pods.load(Ordering::Relaxed)).filter(|known| *known != 0)
+    fn last_target(&self) -> Option<u16> {
+        Some(self.target.load(Ordering::Relaxed)).filter(|known| *known != 0)
     }
 
-    fn leads_to(&self, number: u16) {
-        // Written rarely, because all cores read it.
-        if self.led_to() != Some(number) {
-            self.at_pods.store(number, Ordering::Relaxed);
+    fn set_target(&self, number: u16) {
+        // Written only on a change, because all cores read it.
+        if self.last_target() != Some(number) {
+            self.target.store(number, Ordering::Relaxed);
         }
     }
 
@@ -117,13 +118,13 @@ impl WorkloadPort {
         self.number
     }
 
-    /// Returns the workload that owns it.
+    /// Returns the workload that owns the number.
     pub(crate) fn workload(&self) -> &RevisionKey {
         &self.entry.key
     }
 
-    /// Reports whether it belongs to this workload.
-    fn is_of(&self, spec: &Spec) -> bool {
+    /// Reports whether the port belongs to this workload.
+    fn belongs_to(&self, spec: &Spec) -> bool {
         spec.uid == self.entry.uid
     }
 }
@@ -145,15 +146,15 @@ impl Revision {
         // single port takes requests there. For a port that the workload no longer has, the last target is the only
         // source.
         let mut all = of_pod.into_iter().flat_map(|ports| ports.values().copied()).chain([address.port()]);
-        let known = || port.led_to().filter(|known| declared.is_none() || all.any(|of_pod| of_pod == *known));
+        let known = || port.last_target().filter(|known| declared.is_none() || all.any(|of_pod| of_pod == *known));
         match by_name.or_else(|| declared?.pod_port).or_else(known) {
             Some(number) => {
-                port.leads_to(number);
+                port.set_target(number);
                 Some(SocketAddr::new(address.ip(), number))
             }
             // The first port is the one at which the pod takes requests.
             None if declared.is_some() && declared == live.spec.ports.first() => {
-                port.leads_to(address.port());
+                port.set_target(address.port());
                 Some(address)
             }
             None => live.spec.ports.is_empty().then_some(address),
@@ -169,13 +170,13 @@ impl WorkloadPorts {
     }
 
     /// Ends the connections to ports of workloads with these uids, so that their clients reconnect.
-    pub(super) fn leave(&self, uids: &HashSet<Arc<str>>) {
+    pub(super) fn end_connections(&self, uids: &HashSet<Arc<str>>) {
         let uid = |port: &PortIdentity| Some(port.downcast_ref::<WorkloadPort>()?.entry.uid.clone());
         self.sockets.leave(|port| uid(port).is_some_and(|uid| uids.contains(&uid)));
     }
 }
 
-impl Numbers {
+impl PortBindings {
     /// Sets the ledger's numbers of one block.
     pub(super) fn set(&mut self, block: Block, entries: Ledger) {
         // Unchanged entries stay shared with the listeners and their connections.
@@ -222,7 +223,7 @@ impl Numbers {
 impl Registry {
     /// Returns the revision behind a workload's port for a request, and creates it if necessary.
     pub(crate) fn by_port(&self, port: &WorkloadPort) -> Option<Arc<Revision>> {
-        self.port_workload(port)?.at_work(&self.parts, |spec| port.is_of(spec))
+        self.port_workload(port)?.active_revision(&self.parts, |spec| port.belongs_to(spec))
     }
 
     /// Returns the revision behind a workload's port, if it has a ready pod.
@@ -233,7 +234,7 @@ impl Registry {
 
     /// Returns the spec behind a workload's port.
     pub(crate) fn spec_of(&self, port: &WorkloadPort) -> Option<Arc<Spec>> {
-        self.port_workload(port)?.spec().filter(|spec| port.is_of(spec))
+        self.port_workload(port)?.spec().filter(|spec| port.belongs_to(spec))
     }
 
     fn port_workload(&self, port: &WorkloadPort) -> Option<Arc<Workload>> {
@@ -243,7 +244,7 @@ impl Registry {
     /// Reports whether a workload's port is still served here.
     pub(crate) fn serves(&self, port: &WorkloadPort) -> bool {
         let state = self.state.lock();
-        let entry = state.numbers.listeners.entry(port.number);
+        let entry = state.bindings.listeners.entry(port.number);
         entry.is_some_and(|entry| entry.uid == port.entry.uid) && self.spec_of(port).is_some()
     }
 
@@ -257,7 +258,7 @@ impl Registry {
     fn bound(&self, question: &Question) -> Option<Bytes> {
         let ports = self.parts.ports.as_ref()?;
         let entries: Vec<(u16, Arc<Entry>)> = {
-            let listeners = &self.state.lock().numbers.listeners;
+            let listeners = &self.state.lock().bindings.listeners;
             match question {
                 Question::Numbers(numbers) => {
                     numbers.iter().filter_map(|number| Some((*number, listeners.entry(*number)?.clone()))).collect()
@@ -273,7 +274,7 @@ impl Registry {
     fn row(&self, ports: &WorkloadPorts, number: u16, entry: &Entry) -> BoundPort {
         let spec = self.get(&entry.key).and_then(|workload| workload.spec()).filter(|spec| spec.uid == entry.uid);
         let status = |port: &PortIdentity, error: Option<&io::Error>| {
-            // Its owner may have changed since it was looked up.
+            // The number's owner may have changed since the lookup of the entry.
             let port = port.downcast_ref::<WorkloadPort>().filter(|port| port.entry.uid == entry.uid)?;
             Some(match (error, &spec) {
                 (Some(error), _) => (error.kind() == io::ErrorKind::AddrInUse, Some(error.to_string())),

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// Sending side, held by the revision.
 #[derive(Default)]
-pub(crate) struct Handle {
+pub(crate) struct InboxSender {
     shared: Arc<ProbeInboxShared>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Inbox {
     pub(super) closed: bool,
 }
 
-impl Handle {
+impl InboxSender {
     pub(super) fn shared(&self) -> Arc<ProbeInboxShared> {
         self.shared.clone()
     }
@@ -45,7 +45,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for InboxSender {
     fn drop(&mut self) {
         self.put(|inbox| inbox.closed = true);
     }

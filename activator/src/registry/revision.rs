@@ -12,7 +12,7 @@ use crate::metrics::{Metrics, RevisionMetrics};
 use crate::refusal::{Refusal, TimedOut};
 use crate::registry::learned_http::LearnedHttp;
 use crate::registry::observations::UnreportedObservations;
-use crate::registry::probe_inbox::Handle;
+use crate::registry::probe_inbox::InboxSender;
 use activator_core::Destination;
 use activator_core::accounting::{Clock, RevisionStats};
 use activator_core::breaker::AdmissionError;
@@ -56,11 +56,11 @@ pub(crate) struct Revision {
     /// Ports of its pods, if they have several.
     pod_ports: ArcSwapOption<BTreeMap<IpAddr, PodPorts>>,
     /// Hash of its pods' addresses, to detect another set of pods.
-    pods: AtomicU64,
+    pods_hash: AtomicU64,
     timeline: Mutex<Timeline>,
     pub(crate) observations: UnreportedObservations,
     /// Inbox of the task that probes.
-    pub(super) backends: Handle,
+    pub(super) backends: InboxSender,
     /// Responses without a pod, if configured.
     answers: ArcSwapOption<Answers>,
     /// Wakes, for these responses. They outlive the revision.
@@ -98,8 +98,8 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns whether the exchange has any timeout.
-    pub(crate) fn bound_exchange(&self) -> bool {
+    /// Reports whether the exchange has any timeout.
+    pub(crate) fn limit_exchange(&self) -> bool {
         self.total.is_some() || self.response_start.is_some() || self.idle.is_some()
     }
 
@@ -120,7 +120,7 @@ pub(crate) struct Timeline {
     /// Time at which the first destination was published.
     pub(crate) probed: Option<Instant>,
     /// Wake that was logged last, identified by its `probed`.
-    pub(crate) announced: Option<Instant>,
+    pub(crate) logged: Option<Instant>,
 }
 
 /// Returns the number of a workload for the shares of connections. The hash has a random key, so a user cannot choose a
@@ -152,10 +152,10 @@ impl Revision {
             gone: AtomicBool::new(false),
             live: ArcSwap::from_pointee(Live::from_spec(spec)),
             pod_ports: ArcSwapOption::empty(),
-            pods: AtomicU64::new(0),
+            pods_hash: AtomicU64::new(0),
             timeline: Mutex::default(),
             observations: UnreportedObservations::default(),
-            backends: Handle::default(),
+            backends: InboxSender::default(),
             answers: ArcSwapOption::empty(),
             wakes,
             learned: LearnedHttp::default(),
@@ -173,21 +173,21 @@ impl Revision {
         self.live.store(Arc::new(Live::from_spec(spec)));
         let former = self.answers.load_full();
         if spec.answers.is_some() || former.is_some() {
-            let following = |answers| Arc::new(Answers::new(answers).following(former.as_deref()));
-            self.answers.store(spec.answers.as_deref().map(following));
+            let updated = |answers| Arc::new(Answers::new(answers).with_addresses_of(former.as_deref()));
+            self.answers.store(spec.answers.as_deref().map(updated));
         }
         self.throttler.set_concurrency(spec.backend.container_concurrency);
         self.throttler.set_max_held(spec.backend.max_held);
-        self.keep_limit(spec.backend.container_concurrency, fresh);
+        self.share_limit(spec.backend.container_concurrency, fresh);
         let failing = spec.backend.failing.as_deref().map(|reason| AdmissionError::Failing { reason: reason.into() });
         let refusal = if spec.backend.paused { Some(AdmissionError::Paused) } else { failing };
         self.throttler.refuse_waiting(refusal);
         self.backends.put(|inbox| inbox.spec = Some(spec.clone()));
-        self.wakes.tell();
+        self.wakes.notify();
     }
 
     /// Starts, changes or stops the sharing of its limit with other activators, if limits may be shared.
-    fn keep_limit(&self, limit: u32, fresh: bool) {
+    fn share_limit(&self, limit: u32, fresh: bool) {
         let Some(holders) = &self.holders else { return };
         match (self.link.load_full(), limit) {
             (None, 0) => {}
@@ -219,7 +219,7 @@ impl Revision {
             self.pod_ports.store((!ports.is_empty()).then(|| Arc::new(ports)));
         }
         let hashed = listing.all().map(|pod| BuildHasherDefault::<DefaultHasher>::default().hash_one(pod));
-        self.pods.store(hashed.fold(0, u64::wrapping_add), Ordering::Relaxed);
+        self.pods_hash.store(hashed.fold(0, u64::wrapping_add), Ordering::Relaxed);
         if self.holders.is_some() {
             let listed: BTreeSet<Destination> = listing.all().cloned().collect();
             if let Some(link) = &*self.link.load() {
@@ -234,7 +234,7 @@ impl Revision {
     pub(crate) fn delete(&self) {
         self.throttler.refuse_waiting(Some(AdmissionError::Gone));
         self.gone.store(true, Ordering::Release);
-        self.wakes.tell();
+        self.wakes.notify();
         self.end();
     }
 
@@ -270,7 +270,7 @@ impl Revision {
         self.live.load()
     }
 
-    /// Returns the ports of each pod, if there are several.
+    /// Returns the ports of each pod, if pods have several.
     pub(super) fn pod_ports(&self) -> Option<Arc<BTreeMap<IpAddr, PodPorts>>> {
         self.pod_ports.load_full()
     }
@@ -301,13 +301,13 @@ impl Revision {
     }
 
     /// Records a step of a wake.
-    pub(crate) fn note<T>(&self, step: impl FnOnce(&mut Timeline) -> T) -> T {
+    pub(crate) fn record_step<T>(&self, step: impl FnOnce(&mut Timeline) -> T) -> T {
         step(&mut self.timeline.lock())
     }
 
     /// Reports the end of a wake for a request that arrived at `received`. The first of the waiting requests logs it,
     /// once.
-    pub(crate) fn woke(&self, received: Instant, released: Instant, first_byte: Instant) -> ColdStart {
+    pub(crate) fn report_wake(&self, received: Instant, released: Instant, first_byte: Instant) -> ColdStart {
         let timeline = self.timeline();
         let cold = ColdStart {
             key: self.key.clone(),
@@ -318,8 +318,8 @@ impl Revision {
             released,
             first_byte,
         };
-        if self.note(|timeline| std::mem::replace(&mut timeline.announced, timeline.probed) != timeline.probed) {
-            cold.announce();
+        if self.record_step(|timeline| std::mem::replace(&mut timeline.logged, timeline.probed) != timeline.probed) {
+            cold.log();
             self.observations.answered(&cold);
         }
         self.metrics.notify(&cold);
@@ -327,7 +327,7 @@ impl Revision {
     }
 
     /// Records a refused request that arrived at `received`. If the request waited for a pod, its wake failed.
-    pub(crate) fn refused(&self, received: Instant, refusal: &Refusal) {
+    pub(crate) fn record_refusal(&self, received: Instant, refusal: &Refusal) {
         let is_wake = matches!(refusal, Refusal::Timeout(_) | Refusal::Unwoken { .. } | Refusal::Failing { .. });
         if is_wake && self.is_cold() {
             let (Timeline { signalled, address_known, .. }, now) = (self.timeline(), Instant::now());
@@ -340,8 +340,8 @@ impl Revision {
     }
 
     /// Returns a hash of its pods' addresses, to detect another set of pods.
-    pub(crate) fn pods(&self) -> u64 {
-        self.pods.load(Ordering::Relaxed)
+    pub(crate) fn pods_hash(&self) -> u64 {
+        self.pods_hash.load(Ordering::Relaxed)
     }
 
     /// Returns the observations since the last call.
@@ -419,13 +419,10 @@ mod tests {
     /// Goal: the protocol of a port is the declared one, regardless of the first port; else the learned one; else the
     /// one from hints. gRPC uses HTTP/2. Behind a queue-proxy all ports are the same.
     #[test]
-    fn what_came_to_a_port_is_sent_in_what_that_port_speaks() {
-        let port = |number, protocol, spoken| Port {
-            id: PortId { name: String::new(), port: number },
-            protocol,
-            wake_after: None,
-            pod_port: None,
-            spoken,
+    fn a_request_is_sent_in_the_protocol_of_its_port() {
+        let port = |port, protocol, spoken| {
+            let id = PortId { name: String::new(), port };
+            Port { id, protocol, wake_after: None, pod_port: None, spoken }
         };
         let (h2c, http1) = (Protocol::H2c, Protocol::Http1);
         let ports: Box<[_]> = vec![

@@ -37,7 +37,7 @@ pub(crate) enum Next<'a> {
     Ask(Asking<'a>),
 }
 
-/// Question to a pod that is under way. On drop without a result, the state returns to unknown.
+/// Running question to a pod. If it is dropped without a result, the state returns to unknown.
 pub(crate) struct Asking<'a>(&'a Speaker);
 
 impl Speaker {
@@ -48,12 +48,12 @@ impl Speaker {
         }
     }
 
-    /// Returns whether the pods speak first.
+    /// Reports whether the pods speak first.
     pub(crate) fn is_pod(&self) -> bool {
         *self.state.lock() == SpeakerState::Pod
     }
 
-    /// Returns whether the speaking side is known, for the present or former pods.
+    /// Reports whether the side that speaks first is known, for the present or former pods.
     pub(crate) fn is_known(&self) -> bool {
         self.http.load(Ordering::Relaxed) || matches!(*self.state.lock(), SpeakerState::Pod | SpeakerState::Client(_))
     }
@@ -105,9 +105,9 @@ mod tests {
         let asking = ask(1).expect("nothing is known");
         assert!(matches!(speaker.next(1), Next::Later) && !speaker.is_known());
         drop(asking);
-        ask(1).expect("nobody was answered").report(false, 1);
+        ask(1).expect("the first question had no result").report(false, 1);
         assert!(matches!(speaker.next(1), Next::Wait) && speaker.is_known());
-        ask(2).expect("others").report(true, 2);
+        ask(2).expect("another set of pods").report(true, 2);
         assert!(matches!(speaker.next(3), Next::PassOn) && speaker.is_pod());
 
         let speaker = Speaker::default();

@@ -38,9 +38,9 @@ pub(crate) struct StatSink {
     /// Revisions to report: one entry for each, marked by [`Revision::reporting`].
     pub(crate) reporting: Mutex<Vec<Arc<Revision>>>,
     pub(crate) metrics: Metrics,
-    /// The autoscaler is one of ours. It gets further observations ([`super::observations`]), and the trace of the
-    /// request that wakes a revision.
-    pub(crate) shows: bool,
+    /// The autoscaler is Zeroscale's. It also gets observations ([`super::observations`]), and the trace of the request
+    /// that wakes a revision.
+    pub(crate) sends_extensions: bool,
 }
 
 impl StatSink {
@@ -48,14 +48,14 @@ impl StatSink {
     pub(crate) fn first_request(&self, revision: &Arc<Revision>, trace: impl FnOnce() -> Option<String>) {
         // Comes first, because a report could take the signal, and reports carry no trace.
         self.send_signal(revision, trace);
-        self.observed(revision);
+        self.include_in_report(revision);
         // The link may have come up in between, and sent the pending signals of the list.
         self.send_signal(revision, || None);
     }
 
     /// Includes a revision that may be idle in the next report, because there are observations of it
     /// ([`super::observations`]).
-    pub(crate) fn observed(&self, revision: &Arc<Revision>) {
+    pub(crate) fn include_in_report(&self, revision: &Arc<Revision>) {
         if !revision.reporting.swap(true, Ordering::AcqRel) {
             self.reporting.lock().push(revision.clone());
         }
@@ -64,7 +64,7 @@ impl StatSink {
     /// Signals at once that a request lost its pod and there is no other, without waiting for the next report.
     pub(crate) fn still_waiting(&self, revision: &Arc<Revision>) {
         if !self.link.is_connected() {
-            return; // The report after the next connect covers this.
+            return; // The report after the next connect includes the request.
         }
         let Some(signal) = revision.stats.reminder() else { return };
         // The request was counted when it arrived.
@@ -85,8 +85,8 @@ impl StatSink {
                 self.metrics.link_reachable.set(i64::from(up));
                 if up {
                     readiness.set_linked();
-                    let owing: Vec<Arc<Revision>> = self.reporting.lock().clone();
-                    owing.iter().for_each(|revision| self.send_signal(revision, || None));
+                    let pending: Vec<Arc<Revision>> = self.reporting.lock().clone();
+                    pending.iter().for_each(|revision| self.send_signal(revision, || None));
                 } else {
                     self.metrics.link_errors.inc();
                 }
@@ -107,7 +107,7 @@ impl StatSink {
             return; // Pending until there is a connection.
         }
         let Some(signal) = revision.stats.signal() else { return };
-        let trace = if self.shows { trace().unwrap_or_default() } else { String::new() };
+        let trace = if self.sends_extensions { trace().unwrap_or_default() } else { String::new() };
         let frame = self.frame(vec![WireStatMessage { trace, ..self.entry(revision, 1.0, 1.0) }]);
         self.send(frame, vec![(revision.clone(), signal)]);
     }
@@ -121,12 +121,12 @@ impl StatSink {
             return;
         }
         let link = self.link.clone();
-        let mut carrying = Box::pin(async move {
+        let mut sending = Box::pin(async move {
             match link.send(frame).await {
                 Ok(()) => {
                     let now = Instant::now();
                     for (revision, signal) in signals {
-                        revision.note(|timeline| timeline.signalled = Some(now));
+                        revision.record_step(|timeline| timeline.signalled = Some(now));
                         signal.confirm();
                     }
                 }
@@ -134,8 +134,8 @@ impl StatSink {
             }
         });
         // The first poll queues the frame; only the confirmation is left to another task.
-        if carrying.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            tokio::spawn(carrying);
+        if sending.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::spawn(sending);
         }
     }
 
@@ -147,7 +147,7 @@ impl StatSink {
         let reporting = std::mem::take(&mut *self.reporting.lock());
         let mut tracked = Vec::with_capacity(reporting.len());
         for revision in reporting {
-            let observations = if self.shows { revision.take_observations() } else { None };
+            let observations = if self.sends_extensions { revision.take_observations() } else { None };
             if let Some(report) = revision.stats.report() {
                 revision.metrics.concurrency.set(report.average_concurrency);
                 let entry = self.entry(&revision, report.average_concurrency, report.request_count);

@@ -39,24 +39,24 @@ fn registry_with_metrics() -> (Arc<Registry>, impl Fn() -> String) {
     (registry, move || exported.encode().expect("text"))
 }
 
-fn is(name: &str) -> Event {
+/// Returns the event that a workload exists.
+fn exists(name: &str) -> Event {
     Event::Revision(Arc::new(Spec::standalone("ns", name, Backend::plain(name))))
 }
 
-fn leads(registry: &Registry, host: &str) -> Option<RevisionKey> {
+fn key_by_host(registry: &Registry, host: &str) -> Option<RevisionKey> {
     registry.by_host(host, [127, 0, 0, 1].into()).map(|revision| revision.key.clone())
 }
 
 /// Applies events, and rebuilds the host table.
 fn take(registry: &Registry, events: impl Iterator<Item = Event>) {
     registry.take(events);
-    registry.renew_hosts();
+    registry.rebuild_changed_hosts();
 }
 
-/// Goal: the host table is built once at the start, regardless of the number of batches, and then once per burst.
-/// Method: a rebuild replaces the table.
+/// Goal: the number of batches before the first sync does not matter. Method: a rebuild replaces the table.
 #[tokio::test]
-async fn the_table_of_hosts_is_made_once_at_the_start_and_then_once_for_a_burst() {
+async fn the_host_table_is_built_once_at_the_start_and_once_per_burst() {
     let registry = registry();
     let mut rebuilds = 0;
     let mut take = |events: &mut dyn Iterator<Item = Event>| {
@@ -66,15 +66,15 @@ async fn the_table_of_hosts_is_made_once_at_the_start_and_then_once_for_a_burst(
         rebuilds
     };
     for n in 0..50 {
-        take(&mut [is(&format!("app-{n}"))].into_iter());
+        take(&mut [exists(&format!("app-{n}"))].into_iter());
     }
-    assert_eq!((take(&mut [].into_iter()), leads(&registry, "app-0.ns")), (0, None), "not everything is known yet");
-    assert_eq!(take(&mut [is("last"), Event::Synced].into_iter()), 1);
-    assert_eq!(leads(&registry, "app-49.ns"), Some(RevisionKey::new("ns", "app-49")));
-    assert_eq!(leads(&registry, "last.ns.svc"), Some(RevisionKey::new("ns", "last")));
-    assert_eq!(take(&mut [is("last")].into_iter()), 1, "nothing has changed");
-    assert_eq!(take(&mut [is("a"), is("b"), Event::Deleted(RevisionKey::new("ns", "last"))].into_iter()), 2);
-    assert_eq!(["a.ns", "last.ns"].map(|host| leads(&registry, host).is_some()), [true, false]);
+    assert_eq!((take(&mut [].into_iter()), key_by_host(&registry, "app-0.ns")), (0, None), "not synced yet");
+    assert_eq!(take(&mut [exists("last"), Event::Synced].into_iter()), 1);
+    assert_eq!(key_by_host(&registry, "app-49.ns"), Some(RevisionKey::new("ns", "app-49")));
+    assert_eq!(key_by_host(&registry, "last.ns.svc"), Some(RevisionKey::new("ns", "last")));
+    assert_eq!(take(&mut [exists("last")].into_iter()), 1, "nothing has changed");
+    assert_eq!(take(&mut [exists("a"), exists("b"), Event::Deleted(RevisionKey::new("ns", "last"))].into_iter()), 2);
+    assert_eq!(["a.ns", "last.ns"].map(|host| key_by_host(&registry, host).is_some()), [true, false]);
 }
 
 fn key() -> RevisionKey {
@@ -86,13 +86,13 @@ fn pods(addresses: &[&str]) -> Event {
     Event::Pods { key: key(), listing: Listing { ready, ..Listing::default() } }
 }
 
-/// Returns the event that clients of the workload are led to these activators.
+/// Returns the event that these activators receive the workload's traffic.
 fn activators(addresses: &[&str]) -> Event {
     Event::Activators { key: key(), addresses: addresses.iter().map(ToString::to_string).collect() }
 }
 
 /// Returns the active revision without creating one.
-fn at_work(registry: &Registry) -> Option<Arc<Revision>> {
+fn active(registry: &Registry) -> Option<Arc<Revision>> {
     registry.workload("ns", "app")?.revision()
 }
 
@@ -103,21 +103,20 @@ fn requested(registry: &Registry) -> Arc<Revision> {
 /// Runs the registry's periodic checks, one per minute.
 fn minutes_pass(registry: &Registry, now: &mut Instant, minutes: u32) {
     for _ in 0..minutes {
-        *now += LOOK;
-        registry.by_key.iter().for_each(|workload| workload.rest(*now));
+        *now += CHECK_INTERVAL;
+        registry.by_key.iter().for_each(|workload| workload.drop_if_unused(*now));
     }
 }
 
-/// Goal: a sleeping workload has no revision and no series, but is known. The first request gets a revision with all
-/// earlier events applied.
+/// Goal: a sleeping workload has no revision and no series, but is known.
 #[tokio::test]
-async fn the_first_request_finds_what_was_told_while_it_slept() {
+async fn a_revision_is_created_by_the_first_request_with_all_earlier_events() {
     let (registry, metrics) = registry_with_metrics();
-    take(&registry, [activators(&[OWN_IP, "10.0.0.2"]), is("app"), Event::Synced].into_iter());
+    take(&registry, [activators(&[OWN_IP, "10.0.0.2"]), exists("app"), Event::Synced].into_iter());
     let asleep = Load { in_flight: 0, queued: 0, capacity: Capacity::CLOSED };
     assert_eq!(registry.load("ns", "app"), Some(asleep));
     assert_eq!(registry.all().len(), 1);
-    assert!(at_work(&registry).is_none() && !metrics().contains("app"), "{}", metrics());
+    assert!(active(&registry).is_none() && !metrics().contains("app"), "{}", metrics());
 
     let revision = requested(&registry);
     assert!(Arc::ptr_eq(&revision, &requested(&registry)) && metrics().contains("app"));
@@ -128,16 +127,15 @@ async fn the_first_request_finds_what_was_told_while_it_slept() {
     assert_eq!(registry.load("ns", "app").map(|load| load.capacity), Some(Capacity::Limited(1)), "half of two pods");
 }
 
-/// Goal: a terminating activator waits for the workloads that another activator can take over, whether listed beside it
-/// or merely ready.
+/// Goal: a terminating activator waits only for workloads that another activator can take over.
 #[tokio::test]
-async fn clients_are_led_here_for_now_where_another_can_take_them() {
+async fn a_workload_is_replaceable_if_another_activator_is_listed_or_ready() {
     let registry = registry();
     let siblings = |others: &[(&str, bool)]| {
         let of = |(address, ready): &(&str, bool)| (address.parse().expect("an address"), *ready);
         Event::Siblings(discovery::Activators { all: others.iter().map(of).collect(), shows_leaving: true })
     };
-    take(&registry, [is("app"), Event::Synced].into_iter());
+    take(&registry, [exists("app"), Event::Synced].into_iter());
     let (own, other) = (OWN_IP, "10.0.0.9");
     let (leaving, coming) = (("10.0.0.1:8012", false), |ready| ("10.0.0.9:8012", ready));
     let rows = [
@@ -159,11 +157,11 @@ async fn clients_are_led_here_for_now_where_another_can_take_them() {
 #[tokio::test]
 async fn pods_are_probed_before_the_first_request() {
     let registry = registry();
-    for events in [[pods(&["10.1.0.1:80"]), is("app")], [is("app"), pods(&["10.1.0.1:80"])]] {
+    for events in [[pods(&["10.1.0.1:80"]), exists("app")], [exists("app"), pods(&["10.1.0.1:80"])]] {
         take(&registry, events.into_iter());
-        assert!(at_work(&registry).is_some());
+        assert!(active(&registry).is_some());
         take(&registry, [Event::Deleted(key()), pods(&[])].into_iter());
-        assert!(registry.by_key.is_empty(), "nothing is kept of what is gone");
+        assert!(registry.by_key.is_empty(), "a deleted workload leaves nothing behind");
     }
 }
 
@@ -178,65 +176,62 @@ async fn further_services_names_lead_to_their_workload() {
     take(&registry, [spec("app", &["edge", "other"]), spec("other", &[]), Event::Synced].into_iter());
     let key = |name: &str| Some(RevisionKey::new("ns", name));
     for (host, name) in [("app.ns", "app"), ("edge.ns", "app"), ("edge.ns.svc", "app"), ("other.ns", "other")] {
-        assert_eq!(leads(&registry, host), key(name), "{host}");
+        assert_eq!(key_by_host(&registry, host), key(name), "{host}");
     }
     take(&registry, [spec("app", &[])].into_iter());
-    assert_eq!(leads(&registry, "edge.ns"), None, "served no more");
+    assert_eq!(key_by_host(&registry, "edge.ns"), None, "no longer served");
 }
 
-/// Goal: a revision is dropped if for the whole time it was unused and had no pod, and not a check sooner.
+/// Goal: it is dropped at the first check after the whole time, and any use restarts the time.
 #[tokio::test]
-async fn a_revision_of_no_use_is_dropped() {
+async fn an_unused_revision_without_pods_is_dropped() {
     let (registry, metrics) = registry_with_metrics();
-    take(&registry, [is("app"), Event::Synced].into_iter());
+    take(&registry, [exists("app"), Event::Synced].into_iter());
     let mut now = Instant::now();
-    let rest = u32::try_from(workload::REST.as_secs() / LOOK.as_secs()).expect("few");
+    let unused_max = u32::try_from(workload::UNUSED_MAX.as_secs() / CHECK_INTERVAL.as_secs()).expect("few");
     let first = requested(&registry);
-    minutes_pass(&registry, &mut now, 3 * rest);
-    assert!(Arc::ptr_eq(&first, &at_work(&registry).expect("somebody has it")));
+    minutes_pass(&registry, &mut now, 3 * unused_max);
+    assert!(Arc::ptr_eq(&first, &active(&registry).expect("it is in use")));
 
     drop(first);
-    minutes_pass(&registry, &mut now, rest);
-    let second = Arc::downgrade(&requested(&registry)); // Use restarts the time.
-    minutes_pass(&registry, &mut now, rest);
-    assert!(at_work(&registry).is_some() && second.strong_count() == 1);
+    minutes_pass(&registry, &mut now, unused_max);
+    let second = Arc::downgrade(&requested(&registry)); // A use restarts the time.
+    minutes_pass(&registry, &mut now, unused_max);
+    assert!(active(&registry).is_some() && second.strong_count() == 1);
     minutes_pass(&registry, &mut now, 1);
-    assert!(at_work(&registry).is_none() && second.strong_count() == 0 && !metrics().contains("app"));
+    assert!(active(&registry).is_none() && second.strong_count() == 0 && !metrics().contains("app"));
 
     drop(requested(&registry));
     take(&registry, [pods(&["10.1.0.1:80"])].into_iter());
-    minutes_pass(&registry, &mut now, 3 * rest);
-    assert!(at_work(&registry).is_some(), "a pod is probed");
+    minutes_pass(&registry, &mut now, 3 * unused_max);
+    assert!(active(&registry).is_some(), "a pod is probed");
     take(&registry, [pods(&[])].into_iter());
-    minutes_pass(&registry, &mut now, rest + 1);
-    assert!(at_work(&registry).is_none());
+    minutes_pass(&registry, &mut now, unused_max + 1);
+    assert!(active(&registry).is_none());
 
     let entered = requested(&registry).stats.enter();
-    minutes_pass(&registry, &mut now, 3 * rest);
-    assert_eq!(at_work(&registry).expect("it has something to report").stats.concurrency(), 1);
+    minutes_pass(&registry, &mut now, 3 * unused_max);
+    assert_eq!(active(&registry).expect("a request is in flight").stats.concurrency(), 1);
     drop(entered);
 }
 
-/// Goal: a request that is held when its workload is deleted is refused. Later requests find nothing, not even a
-/// dropped revision.
 #[tokio::test]
-async fn what_is_deleted_does_no_work() {
+async fn a_deleted_workload_refuses_held_and_later_requests() {
     let registry = registry();
-    take(&registry, [is("app"), Event::Synced].into_iter());
+    take(&registry, [exists("app"), Event::Synced].into_iter());
     let workload = registry.workload("ns", "app").expect("known");
     let held = requested(&registry).throttler.acquire();
     take(&registry, [Event::Deleted(key())].into_iter());
-    assert!(held.await.is_err(), "it is gone");
-    assert!(workload.at_work(&registry.parts, |_| true).is_none(), "found before, asked for later");
+    assert!(held.await.is_err(), "the workload was deleted");
+    assert!(workload.active_revision(&registry.parts, |_| true).is_none(), "looked up before the deletion");
     assert!(registry.by_key("ns", "app").is_none() && registry.load("ns", "app").is_none());
 }
 
-/// Goal: while revisions are dropped all the time, requests never meet two revisions at once. Method: a thread with a
-/// revision asks again, and must get the same one.
+/// Method: while revisions are dropped all the time, a thread with a revision asks again, and must get the same one.
 #[tokio::test]
-async fn there_are_never_two_revisions_at_once() {
+async fn a_workload_never_has_two_revisions_at_once() {
     let registry = registry();
-    take(&registry, [is("app"), Event::Synced].into_iter());
+    take(&registry, [exists("app"), Event::Synced].into_iter());
     std::thread::scope(|scope| {
         let asking = [(); 2].map(|()| {
             scope.spawn(|| {
@@ -255,8 +250,8 @@ async fn there_are_never_two_revisions_at_once() {
         });
         let mut now = Instant::now();
         while !asking.iter().all(ScopedJoinHandle::is_finished) {
-            now += workload::REST;
-            registry.by_key.iter().for_each(|workload| workload.rest(now));
+            now += workload::UNUSED_MAX;
+            registry.by_key.iter().for_each(|workload| workload.drop_if_unused(now));
         }
     });
 }
@@ -267,7 +262,7 @@ const ASLEEP_BYTES: i64 = 1000;
 /// Goal: a sleeping workload costs only the known data, also after it was active. Method: the bytes allocated for many,
 /// including the shared events.
 #[tokio::test]
-async fn a_workload_that_sleeps_costs_little() {
+async fn a_sleeping_workload_needs_little_memory() {
     const MANY: u16 = 1000;
     let registry = registry();
     let allocated = allocation_counter::measure(|| {

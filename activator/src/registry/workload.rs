@@ -2,7 +2,7 @@
 //!
 //! Most workloads of a large cluster are asleep. For such a workload only the data from discovery is stored. Its
 //! [`Revision`], with queue, counts, series and a probing task, is created for the first request or the first pod
-//! address. It is dropped if for [`REST`] it was unused and had no pod.
+//! address. It is dropped if for [`UNUSED_MAX`] it was unused and had no pod.
 //!
 //! # Consistency
 //!
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 /// Time that an unused revision without pods stays. Longer than a metrics scrape interval, because its series end with
 /// it.
-pub(super) const REST: Duration = Duration::from_secs(300);
+pub(super) const UNUSED_MAX: Duration = Duration::from_secs(300);
 
 /// Data of a workload, and its active revision.
 #[derive(Default)]
@@ -82,7 +82,7 @@ impl Workload {
         }
     }
 
-    /// Sets this activator's place among those that receive its traffic.
+    /// Sets this activator's place among those that receive the workload's traffic.
     pub(super) fn set_activators(&self, activators: Activators) {
         let mut state = self.state.lock();
         state.activators = activators;
@@ -91,7 +91,7 @@ impl Workload {
         }
     }
 
-    /// Returns this activator's place among those that receive its traffic.
+    /// Returns this activator's place among those that receive the workload's traffic.
     pub(super) fn activators(&self) -> Activators {
         self.state.lock().activators
     }
@@ -106,11 +106,11 @@ impl Workload {
     }
 
     /// Returns its revision for a request, and creates it if necessary. Returns `None` if the workload was deleted, or
-    /// `meant` rejects it.
-    pub(super) fn at_work(&self, parts: &Parts, meant: impl FnOnce(&Spec) -> bool) -> Option<Arc<Revision>> {
+    /// if `accepts` rejects its spec.
+    pub(super) fn active_revision(&self, parts: &Parts, accepts: impl FnOnce(&Spec) -> bool) -> Option<Arc<Revision>> {
         let mut state = self.state.lock();
-        let is_meant = state.spec.as_deref().is_some_and(meant);
-        if is_meant { state.active(parts) } else { None }
+        let is_accepted = state.spec.as_deref().is_some_and(accepts);
+        if is_accepted { state.active(parts) } else { None }
     }
 
     /// Returns the spec.
@@ -138,12 +138,12 @@ impl Workload {
     }
 
     /// Drops its revision, if it has been unused for long enough.
-    pub(super) fn rest(&self, now: Instant) {
+    pub(super) fn drop_if_unused(&self, now: Instant) {
         let mut state = self.state.lock();
         let Some(revision) = &state.revision else { return };
         if state.pods.is_some() || Arc::strong_count(revision) > 1 || revision.stats.is_tracked() {
             state.unused = None;
-        } else if now.duration_since(*state.unused.get_or_insert(now)) >= REST
+        } else if now.duration_since(*state.unused.get_or_insert(now)) >= UNUSED_MAX
             && let Some(revision) = state.revision.take()
         {
             // Under the lock, because the next revision may have series of the same names.

@@ -1,12 +1,12 @@
 //! Requests whose reused connection was lost: the retry goes to another pod, if one has a free slot.
 
-use crate::frames::{HEADERS, PREFACE, block, frame};
+use crate::frames::{HEADERS, PREFACE, SETTINGS, block, frame, read_frame};
 use crate::rig::{self, Pod, Rig, listen, patient};
 use activator::discovery::{Event, Listing};
 use activator_core::breaker::Capacity;
 use activator_core::destination::Destination;
 use bytes::Bytes;
-use common::backend::{Probe, Protocol};
+use common::backend::{Backend, Probe, Protocol};
 use http::{Request, StatusCode};
 use http_body_util::Empty;
 use socket2::SockRef;
@@ -32,19 +32,20 @@ enum Then {
     Reset,
 }
 
-/// Reads requests and treats them as in `then`, and sends responses to all later ones. Counts each request in `ran`.
-async fn serve(mut stream: TcpStream, status: StatusCode, then: Vec<Then>, ran: Arc<AtomicUsize>) -> io::Result<()> {
-    let mut then = then.into_iter();
+/// Reads requests and treats them in turn as in `fates`, and sends responses to all later ones. Counts requests in
+/// `runs`.
+async fn serve(mut stream: TcpStream, status: StatusCode, fates: Vec<Then>, runs: Arc<AtomicUsize>) -> io::Result<()> {
+    let mut fates = fates.into_iter();
     let mut start = [0; PREFACE.len()];
     stream.read_exact(&mut start).await?;
     let is_http2 = start == *PREFACE;
     let mut head = start.to_vec();
     if is_http2 {
-        stream.write_all(&frame(4, 0, 0, &[])).await?;
+        stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
     }
     loop {
         let id = if is_http2 {
-            headers_frame(&mut stream).await?
+            next_stream(&mut stream).await?
         } else {
             while !head.ends_with(b"\r\n\r\n") {
                 head.push(stream.read_u8().await?);
@@ -52,8 +53,8 @@ async fn serve(mut stream: TcpStream, status: StatusCode, then: Vec<Then>, ran: 
             head.clear();
             0
         };
-        ran.fetch_add(1, Ordering::SeqCst);
-        match then.next().unwrap_or(Then::Answered) {
+        runs.fetch_add(1, Ordering::SeqCst);
+        match fates.next().unwrap_or(Then::Answered) {
             Then::Answered if is_http2 => {
                 stream.write_all(&frame(HEADERS, 5, id, &block(&[(b":status", status.as_str().as_bytes())]))).await?;
             }
@@ -67,14 +68,11 @@ async fn serve(mut stream: TcpStream, status: StatusCode, then: Vec<Then>, ran: 
 }
 
 /// Returns the stream of the next request.
-async fn headers_frame(stream: &mut TcpStream) -> io::Result<u32> {
+async fn next_stream(stream: &mut TcpStream) -> io::Result<u32> {
     loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).await?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        stream.read_exact(&mut payload).await?;
-        if head[3] == HEADERS {
-            return Ok(u32::from_be_bytes([head[5], head[6], head[7], head[8]]));
+        let frame = read_frame(stream).await?;
+        if frame.kind == HEADERS {
+            return Ok(frame.stream);
         }
     }
 }
@@ -82,15 +80,15 @@ async fn headers_frame(stream: &mut TcpStream) -> io::Result<u32> {
 /// Starts a pod whose first connection serves one request and is reset at the next. Later connections behave as in
 /// `then`.
 fn lost_pod(listener: TcpListener, then: Then) -> Arc<AtomicUsize> {
-    let ran = Arc::new(AtomicUsize::new(0));
-    let count = ran.clone();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let count = runs.clone();
     tokio::spawn(async move {
         let mut fates = vec![Then::Answered, Then::Reset];
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(serve(stream, LOST, std::mem::replace(&mut fates, vec![then]), count.clone()));
         }
     });
-    ran
+    runs
 }
 
 /// Goal: a GET that is lost on a reused connection runs once more, on another pod with a free slot, even if the first
@@ -98,23 +96,23 @@ fn lost_pod(listener: TcpListener, then: Then) -> Arc<AtomicUsize> {
 /// limit meanwhile, and all counts return to zero. Method: two pods with one slot each. The first, in address order, is
 /// used and then lost; the other is idle, or has a request that does not end.
 #[tokio::test]
-async fn a_lost_request_prefers_another_pod_that_has_a_place() {
+async fn a_retry_prefers_another_pod_with_a_free_slot() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        for (busy, then, expected, ran_there) in
+        for (busy, then, expected, runs_at_first) in
             [(false, Then::Reset, OTHER, 2), (false, Then::Answered, OTHER, 2), (true, Then::Answered, LOST, 3)]
         {
             let name = format!("{protocol:?}, the other is busy: {busy}, new connections are {then:?}");
             let mut listeners = [listen().await, listen().await];
-            listeners.sort_by_key(place_of);
-            let [first, second] = listeners.each_ref().map(place_of);
+            listeners.sort_by_key(address_of);
+            let [first, second] = listeners.each_ref().map(address_of);
             let [at_first, at_second] = listeners;
-            let ran = lost_pod(at_first, then);
+            let runs = lost_pod(at_first, then);
             let (ended, running) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
             let end = ended.clone();
             let other = Pod::on(at_second, move |_| {
                 let (end, running) = (end.clone(), running.clone());
                 async move {
-                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one place");
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "one slot");
                     if busy {
                         end.notified().await;
                     }
@@ -124,19 +122,16 @@ async fn a_lost_request_prefers_another_pod_that_has_a_place() {
                     answer
                 }
             });
-            let rig = Arc::new(
-                Rig::with_revision(|backend| {
-                    (backend.protocol, backend.probe) = (protocol, Probe::default());
-                    backend.container_concurrency = 1;
-                })
-                .await,
-            );
+            let change = |backend: &mut Backend| {
+                (backend.protocol, backend.probe, backend.container_concurrency) = (protocol, Probe::default(), 1);
+            };
+            let rig = Arc::new(Rig::with_revision(change).await);
             let list = async |pods: &[&Destination]| {
                 let ready: BTreeSet<_> = pods.iter().map(|pod| pod.address().into()).collect();
-                let places = Capacity::Limited(ready.len() as u32);
+                let slots = Capacity::Limited(ready.len() as u32);
                 let listing = Listing { ready, ..Listing::default() };
-                rig.tell(Event::Pods { key: rig::key("app"), listing }).await;
-                rig.until(|load| load.capacity == places).await;
+                rig.emit(Event::Pods { key: rig::key("app"), listing }).await;
+                rig.until(|load| load.capacity == slots).await;
             };
             // One client, so that one worker has all connections.
             let mut client = rig.client().await;
@@ -148,8 +143,7 @@ async fn a_lost_request_prefers_another_pod_that_has_a_place() {
             let mut occupying = None;
             if busy {
                 list(&[&second]).await;
-                let rig = rig.clone();
-                occupying = Some(tokio::spawn(async move { rig.get("app.ns", "/").await.status }));
+                occupying = Some(rig.get_many("/", 1));
                 rig::until(|| other.requests() == 1).await;
                 list(&[&first, &second]).await;
                 assert_eq!(get().await, LOST, "{name}");
@@ -159,10 +153,10 @@ async fn a_lost_request_prefers_another_pod_that_has_a_place() {
                 list(&[&first, &second]).await;
             }
             assert_eq!(get().await, expected, "{name}");
-            assert_eq!(ran.load(Ordering::SeqCst), ran_there, "{name}");
+            assert_eq!(runs.load(Ordering::SeqCst), runs_at_first, "{name}");
             ended.notify_one();
             if let Some(occupying) = occupying {
-                assert_eq!(patient(occupying).await.expect("no panic"), OTHER, "{name}");
+                assert_eq!(patient(occupying.join_all()).await[0].status, OTHER, "{name}");
             }
             assert_eq!(other.requests(), 1, "{name}");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
@@ -170,6 +164,6 @@ async fn a_lost_request_prefers_another_pod_that_has_a_place() {
     }
 }
 
-fn place_of(listener: &TcpListener) -> Destination {
+fn address_of(listener: &TcpListener) -> Destination {
     listener.local_addr().expect("bound").into()
 }

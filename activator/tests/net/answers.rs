@@ -1,6 +1,6 @@
 //! Responses without a pod: the page and its event stream, placeholders, static responses.
 
-use crate::rig::{Pod, Rig, ask, backend, key, patient, read_until, until, write};
+use crate::rig::{Pod, Rig, backend, key, patient, read_until, until};
 use activator::discovery::{Event, Spec};
 use common::backend::Backend;
 use common_api::zeroscaler::Wake;
@@ -23,7 +23,7 @@ async fn named(rig: &Rig, name: &str, wake: &str, change: impl FnOnce(&mut Backe
     let mut backend = backend(name);
     change(&mut backend);
     let answers = wake.answers(None).map(Arc::new);
-    rig.tell(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", name, backend) }))).await;
+    rig.emit(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", name, backend) }))).await;
     rig.settled().await;
 }
 
@@ -37,10 +37,8 @@ async fn events(rig: &Rig) -> TcpStream {
 }
 
 async fn events_of(rig: &Rig, host: &str) -> TcpStream {
-    let mut stream = rig.raw().await;
     let request = format!("GET /a/.zeroscale/wake HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n\r\n");
-    write(&mut stream, &request).await;
-    stream
+    rig.send_raw(&request).await
 }
 
 /// Returns whether the autoscaler got reports of load since the last call, up to the second attestation from now.
@@ -58,10 +56,10 @@ async fn is_load(rig: &mut Rig) -> bool {
     load
 }
 
-/// Goal: a browser gets a page at once, which wakes the workload, and then the workload's response. A program waits for
-/// the workload's response.
+/// Goal: a browser gets a page at once, which wakes the workload, and later the workload's response. Other clients wait
+/// for the workload's response.
 #[tokio::test]
-async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
+async fn a_browser_gets_the_page_until_the_workload_is_awake() {
     let mut rig = Rig::start().await;
     workload(&rig, "page: {}", |_| {}).await;
     let page = rig.send(browser("/a?b")).await;
@@ -73,30 +71,26 @@ async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
     let mut stream = events(&rig).await;
     let begun = read_until(&mut stream, "event: waking\ndata: ").await;
     assert!(begun.contains("text/event-stream") && begun.contains("no-store"), "{begun}");
-    assert!(is_load(&mut rig).await, "whoever looks at the page keeps the wake going");
-    let program =
-        async { rig.send(Request::get("/").header("host", "app.ns").header("accept", "application/json")).await };
-    let wake = async {
+    assert!(is_load(&mut rig).await, "an open page is load");
+    let program = Request::get("/").header("host", "app.ns").header("accept", "application/json");
+    let (answer, pod) = tokio::join!(rig.send(program), async {
         rig.until(|load| load.queued == 1).await;
-        let pod = Pod::saying("awake").await;
-        rig.pods(&[pod.address]).await;
-        pod
-    };
-    let (answer, pod) = tokio::join!(program, wake);
+        rig.only_pod(Pod::saying("awake").await).await
+    });
     assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "awake"));
     read_until(&mut stream, "event: ready\ndata:\n\n").await;
     assert_eq!(rig.send(browser("/a?b")).await.body, "awake");
 
-    // A browser that opens more streams keeps nothing awake.
+    // Streams that are opened while the workload is awake do not keep it awake.
     let mut more = events(&rig).await;
     read_until(&mut more, "event: ready\n").await;
     until(|| rig.activator.held() == (0, 0)).await;
-    while is_load(&mut rig).await {} // What was before.
+    while is_load(&mut rig).await {} // Earlier load.
     let mut more = events(&rig).await;
     read_until(&mut more, "event: ready\n").await;
     assert!(!is_load(&mut rig).await, "no load");
 
-    // The next page knows the typical duration.
+    // The next page names the typical duration.
     rig.pods(&[]).await;
     rig.until(|load| load.capacity == activator_core::breaker::Capacity::CLOSED).await;
     let page = rig.send(browser("/")).await;
@@ -107,28 +101,28 @@ async fn a_visitor_sees_a_page_until_the_workload_is_awake() {
 
 /// Goal: no response claims that a paused workload wakes, and no request for it counts as load.
 #[tokio::test]
-async fn nobody_is_told_that_a_paused_workload_wakes() {
+async fn no_response_claims_that_a_paused_workload_wakes() {
     let mut rig = Rig::start().await;
     let wake = "page: {}\nplaceholder: {response: {status: 202, body: soon}}";
     workload(&rig, wake, |backend| backend.paused = true).await;
     let page = rig.send(browser("/")).await;
     assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page-paused"));
     assert!(page.body.contains("app is paused") && page.body.contains("data-zeroscale=\"paused\""), "{page:?}");
-    assert!(!is_load(&mut rig).await, "the page wakes nobody");
-    let program = rig.send(Request::get("/").header("host", "app.ns")).await;
+    assert!(!is_load(&mut rig).await, "the page is no load");
+    let program = rig.get("app.ns", "/").await;
     assert_eq!((program.status.as_u16(), program.header("x-zeroscale-reason")), (503, "paused"));
 
     workload(&rig, wake, |_| {}).await;
     assert_eq!(rig.send(browser("/")).await.header("x-zeroscale-reason"), "page");
-    let program = rig.send(Request::get("/").header("host", "app.ns")).await;
+    let program = rig.get("app.ns", "/").await;
     assert_eq!((program.status.as_u16(), program.body.as_str()), (202, "soon"));
 }
 
-/// Goal: a page learns that pods fail. Streams are bounded: those beyond the workload's share are rejected with a
-/// reason, and closed streams free their share. The page itself is always available, and another workload still gets
-/// streams.
+/// Goal: a page's event stream reports that pods fail. Streams are bounded: those beyond the workload's share are
+/// rejected with a reason, and closed streams free their share. The page itself is always available, and a stream of
+/// another workload replaces the youngest.
 #[tokio::test]
-async fn streams_are_bounded_and_end() {
+async fn event_streams_are_bounded_and_end_when_pods_fail() {
     let rig = Rig::start_with(|options| options.memory_limit = Some(2 * STREAMS * STREAM)).await;
     workload(&rig, "page: {}", |_| {}).await;
     let mut open = Vec::new();
@@ -137,9 +131,9 @@ async fn streams_are_bounded_and_end() {
         read_until(&mut stream, "event: waking").await;
         open.push(stream);
     }
-    let refused = Request::get("/.zeroscale/wake").header("host", "app.ns");
-    let answer = rig.send(refused).await;
+    let answer = rig.get("app.ns", "/.zeroscale/wake").await;
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (503, "page-events-full"), "{answer:?}");
+    assert_eq!(answer.header("retry-after"), "5");
     named(&rig, "other", "page: {}", |_| {}).await;
     let mut other = events_of(&rig, "other.ns").await;
     read_until(&mut other, "event: waking").await;
@@ -147,10 +141,8 @@ async fn streams_are_bounded_and_end() {
     read_until(&mut open.pop().expect("the youngest"), "0\r\n\r\n").await;
     drop(other);
     until(|| rig.activator.held().0 == STREAMS - 1).await;
-    assert_eq!(answer.header("retry-after"), "5");
     assert_eq!(rig.send(browser("/")).await.header("x-zeroscale-reason"), "page");
-    let held = rig.activator.held();
-    assert_eq!(held, (STREAMS - 1, (STREAMS - 1) * STREAM));
+    assert_eq!(rig.activator.held(), (STREAMS - 1, (STREAMS - 1) * STREAM));
     let mut last = open.pop().expect("one");
     drop(open);
     until(|| rig.activator.held().0 == 1).await;
@@ -161,40 +153,38 @@ async fn streams_are_bounded_and_end() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// Goal: a stream ends with its workload. Otherwise it would count as load of the next workload of that name.
+/// A stream that stayed would count as load of the next workload of that name.
 #[tokio::test]
-async fn a_stream_ends_with_its_workload() {
+async fn an_event_stream_ends_when_its_workload_is_deleted() {
     let rig = Rig::start().await;
     workload(&rig, "page: {}", |_| {}).await;
     let mut stream = events(&rig).await;
     read_until(&mut stream, "event: waking").await;
-    rig.tell(Event::Deleted(key("app"))).await;
+    rig.emit(Event::Deleted(key("app"))).await;
     read_until(&mut stream, "0\r\n\r\n").await;
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
 /// Goal: if pods fail, a browser gets the page even if its request was already on the way to a pod that vanished.
 #[tokio::test]
-async fn a_visitor_of_a_pod_that_fails_sees_the_page() {
+async fn a_browser_whose_pod_failed_gets_the_page() {
     let rig = Rig::start().await;
     workload(&rig, "page: {}", |_| {}).await;
-    let pod = Pod::start(|_| std::future::pending()).await;
-    rig.pods(&[pod.address]).await;
+    let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
     rig.until_open().await;
-    let fail = async {
+    let (page, ()) = tokio::join!(rig.send(browser("/")), async {
         until(|| pod.requests() == 1).await;
         pod.kill().await;
         rig.until(|load| load.queued == 1).await;
         workload(&rig, "page: {}", |backend| backend.failing = Some("CrashLoopBackOff: exit 1".into())).await;
-    };
-    let (page, ()) = tokio::join!(rig.send(browser("/")), fail);
+    });
     assert_eq!((page.status.as_u16(), page.header("x-zeroscale-reason")), (503, "page"), "{page:?}");
     read_until(&mut events(&rig).await, "event: failed\n").await;
 }
 
 /// Goal: static responses wake nothing and are no load, asleep or awake, unless configured otherwise.
 #[tokio::test]
-async fn what_is_static_wakes_nobody() {
+async fn static_responses_wake_nothing() {
     let mut rig = Rig::start().await;
     let wake = "static: [{match: {paths: [/healthz]}, response: {body: fine, headers: [{name: X-A, value: b}]}}, \
                 {match: {paths: [/robots.txt]}, response: {body: 'Disallow: /'}, answer: Always}, \
@@ -207,30 +197,27 @@ async fn what_is_static_wakes_nobody() {
     assert_eq!(rig.get("app.ns", "/live").await.status.as_u16(), 204);
     assert!(!is_load(&mut rig).await, "asleep");
 
-    let pod = Pod::saying("the pod").await;
-    rig.pods(&[pod.address]).await;
+    let pod = rig.only_pod(Pod::saying("the pod").await).await;
     rig.until_open().await;
     assert_eq!(rig.get("app.ns", "/healthz").await.body, "the pod");
     assert_eq!(rig.get("app.ns", "/robots.txt").await.body, "Disallow: /");
     assert_eq!(pod.requests(), 1);
     assert!(!is_load(&mut rig).await, "awake, forwarded");
     assert_eq!(rig.get("app.ns", "/live").await.body, "the pod");
-    assert!(is_load(&mut rig).await, "told to");
+    assert!(is_load(&mut rig).await, "keepsAwake");
 }
 
-/// Goal: an uncounted request does not wait for a pod that nothing wakes, even if its own pod has just vanished.
+/// Goal: a request that is no load does not wait for a pod that nothing wakes, even if its own pod has just vanished.
 #[tokio::test]
-async fn a_check_that_loses_the_last_pod_gets_the_static_answer() {
+async fn a_health_check_whose_pod_vanished_gets_the_static_response() {
     let mut rig = Rig::start().await;
     workload(&rig, "static: [{match: {paths: [/healthz]}, response: {body: fine}}]", |_| {}).await;
-    let pod = Pod::start(|_| std::future::pending()).await;
-    rig.pods(&[pod.address]).await;
+    let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
     rig.until_open().await;
-    let lose = async {
+    let (answer, ()) = tokio::join!(rig.get("app.ns", "/healthz"), async {
         until(|| pod.requests() == 1).await;
         pod.kill().await;
-    };
-    let (answer, ()) = tokio::join!(rig.get("app.ns", "/healthz"), lose);
+    });
     assert_eq!((answer.status.as_u16(), answer.body.as_str()), (200, "fine"));
     assert_eq!(answer.header("x-zeroscale-reason"), "static");
     rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
@@ -239,21 +226,20 @@ async fn a_check_that_loses_the_last_pod_gets_the_static_answer() {
 
 /// Goal: a placeholder is sent at once, with the body of a POST unread, and the workload wakes.
 #[tokio::test]
-async fn a_placeholder_is_answered_at_once_and_wakes() {
+async fn a_placeholder_is_sent_at_once_and_wakes_the_workload() {
     let mut rig = Rig::start().await;
     let wake = "placeholder: {match: {paths: [/jobs/*]}, response: {status: 202, body: '{}', \
                 headers: [{name: Content-Type, value: application/json}]}}";
     workload(&rig, wake, |_| {}).await;
-    let mut raw = rig.raw().await;
-    write(&mut raw, "POST /jobs/1 HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await;
+    let mut raw = rig.send_raw("POST /jobs/1 HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await;
     let answer = read_until(&mut raw, "{}").await;
     assert!(answer.starts_with("HTTP/1.1 202 ") && answer.contains("application/json"), "{answer}");
     assert!(is_load(&mut rig).await, "it wakes");
-    let held = tokio::spawn(ask(rig.address, Request::get("/other").header("host", "app.ns")));
-    rig.until(|load| load.queued == 1).await;
-    let pod = Pod::saying("awake").await;
-    rig.pods(&[pod.address]).await;
-    assert_eq!(held.await.expect("no panic").body, "awake");
+    let (held, _pod) = tokio::join!(rig.get("app.ns", "/other"), async {
+        rig.until(|load| load.queued == 1).await;
+        rig.only_pod(Pod::saying("awake").await).await
+    });
+    assert_eq!(held.body, "awake");
     assert_eq!(rig.get("app.ns", "/jobs/1").await.body, "awake");
-    rig.tell(Event::Deleted(key("app"))).await;
+    rig.emit(Event::Deleted(key("app"))).await;
 }

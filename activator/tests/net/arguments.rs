@@ -1,9 +1,9 @@
-//! Arguments of the binary: it accepts only `--help` and `--version`, and does not start with any other.
+//! Arguments of the binary: `--help` and `--version` print text, all others are errors, and none starts the activator.
 
 use std::process::Command;
 
 #[test]
-fn who_asks_for_help_starts_nothing() {
+fn arguments_are_answered_without_starting() {
     let run = |argument: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_activator"));
         let output = command.env_clear().arg(argument).output().expect("started");

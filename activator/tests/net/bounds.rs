@@ -1,9 +1,12 @@
-//! Bounds and refusals: each names itself, and no request waits forever.
+//! Bounds: no request waits forever, and a refusal names its bound. Also Knative's contract, drains and the admin port.
 
-use crate::frames::{DATA, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, frame};
+use crate::frames::{
+    ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, frame, read_frame,
+};
 use crate::hostile::GET;
 use crate::protocols::{Upload, streamed};
-use crate::rig::{self, Pod, Rig, http2_client, patient, read_until, write};
+use crate::rig::{self, Pod, Rig, UPGRADE, connect_and_write, http2_client, patient, read_until, write};
+use activator::Options;
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common_runtime::environment::Mode;
@@ -14,8 +17,11 @@ use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::client::conn::http2::SendRequest;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::Semaphore;
+
+/// Kubelet's probe.
+const PROBE: &str = "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1\r\n\r\n";
 
 #[tokio::test]
 async fn held_requests_are_bounded_by_count_and_time() {
@@ -36,7 +42,7 @@ async fn held_requests_are_bounded_by_count_and_time() {
 }
 
 #[tokio::test]
-async fn a_failing_revision_answers_at_once_also_those_it_held() {
+async fn a_failing_revision_refuses_held_and_new_requests_at_once() {
     let rig = Rig::with_revision(|_| {}).await;
     let (held, ()) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
@@ -47,27 +53,24 @@ async fn a_failing_revision_answers_at_once_also_those_it_held() {
         assert_eq!((answer.status, answer.header("x-zeroscale-reason")), (StatusCode::SERVICE_UNAVAILABLE, "failing"));
         assert!(answer.body.contains("CrashLoopBackOff: exit code 3"), "{}", answer.body);
     }
-    let pod = Pod::saying("recovered").await;
     rig.revision(|_| {}).await;
-    rig.pods(&[pod.address]).await;
+    let _pod = rig.only_pod(Pod::saying("recovered").await).await;
     assert_eq!(rig.get("app.ns", "/").await.body, "recovered");
 }
 
-/// Goal: a client that stops reading occupies its pod's slot no longer than others, in either protocol, and sees that
-/// its response is incomplete. Over HTTP/2 only its stream ends.
+/// Goal: in either protocol the client notices that its response is incomplete. Over HTTP/2 only its stream ends.
 #[tokio::test]
-async fn who_reads_no_more_has_no_more_time_than_others() {
+async fn a_client_that_stops_reading_is_cut_off_at_the_timeout() {
     let pod = Pod::start(|_| async {
         let parts = futures::stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[0; 64 * 1024]))));
         Response::new(StreamBody::new(parts).boxed_unsync())
     })
     .await;
     let rig = Rig::with_pods(&[pod.address], |backend| backend.timeout_ms = 4_000).await;
-    let mut client = rig.raw().await;
-    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    let mut client = rig.send_raw(rig::GET).await;
     assert!(read_until(&mut client, "\r\n\r\n").await.starts_with("HTTP/1.1 200"));
     rig.until(|load| load.in_flight == 0).await;
-    assert!(!rig::read_to_end(&mut client).await.ends_with("0\r\n\r\n"), "cut, not ended");
+    assert!(!rig::read_to_end(&mut client).await.ends_with("0\r\n\r\n"), "cut, not complete");
 
     let client = http2_client(rig.address).await;
     let ask = async || {
@@ -76,18 +79,17 @@ async fn who_reads_no_more_has_no_more_time_than_others() {
     };
     let unread = ask().await;
     rig.until(|load| load.in_flight == 0).await;
-    assert_eq!(ask().await.status(), StatusCode::OK, "its connection serves others");
-    assert!(patient(unread.into_body().collect()).await.is_err(), "reset, not ended");
+    assert_eq!(ask().await.status(), StatusCode::OK, "the connection serves other streams");
+    assert!(patient(unread.into_body().collect()).await.is_err(), "reset, not complete");
 }
 
-/// Goal: if the client never accepts a response, or only its last data, the response occupies its pod's slot no longer
-/// than others. An HTTP/1 connection outlives the timeouts of its earlier responses.
+/// Goal: an HTTP/2 response whose client grants no window frees its pod's slot at the timeout. An HTTP/1 connection
+/// outlives the timeouts of its earlier responses.
 #[tokio::test]
-async fn an_answer_that_is_not_let_through_ends_and_a_kept_connection_stays() {
+async fn a_response_without_a_window_ends_at_the_timeout_and_a_persistent_connection_stays() {
     let pod = Pod::saying("hello").await;
     let rig = Rig::with_pods(&[pod.address], |backend| backend.timeout_ms = 4_000).await;
-    let mut persistent = rig.raw().await;
-    write(&mut persistent, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    let mut persistent = rig.send_raw(rig::GET).await;
     read_until(&mut persistent, "hello").await;
     write(&mut persistent, "HEAD / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     read_until(&mut persistent, "\r\n\r\n").await;
@@ -102,11 +104,11 @@ async fn an_answer_that_is_not_let_through_ends_and_a_kept_connection_stays() {
     rig.until(|load| load.in_flight == 0).await;
     drop(unread);
 
-    write(&mut persistent, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    write(&mut persistent, rig::GET).await;
     read_until(&mut persistent, "hello").await;
 }
 
-/// Goal: the activator can replace Knative's: same headers, same form of hosts, same texts.
+/// Goal: the activator can replace Knative's, with the same headers, forms of hosts and texts.
 #[tokio::test]
 async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
     use activator::discovery::{Event, Spec};
@@ -115,7 +117,7 @@ async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
     let mut backend = rig::backend("app");
     backend.queue_proxy = true;
     let spec = Spec { contract: activator::Contract::Knative, ..Spec::standalone("ns", "app", backend) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
+    rig.emit(Event::Revision(Arc::new(spec))).await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
     let named = Request::get("/").header("host", "client.example.com");
@@ -131,15 +133,13 @@ async fn knative_mode_follows_the_headers_and_the_inbound_protocol() {
     let text = "Error getting active endpoint: revision.serving.knative.dev \"\" not found\n";
     assert_eq!((unknown.status, unknown.body.as_str()), (StatusCode::NOT_FOUND, text));
 
-    let mut client = http2_client(rig.address).await;
-    let request = Request::get("http://app.ns.svc.cluster.local/").body(Empty::<Bytes>::new()).expect("valid");
-    let answer = rig::Answer::read(client.send_request(request).await.expect("an answer")).await;
+    let answer = rig::ask_http2(rig.address, Request::get("http://app.ns.svc.cluster.local/"), "").await;
     assert!(answer.body.starts_with(&format!("h2 GET http://{}/", pod.address)), "{}", answer.body);
 }
 
 /// Goal: requests in flight when the activator stops are completed, and later ones are refused.
 #[tokio::test]
-async fn a_drain_finishes_what_is_in_flight() {
+async fn a_drain_completes_requests_in_flight() {
     let pod = Pod::start(|_| async {
         let parts = futures::stream::unfold(0, |sent| async move {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -149,11 +149,9 @@ async fn a_drain_finishes_what_is_in_flight() {
     })
     .await;
     let rig = Rig::with_pods(&[pod.address], |_| {}).await;
-    let mut client = rig.raw().await;
-    let (mut idle, mut unused) = (rig.raw().await, rig.raw().await);
-    write(&mut idle, "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1\r\n\r\n").await;
+    let (mut idle, mut unused) = (rig.send_raw(PROBE).await, rig.raw().await);
     read_until(&mut idle, "\r\n\r\n").await;
-    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    let mut client = rig.send_raw(rig::GET).await;
     read_until(&mut client, "part").await;
     let address = rig.address;
     let stopping = tokio::spawn(rig.activator.stop());
@@ -166,7 +164,7 @@ async fn a_drain_finishes_what_is_in_flight() {
     assert!(tokio::net::TcpStream::connect(address).await.is_err(), "the port is closed");
 }
 
-/// Goal: a drain does not cut off a client over HTTP/2 that is still reading its last response. Method: a client with a
+/// Goal: a drain does not cut off an HTTP/2 client that is still reading its last response. Method: a client with a
 /// small receive buffer, so that most of the response is in our kernel when the connection ends. The window updates
 /// that it sends while reading must not reset the connection.
 #[tokio::test]
@@ -190,28 +188,27 @@ async fn a_drain_lets_a_client_read_its_last_answer() {
     let mut hello = PREFACE.to_vec();
     hello.extend(frame(SETTINGS, 0, 0, &[0, 4, 0, 16, 0, 0])); // A stream may send 1 MiB,
     hello.extend(window(0, 1 << 20)); // and so may the whole connection.
-    hello.extend(frame(HEADERS, 5, 1, &block(&GET)));
+    hello.extend(frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(&GET)));
     client.write_all(&hello).await.expect("open");
     rig::until(|| pod.requests() == 1).await;
 
     let stopping = tokio::spawn(rig.activator.stop());
-    let (mut length, mut is_whole) = (0, false);
-    while !is_whole {
-        let mut head = [0; 9];
-        patient(client.read_exact(&mut head)).await.unwrap_or_else(|error| panic!("{error} after {length} bytes"));
-        let size = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; size as usize];
-        patient(client.read_exact(&mut payload)).await.unwrap_or_else(|error| panic!("{error} after {length} bytes"));
-        match head[3] {
+    let (mut length, mut is_complete) = (0, false);
+    while !is_complete {
+        let received = patient(read_frame(&mut client)).await;
+        let received = received.unwrap_or_else(|error| panic!("{error} after {length} bytes"));
+        match received.kind {
             PING => {
                 // The activator checks that its GOAWAY was read; after that only the response follows.
-                client.write_all(&frame(PING, 1, 0, &payload)).await.expect("open");
+                client.write_all(&frame(PING, ACK, 0, &received.payload)).await.expect("open");
                 opened.add_permits(1);
             }
             DATA => {
-                length += payload.len();
-                is_whole = head[4] & 1 == 1;
+                let size = received.payload.len();
+                length += size;
+                is_complete = received.flags & END_STREAM != 0;
                 if size > 0 {
+                    let size = size as u32;
                     client.write_all(&[window(0, size), window(1, size)].concat()).await.expect("open");
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await; // A slow reader.
@@ -235,10 +232,10 @@ async fn echoing() -> Pod {
     .await
 }
 
-/// Goal: an upload, its response and a WebSocket outlive the wake timeout, whether the workload was asleep or not. A
-/// request that finds no pod in that time gets a response.
+/// Goal: an upload, its response and a tunnel outlive the wake timeout, whether the workload was asleep or not. A
+/// request that finds no pod in that time gets an error.
 #[tokio::test]
-async fn the_wait_for_a_pod_bounds_no_exchange() {
+async fn the_wake_timeout_does_not_limit_a_running_exchange() {
     const WAIT: Duration = Duration::from_secs(3);
     let pod = echoing().await;
     for asleep in [true, false] {
@@ -247,8 +244,7 @@ async fn the_wait_for_a_pod_bounds_no_exchange() {
             rig.pods(&[pod.address]).await;
             rig.until_open().await;
         }
-        let mut tunnel = rig.raw().await;
-        write(&mut tunnel, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n").await;
+        let mut tunnel = rig.send_raw(UPGRADE).await;
         let streams = http2_client(rig.address).await;
         let (upload, mut running) = streaming(&streams).await;
         if asleep {
@@ -289,17 +285,15 @@ async fn streaming(
 /// is the last of its connection. Then the port is closed, HTTP/2 connections get GOAWAY, and their streams are
 /// completed. Tunnels may continue up to the bound, and are then cut.
 #[tokio::test]
-async fn a_drain_goes_step_by_step() {
+async fn a_drain_runs_its_steps_in_order() {
     let pod = echoing().await;
-    let rig = Rig::start_with(|options| {
-        // Each step must be met in time, even on a busy machine.
+    // Each step must be observed in time, even on a busy machine.
+    let steps = |options: &mut Options| {
         (options.linger, options.drain) = (Duration::from_secs(5), Duration::from_secs(10));
-    })
-    .await;
-    rig.revision(|_| {}).await;
+    };
+    let rig = Rig::with_options(steps, |_| {}).await;
     rig.pods(&[pod.address]).await;
-    let mut tunnel = rig.raw().await;
-    write(&mut tunnel, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\nearly").await;
+    let mut tunnel = rig.send_raw(&format!("{UPGRADE}early")).await;
     read_until(&mut tunnel, "early").await;
     let streams = http2_client(rig.address).await;
     let (upload, running) = streaming(&streams).await;
@@ -308,21 +302,15 @@ async fn a_drain_goes_step_by_step() {
     let address = rig.address;
     let stopping = tokio::spawn(rig.activator.stop());
     // Uses a new connection each time: a response may be the last of its connection before readiness fails.
-    let ready = async || {
-        let mut client = tokio::net::TcpStream::connect(address).await.expect("still served");
-        write(&mut client, "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1\r\n\r\n").await;
-        read_until(&mut client, "\r\n\r\n").await
-    };
-    let mut answer = ready().await;
+    let probe = async || read_until(&mut connect_and_write(address, PROBE).await, "\r\n\r\n").await;
+    let mut answer = probe().await;
     while answer.starts_with("HTTP/1.1 200") {
-        answer = ready().await; // The stopping task may not have run yet.
+        answer = probe().await; // The stopping task may not have run yet.
     }
     assert!(answer.starts_with("HTTP/1.1 500"), "readiness fails first: {answer}");
-    let mut fresh = tokio::net::TcpStream::connect(address).await.expect("still served");
-    write(&mut fresh, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
-    let last = rig::read_to_end(&mut fresh).await;
-    assert!(last.starts_with("HTTP/1.1 200"), "and everything is served meanwhile: {last}");
-    assert!(last.contains("\r\nconnection: close\r\n"), "by connections that end with it: {last}");
+    let last = rig::read_to_end(&mut connect_and_write(address, rig::GET).await).await;
+    assert!(last.starts_with("HTTP/1.1 200"), "requests are served meanwhile: {last}");
+    assert!(last.contains("\r\nconnection: close\r\n"), "the connection ends with its response: {last}");
 
     // The listeners close; HTTP/2 connections get GOAWAY.
     rig::until(|| streams.is_closed() || std::net::TcpStream::connect(address).is_err()).await;
@@ -347,8 +335,7 @@ async fn a_drain_goes_step_by_step() {
 #[tokio::test]
 async fn the_admin_port_shows_metrics_and_revisions() {
     let pod = Pod::saying("hello").await;
-    let rig = Rig::start_with(|options| options.admin = Some(rig::free())).await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_options(|options| options.admin = Some(rig::free()), |_| {}).await;
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
         rig.pods(&[pod.address]).await;
@@ -399,27 +386,22 @@ async fn the_admin_port_shows_metrics_and_revisions() {
         let sums = metrics.lines().filter(|line| line.starts_with(family));
         sums.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     };
-    let (phases, whole) =
+    let (phases, total) =
         (seconds("zeroscale_cold_start_phase_seconds_sum{"), seconds("zeroscale_cold_start_seconds_sum{"));
-    assert!(whole > 0.0 && (phases - whole).abs() < 1e-6, "phases add up to the whole: {phases} and {whole}");
+    assert!(total > 0.0 && (phases - total).abs() < 1e-6, "phases add up to the total: {phases} and {total}");
     assert_eq!(catalog::strangers(&metrics), <[String; 0]>::default());
     for line in ["zeroscale_refused_total{reason=\"pod\"} 0", "zeroscale_answered_total{kind=\"page\"} 0"] {
-        assert!(metrics.contains(line), "{line} is there from the start: {metrics}");
+        assert!(metrics.contains(line), "{line} is exported from the start: {metrics}");
     }
     // Requests for unknown revisions are counted without a revision.
     assert_eq!(rig.get("nobody.ns", "/").await.status, StatusCode::NOT_FOUND);
-    let nobody =
+    let unknown =
         "http_server_request_duration_seconds_count{http_request_method=\"GET\",http_response_status_code=\"404\"";
-    assert!(rig.admin_page("/metrics").await.contains(nobody));
+    assert!(rig.admin_page("/metrics").await.contains(unknown));
     let revisions: serde_json::Value = serde_json::from_str(&rig.admin_page("/revisions").await).expect("JSON");
     assert_eq!(revisions[0]["name"], "app");
     assert_eq!(revisions[0]["pods"][0]["address"], pod.address.to_string());
-    rig.tell(activator::discovery::Event::Deleted(rig::key("app"))).await;
+    rig.emit(activator::discovery::Event::Deleted(rig::key("app"))).await;
     rig::until(|| rig.activator.load(&rig::key("app")).is_none()).await;
-    patient(async {
-        while rig.admin_page("/metrics").await.contains("kn_revision_name=\"app\"") {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
+    rig::until_async(async || !rig.admin_page("/metrics").await.contains("kn_revision_name=\"app\"")).await;
 }

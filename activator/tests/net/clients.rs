@@ -17,47 +17,38 @@ const REQUESTS: [&str; 7] = [
     "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n\r\n",
 ];
 
-/// Requests that reach a pod without further bytes.
-const WHOLE: [&str; 5] = [REQUESTS[0], REQUESTS[1], REQUESTS[3], REQUESTS[5], REQUESTS[6]];
+/// Requests that are sent to a pod although the client sends nothing more.
+const COMPLETE: [&str; 5] = [REQUESTS[0], REQUESTS[1], REQUESTS[3], REQUESTS[5], REQUESTS[6]];
 
 /// Goal: a held request whose client disconnects frees its slot, even if its body is unread or more bytes follow it.
 /// Clients that stay get responses, even if one has sent two requests at once.
 #[tokio::test]
-async fn a_client_that_goes_away_gives_its_place_back() {
+async fn a_held_request_whose_client_disconnects_is_removed() {
     let rig = Rig::with_revision(|_| {}).await;
     let mut clients = Vec::new();
-    for request in REQUESTS {
-        for _ in 0..3 {
-            let mut client = rig.raw().await;
-            write(&mut client, request).await;
-            clients.push(client);
-        }
+    for request in [REQUESTS; 3].as_flattened() {
+        clients.push(rig.send_raw(request).await);
     }
     let all = u32::try_from(clients.len()).expect("a few");
     rig.until(|load| load.queued == all).await;
-    // Only these remain; they were there all the time, and get responses.
-    let (mut staying, mut with_two) = (rig.raw().await, rig.raw().await);
-    write(&mut staying, REQUESTS[1]).await;
-    write(&mut with_two, REQUESTS[5]).await;
+    let (mut staying, mut with_two) = (rig.send_raw(REQUESTS[1]).await, rig.send_raw(REQUESTS[5]).await);
     rig.until(|load| load.queued == all + 2).await;
     clients.into_iter().for_each(rig::reset);
     rig.until(|load| load.queued == 2).await;
-    let pod = Pod::echoing().await;
-    rig.pods(&[pod.address]).await;
+    let pod = rig.only_pod(Pod::echoing().await).await;
     read_until(&mut staying, "POST /").await;
     read_until(&mut with_two, "GET /2").await;
-    assert_eq!(pod.requests(), 3, "nobody else was sent there");
+    assert_eq!(pod.requests(), 3, "no other request was sent there");
     assert_eq!(rig.activator.held(), (0, 0));
 }
 
-/// Goal: the same holds if the client sent more bytes while its request was held.
+/// Goal: a held request whose client disconnects is also removed if the client sent more bytes while it was held.
 #[tokio::test]
-async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
+async fn a_held_request_with_later_bytes_is_removed_on_disconnect() {
     let rig = Rig::with_revision(|_| {}).await;
     for more in ["\r\n", "GET /2 HTTP/1.1\r\nhost: app.ns\r\n\r\n"] {
         for request in [REQUESTS[0], REQUESTS[1], REQUESTS[3]] {
-            let mut client = rig.raw().await;
-            write(&mut client, request).await;
+            let mut client = rig.send_raw(request).await;
             rig.until(|load| load.queued == 1).await;
             write(&mut client, more).await;
             rig::reset(client);
@@ -66,30 +57,27 @@ async fn a_client_that_says_more_and_goes_away_gives_its_place_back() {
     }
 }
 
-/// Goal: a client that half-closes its connection directly after its requests gets responses, whether they were held or
-/// not.
+/// Goal: a client that half-closes directly after its requests gets responses, whether they were held or not.
 #[tokio::test]
-async fn a_client_that_half_closes_is_answered() {
+async fn a_half_close_directly_after_a_request_is_no_disconnect() {
     let rig = Rig::with_revision(|_| {}).await;
     let half_closed = async |request: &str| {
-        let mut client = rig.raw().await;
-        write(&mut client, request).await;
+        let mut client = rig.send_raw(request).await;
         client.shutdown().await.expect("open");
         client
     };
     let answers = async |mut client: TcpStream| rig::read_to_end(&mut client).await.matches("http/1.1 ").count();
     let mut held = Vec::new();
-    for request in WHOLE {
+    for request in COMPLETE {
         held.push(half_closed(request).await);
     }
     rig.until(|load| load.queued == held.len() as u32).await;
-    tokio::time::sleep(HALF_CLOSE_MAX).await; // Its half-close is detected, and must not count later either.
-    let pod = Pod::echoing().await;
-    rig.pods(&[pod.address]).await;
-    for (client, request) in held.into_iter().zip(WHOLE) {
+    tokio::time::sleep(HALF_CLOSE_MAX).await; // The half-close must not count later either.
+    let _pod = rig.only_pod(Pod::echoing().await).await;
+    for (client, request) in held.into_iter().zip(COMPLETE) {
         assert_eq!(answers(client).await, request.matches("HTTP/1.").count(), "held: {request:?}");
     }
-    for request in WHOLE {
+    for request in COMPLETE {
         let client = half_closed(request).await;
         assert_eq!(answers(client).await, request.matches("HTTP/1.").count(), "{request:?}");
     }
@@ -97,16 +85,14 @@ async fn a_client_that_half_closes_is_answered() {
 }
 
 /// Goal: a client that half-closes later, or resets its connection, counts as disconnected, both while its request is
-/// held and while its pod works. The activator sends nothing to find out.
+/// held and while its pod works. The activator sends it nothing.
 #[tokio::test]
-async fn a_client_that_ends_its_side_late_has_gone() {
+async fn a_late_half_close_is_a_disconnect() {
     let rig = Rig::with_revision(|_| {}).await;
     let send = async |requests: &[&str]| {
         let mut clients = Vec::new();
         for request in requests {
-            let mut client = rig.raw().await;
-            write(&mut client, request).await;
-            clients.push(client);
+            clients.push(rig.send_raw(request).await);
         }
         clients
     };
@@ -121,24 +107,23 @@ async fn a_client_that_ends_its_side_late_has_gone() {
     rig.until(|load| load.queued == REQUESTS.len() as u32).await;
     end(held).await;
     rig.until(|load| load.queued == 0).await;
-    let pod = Pod::start(|_| std::future::pending()).await;
-    rig.pods(&[pod.address]).await;
+    let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
     rig.until_open().await;
-    let sent = send(&WHOLE).await;
-    rig::until(|| pod.requests() == WHOLE.len()).await;
+    let sent = send(&COMPLETE).await;
+    rig::until(|| pod.requests() == COMPLETE.len()).await;
     end(sent).await;
     rig.until(|load| load.in_flight == 0).await;
-    let mut half_closed = send(&WHOLE).await;
+    let mut half_closed = send(&COMPLETE).await;
     for client in &mut half_closed {
         client.shutdown().await.expect("open");
     }
-    rig::until(|| pod.requests() == 2 * WHOLE.len()).await;
+    rig::until(|| pod.requests() == 2 * COMPLETE.len()).await;
     tokio::time::sleep(HALF_CLOSE_MAX).await;
-    rig.until(|load| load.in_flight == WHOLE.len() as u32).await;
+    rig.until(|load| load.in_flight == COMPLETE.len() as u32).await;
     half_closed.into_iter().for_each(rig::reset);
     rig.until(|load| load.in_flight == 0).await;
-    let open = send(&WHOLE).await;
-    rig::until(|| pod.requests() == 3 * WHOLE.len()).await;
+    let open = send(&COMPLETE).await;
+    rig::until(|| pod.requests() == 3 * COMPLETE.len()).await;
     open.into_iter().for_each(rig::reset);
     rig.until(|load| load.in_flight == 0).await;
 }

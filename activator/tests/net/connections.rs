@@ -2,15 +2,16 @@
 
 use crate::ports::{FIRST, id, ledger, port};
 use crate::rig::{
-    PATIENCE, Pod, Rig, backend, key, listen, own_address, patient, read_to_end, read_until, until, write,
+    PATIENCE, Pod, Rig, backend, connect, connect_and_write, key, listen, own_address, patient, read_to_end,
+    read_until, reset, until, write,
 };
+use crate::silence::silence;
 use activator::discovery::{Event, Port, Spec};
 use activator_core::breaker::Capacity;
 use common::backend::{Backend, Probe, ProbeKind};
 use common::ports::NumberState;
 use common::stat::Observations;
 use common_api::zeroscaler::PortProtocol;
-use socket2::SockRef;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,17 +20,15 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Returns a port for TCP.
 fn tcp() -> Port {
     port(&id("tcp", 5432), PortProtocol::Tcp)
 }
 
-/// Returns a port for any protocol.
 fn auto() -> Port {
     Port { protocol: PortProtocol::Auto, ..tcp() }
 }
 
-/// Starts an activator that knows `ns/app`, modified by `change`. Also returns the addresses of its ports.
+/// Starts an activator that knows `ns/app` with these ports, modified by `change`. Also returns their addresses.
 async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)) -> (Rig, [SocketAddr; N]) {
     let ip = own_address().ip();
     let rig = Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await;
@@ -39,19 +38,22 @@ async fn app<const N: usize>(ports: [Port; N], change: impl FnOnce(&mut Backend)
     let mut backend = backend("app");
     change(&mut backend);
     let spec = Spec { uid: "u-app".into(), ports: ports.to_vec().into(), ..Spec::standalone("ns", "app", backend) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
+    rig.emit(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &lines).await;
     (rig, numbers.map(|number| SocketAddr::new(ip, number)))
 }
 
-async fn connect(address: SocketAddr) -> TcpStream {
-    patient(TcpStream::connect(address)).await.expect("connected")
+/// Connects, writes `text` and reads until `end`.
+async fn exchange(address: SocketAddr, text: &str, end: &str) -> (TcpStream, String) {
+    let mut client = connect_and_write(address, text).await;
+    let answer = read_until(&mut client, end).await;
+    (client, answer)
 }
 
 /// Pod without HTTP. Connections that end without a byte are probes.
 struct Program {
     address: SocketAddr,
-    /// Number of clients that it serves now; `served` counts those of the past.
+    /// Number of clients that it serves now; `served` also counts the earlier ones.
     serving: Arc<AtomicUsize>,
     served: Arc<AtomicUsize>,
     accepting: tokio::task::JoinHandle<()>,
@@ -104,13 +106,13 @@ impl Program {
     }
 }
 
-async fn is_reset(client: &mut TcpStream) {
+async fn assert_reset(client: &mut TcpStream) {
     let read = patient(client.read(&mut [0; 16])).await;
-    assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
+    assert_eq!(read.expect_err("no orderly close").kind(), ErrorKind::ConnectionReset);
 }
 
-/// Goal: the first bytes of a protocol in which the client speaks first wake a workload. One request in progress is
-/// reported, and the bytes reach the pod once it is ready. This holds for automatic ports and for TCP ports.
+/// Goal: the first bytes of a client wake a workload. One request in progress is reported, and the bytes reach the pod
+/// once it is ready. This holds for automatic ports and for TCP ports.
 #[tokio::test]
 async fn a_client_that_speaks_first_wakes_its_workload() {
     for port in [tcp(), auto()] {
@@ -128,7 +130,7 @@ async fn a_client_that_speaks_first_wakes_its_workload() {
         let mut answer = [0; 9];
         patient(client.read_exact(&mut answer)).await.expect("open");
         assert_eq!(&answer, b"N\x00\x00\x00\x08\x04\xd2\x16\x2f");
-        let cold = patient(rig.cold_starts.recv()).await.expect("told");
+        let cold = patient(rig.cold_starts.recv()).await.expect("reported");
         assert_eq!(cold.key, key("app"));
         client.shutdown().await.expect("open");
         assert_eq!(read_to_end(&mut client).await, "");
@@ -136,12 +138,11 @@ async fn a_client_that_speaks_first_wakes_its_workload() {
     }
 }
 
-/// Goal: a client that waits for the server's greeting wakes the workload once it has waited long enough; ten clients
-/// that disconnect earlier do not.
+/// Goal: a silent client wakes the workload once it has waited long enough. Ten that disconnect earlier do not.
 #[tokio::test]
 async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
-    let patience = Port { id: id("slow", 3306), wake_after: Some(PATIENCE), ..tcp() };
-    let (mut rig, [quick, slow]) = app([tcp(), patience], |_| {}).await;
+    let slow = Port { id: id("slow", 3306), wake_after: Some(PATIENCE), ..tcp() };
+    let (mut rig, [quick, slow]) = app([tcp(), slow], |_| {}).await;
     for _ in 0..10 {
         drop(connect(slow).await);
     }
@@ -152,7 +153,7 @@ async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
     while counts.len() < 2 {
         counts.extend(patient(rig.stats.recv()).await.expect("the link stays up").stat.map(|stat| stat.request_count));
     }
-    assert_eq!(counts, [1.0, 0.0], "others counted too");
+    assert_eq!(counts, [1.0, 0.0], "only one client counts");
     let pod = Program::start("", "5.7.44-log\n").await;
     rig.pods(&[pod.address]).await;
     assert_eq!(read_until(&mut client, "\n").await, "5.7.44-log\n");
@@ -160,7 +161,7 @@ async fn a_client_that_waits_for_a_greeting_wakes_its_workload() {
 
 /// Goal: bytes that a lenient server could take for HTTP, but we do not, are refused, and none of them reaches a pod.
 #[tokio::test]
-async fn a_port_that_carries_anything_passes_on_no_odd_http() {
+async fn an_auto_port_refuses_malformed_http() {
     let (rig, [address]) = app([auto()], |_| {}).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
@@ -187,7 +188,7 @@ async fn a_port_that_carries_anything_passes_on_no_odd_http() {
     assert_eq!(pod.served(), 0);
 }
 
-/// Goal: a pod that refuses a connection is taken out of use without any effect on clients, because nothing was sent.
+/// Goal: a pod that refuses a connection is taken out of use, and no client is affected, because nothing was sent.
 #[tokio::test]
 async fn a_connection_that_is_refused_goes_to_the_next_pod() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
@@ -196,36 +197,28 @@ async fn a_connection_that_is_refused_goes_to_the_next_pod() {
     // Until both have passed their probes and are used.
     patient(async {
         while leaving.served() == 0 || staying.served() == 0 {
-            let mut client = connect(address).await;
-            write(&mut client, "?").await;
-            read_until(&mut client, "?").await;
+            exchange(address, "?", "?").await;
         }
     })
     .await;
     leaving.accepting.abort();
     let _ = leaving.accepting.await;
     for _ in 0..4 {
-        let mut client = connect(address).await;
-        write(&mut client, "?").await;
-        assert_eq!(read_until(&mut client, "?").await, "staying?");
+        assert_eq!(exchange(address, "?", "?").await.1, "staying?");
     }
 }
 
 /// Goal: a hard limit is a limit of connections per pod, and a waiting client is served when a connection ends.
 #[tokio::test]
-async fn a_hard_limit_is_one_of_connections() {
+async fn a_hard_limit_limits_connections_per_pod() {
     let (rig, [address]) = app([tcp()], |backend| backend.container_concurrency = 1).await;
     let pods = [Program::start("", "").await, Program::start("", "").await];
     rig.pods(&pods.each_ref().map(|pod| pod.address)).await;
     let mut served = Vec::new();
     for _ in 0..2 {
-        let mut client = connect(address).await;
-        write(&mut client, "a").await;
-        read_until(&mut client, "a").await;
-        served.push(client);
+        served.push(exchange(address, "a", "a").await);
     }
-    let mut waiting = connect(address).await;
-    write(&mut waiting, "b").await;
+    let mut waiting = connect_and_write(address, "b").await;
     rig.until(|load| load.in_flight == 2 && load.queued == 1).await;
     assert_eq!(pods.each_ref().map(Program::serving), [1, 1]);
     drop(served.pop());
@@ -236,16 +229,13 @@ async fn a_hard_limit_is_one_of_connections() {
     rig.until(|load| load.in_flight == 0).await;
 }
 
-/// Goal: a held connection whose client disconnects frees its slot and its memory.
 #[tokio::test]
-async fn a_held_client_that_leaves_gives_everything_back() {
+async fn a_held_connection_whose_client_disconnects_frees_its_slot_and_memory() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
-    let mut client = connect(address).await;
-    write(&mut client, "query").await;
+    let client = connect_and_write(address, "query").await;
     rig.until(|load| load.queued == 1).await;
     until(|| rig.activator.held().0 == 1).await;
-    SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("open");
-    drop(client);
+    reset(client);
     rig.until(|load| load.queued == 0 && load.in_flight == 0).await;
     until(|| rig.activator.held() == (0, 0)).await;
 }
@@ -258,63 +248,54 @@ async fn a_connection_beyond_a_bound_is_reset() {
         backend.wake_timeout_ms = 1_000;
     })
     .await;
-    let (mut first, start) = (connect(address).await, tokio::time::Instant::now());
-    write(&mut first, "1").await;
+    let start = tokio::time::Instant::now();
+    let mut first = connect_and_write(address, "1").await;
     rig.until(|load| load.queued == 1).await;
-    let mut second = connect(address).await;
-    write(&mut second, "2").await;
-    is_reset(&mut second).await;
-    is_reset(&mut first).await;
+    let mut second = connect_and_write(address, "2").await;
+    assert_reset(&mut second).await;
+    assert_reset(&mut first).await;
     assert!(start.elapsed() >= Duration::from_secs(1));
     rig.until(|load| load.queued == 0).await;
 }
 
-/// Goal: the timeout limits only the wait: a connection that is passed on continues.
 #[tokio::test]
 async fn a_relayed_connection_outlives_the_timeout() {
     let (rig, [address]) = app([tcp()], |backend| backend.wake_timeout_ms = 2_000).await;
     let pod = Program::start("", "").await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
-    let mut client = connect(address).await;
-    write(&mut client, "a").await;
-    read_until(&mut client, "a").await;
+    let (mut client, _) = exchange(address, "a", "a").await;
     tokio::time::sleep(Duration::from_millis(2_500)).await; // Longer than the timeout.
     write(&mut client, "b").await;
     read_until(&mut client, "b").await;
 }
 
-/// Goal: a port with another pod port is connected to that port. If the pod does not listen there yet, the client waits
-/// while the pod stays in use.
+/// Goal: a port with another pod port is connected to that port. While the pod does not listen there, the client waits
+/// and the pod stays in use.
 #[tokio::test]
-async fn another_port_of_the_pod_is_waited_for() {
-    let judged = Program::start("", "").await;
-    let other = listen().await;
-    let late = other.local_addr().expect("bound");
-    drop(other);
+async fn a_connection_waits_until_its_pod_port_listens() {
+    let own = Program::start("", "").await;
+    let late = listen().await.local_addr().expect("bound"); // Free again.
     let elsewhere = Port { id: id("late", 80), pod_port: Some(late.port()), ..tcp() };
-    let probe = Probe { port: Some(judged.address.port()), ..ProbeKind::Tcp.into() };
+    let probe = Probe { port: Some(own.address.port()), ..ProbeKind::Tcp.into() };
     let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
-    rig.pods(&[judged.address]).await;
+    rig.pods(&[own.address]).await;
     rig.until_open().await;
-    let mut client = connect(second).await;
-    write(&mut client, "query").await;
+    let mut client = connect_and_write(second, "query").await;
     rig.until(|load| load.in_flight == 1).await;
-    let mut sibling = connect(first).await;
-    write(&mut sibling, "a").await;
-    read_until(&mut sibling, "a").await;
+    let _sibling = exchange(first, "a", "a").await;
     let _late = Program::on(TcpListener::bind(late).await.expect("still free"), "late ", "");
     assert_eq!(read_until(&mut client, "query").await, "late query");
 }
 
-/// Goal: a port that a policy blocks takes no pod out of use, however long it is tried, and its client gets an error in
-/// the end. Method: the kernel drops all packets to its listener, including handshakes. The probe has a port of its
-/// own, which would see another probe if the pod had been taken out of use.
+/// Goal: a pod with a port that a policy blocks stays in use, however long the port is tried. The client is reset in
+/// the end. Method: the kernel drops all packets to the port's listener, including handshakes. The probe has another
+/// port, which would see one more probe if the pod had been taken out of use.
 #[tokio::test]
-async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
-    let judged = Program::start("", "").await;
-    let barred = std::net::TcpListener::bind((judged.address.ip(), 0)).expect("a free port");
-    SockRef::from(&barred).attach_filter(&[socket2::SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
+async fn a_blocked_pod_port_does_not_take_the_pod_out_of_use() {
+    let own = Program::start("", "").await;
+    let blocked = std::net::TcpListener::bind((own.address.ip(), 0)).expect("a free port");
+    silence(&blocked);
     let probed = listen().await;
     let probe = Probe { port: Some(probed.local_addr().expect("bound").port()), ..ProbeKind::Tcp.into() };
     let probes = Arc::new(AtomicUsize::new(0));
@@ -324,30 +305,25 @@ async fn another_port_of_the_pod_that_is_barred_takes_the_pod_from_nobody() {
             counted.fetch_add(1, Ordering::SeqCst);
         }
     });
-    let pod_port = Some(barred.local_addr().expect("bound").port());
-    let elsewhere = Port { id: id("barred", 80), pod_port, ..tcp() };
+    let pod_port = Some(blocked.local_addr().expect("bound").port());
+    let elsewhere = Port { id: id("blocked", 80), pod_port, ..tcp() };
     let (rig, [first, second]) = app([tcp(), elsewhere], |backend| backend.probe = probe).await;
-    rig.pods(&[judged.address]).await;
+    rig.pods(&[own.address]).await;
     rig.until_open().await;
     until(|| probes.load(Ordering::SeqCst) > 0).await;
     let before = probes.load(Ordering::SeqCst);
-    // Knowledge about the pod's own port does not affect the blocked port, nor the other way round.
-    let mut earlier = connect(first).await;
-    write(&mut earlier, "a").await;
-    read_until(&mut earlier, "a").await;
-    let (mut client, begun) = (connect(second).await, tokio::time::Instant::now());
-    write(&mut client, "query").await;
-    is_reset(&mut client).await;
+    // Success at the pod's own port does not affect the blocked port, nor failure there the own port.
+    let _earlier = exchange(first, "a", "a").await;
+    let begun = tokio::time::Instant::now();
+    let mut client = connect_and_write(second, "query").await;
+    assert_reset(&mut client).await;
     assert!(begun.elapsed() >= Duration::from_secs(10), "{:?}", begun.elapsed());
-    assert_eq!(probes.load(Ordering::SeqCst), before, "the pod was taken out");
-    let mut sibling = connect(first).await;
-    write(&mut sibling, "a").await;
-    read_until(&mut sibling, "a").await;
+    assert_eq!(probes.load(Ordering::SeqCst), before, "the pod was taken out of use");
+    exchange(first, "a", "a").await;
 }
 
-/// Goal: a pod that serves one client at a time is not blocked by the connection of its probe.
 #[tokio::test]
-async fn a_probes_connection_is_in_nobodys_way() {
+async fn a_probe_connection_does_not_block_a_pod_that_serves_one_client() {
     let (rig, [address]) = app([tcp()], |_| {}).await;
     let listener = listen().await;
     rig.pods(&[listener.local_addr().expect("bound")]).await;
@@ -360,13 +336,11 @@ async fn a_probes_connection_is_in_nobodys_way() {
             }
         }
     });
-    let mut client = connect(address).await;
-    write(&mut client, "query").await;
-    assert_eq!(read_until(&mut client, "query").await, "query");
+    assert_eq!(exchange(address, "query", "query").await.1, "query");
     serving.abort();
 }
 
-/// Returns a port of which nothing is known, not even from its number.
+/// Returns a port whose protocol is unknown, and not suggested by its number.
 fn unknown() -> Port {
     Port { id: id("", 7000), ..auto() }
 }
@@ -381,10 +355,10 @@ async fn reported(rig: &mut Rig, wanted: impl Fn(&Observations) -> bool) {
     }
 }
 
-/// Goal: if the protocol is unknown, a silent client does not wake the workload, and this is reported. The first client
-/// beside a pod that speaks first gets the greeting. From then on silent clients wake the workload.
+/// Goal: if the protocol is unknown, a silent client does not wake the workload, and this is reported. Beside a pod
+/// that speaks first it gets the greeting. From then on silent clients wake the workload.
 #[tokio::test]
-async fn a_pod_that_speaks_first_is_learned() {
+async fn a_port_whose_pod_speaks_first_is_learned() {
     let (mut rig, [address]) = app([unknown()], |_| {}).await;
     let mut silent = connect(address).await;
     let waits = tokio::time::timeout(Duration::from_millis(500), silent.read(&mut [0; 1])).await;
@@ -406,9 +380,10 @@ async fn a_pod_that_speaks_first_is_learned() {
     read_until(&mut held, "greeting").await;
 }
 
-/// Goal: connections that a browser opens ahead of use cost a pod one connection, and carry HTTP when they are used.
+/// Goal: idle connections, which browsers open ahead of use, cost a pod one connection together. They can carry HTTP
+/// later.
 #[tokio::test]
-async fn an_idle_connection_stays_http() {
+async fn idle_connections_cost_one_pod_connection_and_can_carry_http() {
     let pod = Pod::saying("hello").await;
     let connections = || pod.connections.load(Ordering::SeqCst);
     let (rig, [address]) = app([unknown()], |_| {}).await;
@@ -422,7 +397,7 @@ async fn an_idle_connection_stays_http() {
         }
         until(|| connections() == before + 1).await;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
-        assert_eq!(connections(), before + 1, "asked once");
+        assert_eq!(connections(), before + 1, "tried once");
     }
     for mut client in idle {
         write(&mut client, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;

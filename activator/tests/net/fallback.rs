@@ -1,14 +1,13 @@
 //! Fallback: another Service responds for a workload that does not wake in time.
 
-use crate::rig::{Answer, Pod, Rig, ask, backend, full, http1_client, http2_client, key, patient, until};
+use crate::rig::{Answer, Pod, Rig, ask, ask_http2, ask_with, backend, full, key, listen, patient, post, until};
 use activator::discovery::{Event, Spec};
-use bytes::Bytes;
 use common::backend::{Backend, Protocol};
 use common_api::zeroscaler::{Answers, FallbackStatus};
 use common_runtime::resolve::{Dns, Resolve};
 use futures::future::BoxFuture;
 use http::{Request, Response, Version};
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use std::io;
@@ -38,14 +37,14 @@ impl Names {
 impl Resolve for Names {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         if host.parse::<IpAddr>().is_ok() {
-            return Dns.resolve(host, port); // The autoscaler's.
+            return Dns.resolve(host, port); // The autoscaler's address.
         }
         self.lookups.lock().push(format!("{host}:{port}"));
         if self.hangs.load(Ordering::Relaxed) {
             return Box::pin(std::future::pending());
         }
         let found = self.sorry.lock().clone();
-        let found = if found.is_empty() { Err(io::Error::other("nobody knows it")) } else { Ok(found) };
+        let found = if found.is_empty() { Err(io::Error::other("unknown")) } else { Ok(found) };
         Box::pin(std::future::ready(found))
     }
 }
@@ -55,18 +54,18 @@ async fn rig(sorry: &[SocketAddr]) -> (Rig, Arc<Names>) {
     (Rig::start_resolving(names.clone()).await, names)
 }
 
-/// Creates `ns/app`, which falls back on `sorry` after a time.
+/// Creates `ns/app`, whose requests fall back on `sorry` after a time.
 pub(crate) async fn workload(rig: &Rig, after_ms: u64, protocol: Protocol, change: impl FnOnce(&mut Backend)) {
     let fallback =
         FallbackStatus { matching: Default::default(), service: "sorry".into(), port: 80, protocol, after_ms };
     let answers = Some(Arc::new(Answers { fallback: Some(fallback), ..Answers::default() }));
     let mut backend = backend("app");
     change(&mut backend);
-    rig.tell(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", "app", backend) }))).await;
+    rig.emit(Event::Revision(Arc::new(Spec { answers, ..Spec::standalone("ns", "app", backend) }))).await;
     rig.settled().await;
 }
 
-/// Starts a Service that echoes the request, its body and its mark.
+/// Starts a Service that returns the protocol, request line, host, fallback mark and body of a request.
 async fn sorry() -> Pod {
     Pod::start(|request: Request<Incoming>| async move {
         let version = if request.version() == Version::HTTP_2 { "h2" } else { "h1" };
@@ -80,53 +79,51 @@ async fn sorry() -> Pod {
     .await
 }
 
+/// Returns whether the activator reports load of `ns/app` between its second and third attestation from now.
 async fn is_load(rig: &mut Rig) -> bool {
     let (mut attested, mut load) = (0, false);
     while rig.stats.try_recv().is_ok() {}
     while attested < 3 {
         match patient(rig.stats.recv()).await.expect("the link stays up").stat {
             None => attested += 1,
-            // A part of the first second may be from before.
+            // The first report may include earlier load.
             Some(stat) => load |= attested > 1 && stat.average_concurrent_requests > 0.0,
         }
     }
     load
 }
 
-/// Goal: a request that has waited too long gets the response of the other Service, with its whole body and a mark. The
-/// workload is woken anyway, and requests after that get its own response.
+/// Goal: the fallback gets the request with its complete body and a mark. The workload is woken anyway, and requests
+/// after that get its own response.
 #[tokio::test]
-async fn what_waits_for_too_long_is_answered_by_another_service() {
+async fn a_request_that_waited_too_long_gets_the_fallbacks_response() {
     let fallback = sorry().await;
     let (mut rig, names) = rig(&[fallback.address]).await;
     workload(&rig, 300, Protocol::Http1, |_| {}).await;
     let begun = tokio::time::Instant::now();
     let answer = rig.get("app.ns", "/a?b").await;
-    assert!(begun.elapsed() >= Duration::from_millis(300), "not before its time");
+    assert!(begun.elapsed() >= Duration::from_millis(300), "not before the limit");
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-fallback")), (200, "sorry"));
     assert_eq!(answer.body, "sorry, h1 GET /a for app at app.ns: ");
     assert_eq!(*names.lookups.lock(), ["sorry.ns.svc.cluster.local.:80"]);
     assert_eq!(rig.next_stat().await.name, "app", "it wakes");
 
-    let request = Request::post("/p").header("host", "app.ns").body(Full::new(Bytes::from(vec![b'x'; 100_000])));
-    let response = patient(http1_client(rig.address).await.send_request(request.expect("a request"))).await;
-    let answer = Answer::read(response.expect("an answer")).await;
+    let answer = ask_with(rig.address, post("/p"), vec![b'x'; 100_000]).await;
     assert_eq!(answer.body.len(), "sorry, h1 POST /p for app at app.ns: ".len() + 100_000);
-    assert_eq!(names.lookups.lock().len(), 1, "the address is kept for a while");
+    assert_eq!(names.lookups.lock().len(), 1, "the address is cached");
 
     workload(&rig, NEVER_MS, Protocol::Http1, |_| {}).await;
     let held = tokio::spawn(get(rig.address, "/own"));
     rig.until(|load| load.queued == 1).await;
-    let pod = Pod::saying("awake").await;
-    rig.pods(&[pod.address]).await;
+    let _pod = rig.only_pod(Pod::saying("awake").await).await;
     let answer = held.await.expect("no panic");
     assert_eq!((answer.body.as_str(), answer.header("x-zeroscale-fallback")), ("awake", ""));
     assert_eq!(fallback.requests(), 2);
 }
 
-/// Goal: a request does not wait for pods that are known to fail, or without room to wait.
+/// Goal: it falls back if the queue is full, or if pods are known to fail.
 #[tokio::test]
-async fn what_cannot_be_held_falls_back_at_once() {
+async fn a_request_that_cannot_be_held_falls_back_at_once() {
     let fallback = sorry().await;
     let (rig, _) = rig(&[fallback.address]).await;
     workload(&rig, NEVER_MS, Protocol::Http1, |backend| backend.max_held = 1).await;
@@ -138,7 +135,7 @@ async fn what_cannot_be_held_falls_back_at_once() {
     assert_eq!(rig.get("app.ns", "/late").await.header("x-zeroscale-fallback"), "sorry");
 }
 
-/// Goal: a request whose workload is deleted is refused, and does not go to the fallback.
+/// Goal: the request is refused instead.
 #[tokio::test]
 async fn a_request_of_a_deleted_workload_does_not_fall_back() {
     let fallback = sorry().await;
@@ -146,12 +143,12 @@ async fn a_request_of_a_deleted_workload_does_not_fall_back() {
     workload(&rig, NEVER_MS, Protocol::Http1, |_| {}).await;
     let held = tokio::spawn(get(rig.address, "/held"));
     rig.until(|load| load.queued == 1).await;
-    rig.tell(Event::Deleted(key("app"))).await;
+    rig.emit(Event::Deleted(key("app"))).await;
     let refused = held.await.expect("no panic");
     assert_eq!((refused.status.as_u16(), refused.header("x-zeroscale-reason")), (503, "deleted"));
 }
 
-/// Goal: a slow fallback does not keep the workload awake.
+/// Goal: the workload may sleep meanwhile.
 #[tokio::test]
 async fn a_slow_fallback_is_no_load_of_the_workload() {
     let go = Arc::new(Notify::new());
@@ -168,14 +165,14 @@ async fn a_slow_fallback_is_no_load_of_the_workload() {
     workload(&rig, 100, Protocol::Http1, |_| {}).await;
     let slow = tokio::spawn(get(rig.address, "/"));
     until(|| fallback.requests() == 1).await;
-    assert!(!is_load(&mut rig).await, "it was load while it was held");
+    assert!(!is_load(&mut rig).await, "only a held request is load");
     assert_eq!(rig.activator.load(&key("app")).expect("known").queued, 0);
     go.notify_one();
     assert_eq!(slow.await.expect("no panic").body, "at last");
 }
 
-/// Goal: a fallback that leads back to the activator is used once: the request waits there, within its timeout, and
-/// goes no further.
+/// Goal: if the fallback's address is the activator itself, the request waits there within its timeout, and does not
+/// fall back again.
 #[tokio::test]
 async fn a_request_falls_back_once() {
     let (rig, names) = rig(&[]).await;
@@ -187,36 +184,28 @@ async fn a_request_falls_back_once() {
     let marked = Request::get("/").header("host", "app.ns").header("x-zeroscale-fallback", "other");
     let answer = rig.send(marked).await;
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (504, "timeout"));
-    assert_eq!(names.lookups.lock().len(), 1, "not even asked for");
+    assert_eq!(names.lookups.lock().len(), 1, "not looked up");
 }
 
-/// Goal: an unreachable fallback is named in the response, in the form that the client understands.
+/// Goal: the error names the fallback, also for gRPC. Once the fallback is back, it is used after the next lookup.
 #[tokio::test]
 async fn a_fallback_that_does_not_answer_is_named() {
-    let gone = crate::rig::listen().await.local_addr().expect("bound");
+    let gone = listen().await.local_addr().expect("bound");
     let (rig, names) = rig(&[gone]).await;
     workload(&rig, 0, Protocol::H2c, |_| {}).await;
     let answer = rig.get("app.ns", "/").await;
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (502, "fallback"), "{answer:?}");
     assert!(answer.body.contains("its fallback Service sorry did not respond: connect"), "{}", answer.body);
     names.sorry.lock().clear();
-    let grpc = Request::post("http://app.ns/a.B/C").header("content-type", "application/grpc");
-    let grpc = grpc.body(Empty::<Bytes>::new()).expect("a request");
-    let response = patient(http2_client(rig.address).await.send_request(grpc)).await.expect("an answer");
-    assert_eq!(
-        (response.status().as_u16(), &response.headers()["grpc-status"]),
-        (200, &"14".parse().expect("a value"))
-    );
+    let grpc = || Request::post("http://app.ns/a.B/C").header("content-type", "application/grpc");
+    let answer = ask_http2(rig.address, grpc(), "").await;
+    assert_eq!((answer.status.as_u16(), answer.header("grpc-status")), (200, "14"));
 
-    // Once it is back, it is used after the next lookup, also for gRPC.
     let fallback = sorry().await;
     names.sorry.lock().push(fallback.address);
     let back = async {
         loop {
-            let grpc = Request::post("http://app.ns/a.B/C").header("content-type", "application/grpc");
-            let grpc = grpc.body(Full::new(Bytes::from_static(b"frame"))).expect("a request");
-            let response = patient(http2_client(rig.address).await.send_request(grpc)).await.expect("an answer");
-            let answer = Answer::read(response).await;
+            let answer = ask_http2(rig.address, grpc(), "frame").await;
             if answer.header("x-zeroscale-fallback") == "sorry" {
                 return answer.body;
             }
@@ -226,9 +215,8 @@ async fn a_fallback_that_does_not_answer_is_named() {
     assert_eq!(patient(back).await, "sorry, h2 POST /a.B/C for app at app.ns: frame");
 }
 
-/// Goal: while lookups get no response, only one of many requests waits for a lookup, and the others do not.
 #[tokio::test]
-async fn who_knows_addresses_and_does_not_answer_is_asked_once() {
+async fn only_one_request_waits_for_a_lookup_that_hangs() {
     let (rig, names) = rig(&[]).await;
     names.hangs.store(true, Ordering::Relaxed);
     workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 9_000).await;

@@ -1,5 +1,5 @@
-//! Pods whose program accepts no connection for a while: the kernel's accept queue is full, and connects get no
-//! response.
+//! Pods whose program accepts no connection for a while: the kernel's accept queue is full, and connection attempts get
+//! no response.
 
 use crate::fallback::{Names, workload};
 use crate::ports::{FIRST, id, ledger, port};
@@ -33,25 +33,21 @@ async fn read_request(stream: &mut TcpStream) {
     assert!(text.ends_with("\r\n\r\n"), "{text:?}");
 }
 
-/// Goal: the requests of such a pod continue, regardless of the fate of connects beside them, and nothing is sent there
-/// to check whether the pod is alive.
+/// Goal: running requests are not affected by connection attempts that get no response, and nothing is sent on their
+/// connections to check whether the pod is alive.
 #[tokio::test]
-async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
+async fn a_pod_with_a_full_accept_queue_completes_its_requests() {
     let listener = listen_narrow();
     let address = listener.local_addr().expect("bound");
     let rig = Arc::new(Rig::with_revision(|_| {}).await);
     rig.pods(&[address]).await;
-    let mut client = rig.raw().await;
-    rig::write(&mut client, "POST /first HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n").await;
+    let mut client = rig.send_raw("POST /first HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n").await;
     let (mut running, _) = patient(listener.accept()).await.expect("dialled");
     read_request(&mut running).await;
     let _filling = patient(TcpStream::connect(address)).await.expect("room for one");
 
-    let second = tokio::spawn({
-        let rig = rig.clone();
-        async move { rig.get("app.ns", "/second").await }
-    });
-    // Longer than it takes to doubt the pod, and to trust it again.
+    let second = rig.get_many("/second", 1);
+    // Longer than it takes to suspect the pod, and to trust it again.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut more = [0; 16];
     assert_eq!(running.try_read(&mut more).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock), "{more:?}");
@@ -69,7 +65,7 @@ async fn a_pod_with_a_full_queue_finishes_what_it_runs() {
             });
         }
     });
-    assert_eq!(patient(second).await.expect("no panic").status, StatusCode::OK);
+    assert_eq!(patient(second.join_all()).await[0].status, StatusCode::OK);
 }
 
 /// Starts a pod with a narrow queue that serves one connection after the other, 40 ms each. Returns its address.
@@ -83,7 +79,7 @@ fn busy() -> SocketAddr {
             let reading = async {
                 while !head.ends_with(b"\r\n\r\n") && stream.read_buf(&mut head).await.is_ok_and(|n| n > 0) {}
             };
-            // A probe's connection may bring nothing. Segments dropped by a full queue are retransmitted, perhaps
+            // On a probe's connection nothing may arrive. Segments that a full queue dropped are retransmitted, perhaps
             // seconds later.
             let _ = tokio::time::timeout(Duration::from_secs(5), reading).await;
             if head.ends_with(b"\r\n\r\n") {
@@ -95,21 +91,16 @@ fn busy() -> SocketAddr {
     address
 }
 
-/// Uses one worker. With two, two connects may meet at a queue with room for one; the kernel accepts both, and loses
-/// one.
+/// Sets one worker. With two, the kernel may accept two simultaneous connections to a queue with room for one, and lose
+/// one of them.
 fn one_worker(options: &mut Options) {
     options.workers = Some(WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread"));
 }
 
-/// Sends `requests` requests at once and checks that all get a response. Those that wait for room are charged
-/// meanwhile.
-async fn all_are_answered(rig: &Arc<Rig>, requests: usize) {
-    let mut sent = JoinSet::new();
-    for _ in 0..requests {
-        let rig = rig.clone();
-        sent.spawn(async move { rig.get("app.ns", "/").await });
-    }
-    charged(rig, requests / 4).await;
+/// Sends `requests` requests at once and checks that all succeed. Those that wait for room are charged meanwhile.
+async fn assert_all_succeed(rig: &Arc<Rig>, requests: usize) {
+    let mut sent = rig.get_many("/", requests);
+    until_charged(rig, requests / 4).await;
     while let Some(answer) = patient(sent.join_next()).await {
         let answer = answer.expect("no panic");
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
@@ -118,37 +109,32 @@ async fn all_are_answered(rig: &Arc<Rig>, requests: usize) {
 }
 
 /// Waits until at least `number` requests are charged.
-async fn charged(rig: &Rig, number: usize) {
+async fn until_charged(rig: &Rig, number: usize) {
     let number = u64::try_from(number).expect("a few");
     rig::until(|| rig.activator.held().0 >= number).await;
 }
 
-/// Goal: a request that repeatedly finds a pod's queue full may wait up to its workload's timeout. Method: more
-/// requests at once than the pod serves in 64 waits of 50 ms, after which an earlier version gave up.
+/// Goal: a request that repeatedly finds the queue full waits up to its workload's timeout. Method: more requests at
+/// once than the pod serves in 64 attempts, 50 ms apart, after which an earlier version gave up.
 #[tokio::test]
 async fn requests_wait_for_room_in_a_busy_pods_queue() {
-    let rig = Arc::new(Rig::start_with(one_worker).await);
-    rig.revision(|_| {}).await;
+    let rig = Arc::new(Rig::with_options(one_worker, |_| {}).await);
     rig.pods(&[busy()]).await;
     rig.until_open().await;
-    all_are_answered(&rig, 150).await;
-    // The timeout ends it, too.
+    assert_all_succeed(&rig, 150).await;
+    // The timeout ends the wait, too.
     rig.revision(|backend| backend.timeout_ms = 500).await;
-    let mut sent = JoinSet::new();
-    for _ in 0..50 {
-        let rig = rig.clone();
-        sent.spawn(async move { rig.get("app.ns", "/").await.status });
-    }
-    let statuses = patient(sent.join_all()).await;
-    let timed_out = statuses.iter().filter(|status| **status == StatusCode::GATEWAY_TIMEOUT).count();
-    let served = statuses.iter().filter(|status| **status == StatusCode::OK).count();
-    assert_eq!(timed_out + served, 50, "{statuses:?}");
-    assert!(timed_out > 0, "{statuses:?}");
+    let answers = patient(rig.get_many("/", 50).join_all()).await;
+    let count = |status: StatusCode| answers.iter().filter(|answer| answer.status == status).count();
+    let timed_out = count(StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(timed_out + count(StatusCode::OK), 50, "{answers:?}");
+    assert!(timed_out > 0, "{answers:?}");
 }
 
-/// Goal: a request that waits for room is one failed attempt in metrics, and two spans, not one of each every 50 ms.
+/// Goal: a request that waits for room is one failed attempt in metrics, and has two spans of attempts, instead of one
+/// every 50 ms.
 #[tokio::test]
-async fn a_wait_for_room_is_told_once() {
+async fn a_wait_for_room_is_not_reported_at_each_attempt() {
     const REQUESTS: usize = 40;
     let (rig, mut spans) = traced(|options| {
         options.admin = Some(free());
@@ -159,8 +145,8 @@ async fn a_wait_for_room_is_told_once() {
     rig.revision(|_| {}).await;
     rig.pods(&[busy()]).await;
     rig.until_open().await;
-    // They wait for 800 ms on average, which is sixteen attempts.
-    all_are_answered(&rig, REQUESTS).await;
+    // Requests wait for 800 ms on average, which is sixteen attempts.
+    assert_all_succeed(&rig, REQUESTS).await;
     let page = rig.admin_page("/metrics").await;
     let attempts = page.lines().filter(|line| line.starts_with("http_client_request_duration_seconds_count{"));
     let failed = attempts.filter(|line| line.contains("error_type=\"connection\""));
@@ -168,7 +154,7 @@ async fn a_wait_for_room_is_told_once() {
     // If threads stall, some attempts fail for other reasons, too.
     assert!((1..4 * REQUESTS).contains(&failed), "{failed} failed attempts: {page}");
 
-    patient(Arc::into_inner(rig).expect("all are answered").activator.stop()).await;
+    patient(Arc::into_inner(rig).expect("all have ended").activator.stop()).await;
     let (mut answered, mut attempts) = (0, 0);
     while answered < REQUESTS {
         match patient(spans.recv()).await.expect("a span").name.as_str() {
@@ -180,7 +166,7 @@ async fn a_wait_for_room_is_told_once() {
     assert!((1..5 * REQUESTS).contains(&attempts), "{attempts} spans of attempts");
 }
 
-/// Goal: connections that are passed on as bytes wait for room as well.
+/// Goal: connections to a TCP port of a workload wait for room like requests.
 #[tokio::test]
 async fn connections_wait_for_room_in_a_busy_pods_queue() {
     let ip = own_address().ip();
@@ -192,33 +178,32 @@ async fn connections_wait_for_room_in_a_busy_pods_queue() {
     let id = id("tcp", 5432);
     let port = port(&id, PortProtocol::Tcp);
     let spec = Spec { uid: "u-app".into(), ports: [port].into(), ..Spec::standalone("ns", "app", backend("app")) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
+    rig.emit(Event::Revision(Arc::new(spec))).await;
     ledger(&rig, &[(FIRST, "app", id, NumberState::Held)]).await;
     rig.pods(&[busy()]).await;
     rig.until_open().await;
     let mut sent = JoinSet::new();
     for _ in 0..150 {
         sent.spawn(async move {
-            let mut client = patient(TcpStream::connect((ip, FIRST))).await.expect("bound");
-            rig::write(&mut client, "hello\r\n\r\n").await;
-            rig::read_to_end(&mut client).await
+            let at = SocketAddr::new(ip, FIRST);
+            rig::read_to_end(&mut rig::connect_and_write(at, "hello\r\n\r\n").await).await
         });
     }
-    charged(&rig, 150 / 4).await;
+    until_charged(&rig, 150 / 4).await;
     while let Some(answer) = patient(sent.join_next()).await {
         let answer = answer.expect("no panic");
         assert!(answer.ends_with("\r\n\r\nok"), "{answer:?}");
     }
 }
 
-/// Goal: requests to a fallback wait for room as well; an earlier version gave up after two such waits.
+/// An earlier version gave up after two such waits.
 #[tokio::test]
 async fn requests_wait_for_room_in_a_busy_fallbacks_queue() {
     let names = Names::resolving_to(&[busy()]);
-    let rig = Arc::new(Rig::start_knowing_nothing(one_worker, activator::Configs::default(), names).await);
-    rig.tell(Event::Synced).await;
+    let rig = Arc::new(Rig::start_unsynced(one_worker, activator::Configs::default(), names).await);
+    rig.emit(Event::Synced).await;
     workload(&rig, 0, Protocol::Http1, |_| {}).await;
-    // Until one connect has succeeded, others get more time.
-    all_are_answered(&rig, 1).await;
-    all_are_answered(&rig, 40).await;
+    // Connection attempts have a longer time limit until one has succeeded.
+    assert_all_succeed(&rig, 1).await;
+    assert_all_succeed(&rig, 40).await;
 }

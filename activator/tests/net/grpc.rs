@@ -64,7 +64,7 @@ async fn answer(request: http::Request<Incoming>) -> http::Response<tonic::body:
             let call = |request: Request<Number>| async move {
                 let end = request.get_ref().value;
                 let numbers = futures::stream::iter((0..end).map(|n| Ok(number(n))));
-                // It ends with an error after the messages, in the trailers.
+                // After the messages, an error in the trailers.
                 let numbers = numbers.chain(futures::stream::iter([Err(Status::out_of_range("the end"))]));
                 Ok(Response::new(Box::pin(numbers) as Numbers))
             };
@@ -81,8 +81,7 @@ async fn answer(request: http::Request<Incoming>) -> http::Response<tonic::body:
 }
 
 async fn pod() -> SocketAddr {
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = rig::bind().await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -112,6 +111,14 @@ async fn ready(grpc: &mut Grpc<Channel>) -> &mut Grpc<Channel> {
     grpc
 }
 
+async fn unary(
+    grpc: &mut Grpc<Channel>,
+    request: Request<Number>,
+    to: &'static str,
+) -> Result<Response<Number>, Status> {
+    patient(ready(grpc).await.unary(request, path(to), codec())).await
+}
+
 fn codec() -> ProstCodec<Number, Number> {
     ProstCodec::default()
 }
@@ -120,22 +127,19 @@ fn path(path: &'static str) -> PathAndQuery {
     PathAndQuery::from_static(path)
 }
 
-/// Goal: the activator is transparent to a client; the first call wakes the revision.
+/// Goal: calls of all four kinds pass unchanged, and the first call wakes the revision.
 #[tokio::test]
 async fn all_kinds_of_calls_pass() {
     let rig = rig_with(30_000).await;
     let mut grpc = client(&rig).await;
     let pod = pod().await;
-    let first = Request::new(number(21));
-    let calling = ready(&mut grpc).await.unary(first, path("/test/Double"), codec());
-    let (first, ()) = tokio::join!(calling, async {
+    let (first, ()) = tokio::join!(unary(&mut grpc, Request::new(number(21)), "/test/Double"), async {
         rig.until(|load| load.queued == 1).await;
         rig.pods(&[pod]).await;
     });
     assert_eq!(first.expect("woken").into_inner(), number(42));
 
-    let failed =
-        ready(&mut grpc).await.unary(Request::new(number(1)), path("/test/Fail"), codec()).await.expect_err("refused");
+    let failed = unary(&mut grpc, Request::new(number(1)), "/test/Fail").await.expect_err("refused");
     assert_eq!((failed.code(), failed.message()), (Code::NotFound, "no such number"), "trailers-only");
 
     let numbers = futures::stream::iter((0..100).map(number));
@@ -151,7 +155,7 @@ async fn all_kinds_of_calls_pass() {
     for n in 0..50 {
         assert_eq!(patient(counted.message()).await.expect("no error yet"), Some(number(n)));
     }
-    let end = patient(counted.message()).await.expect_err("the trailers say so");
+    let end = patient(counted.message()).await.expect_err("the error in the trailers");
     assert_eq!((end.code(), end.message()), (Code::OutOfRange, "the end"));
 
     let (sender, receiver) = tokio::sync::mpsc::channel::<Number>(1);
@@ -167,8 +171,8 @@ async fn all_kinds_of_calls_pass() {
     rig.until(|load| load.in_flight == 0).await;
 }
 
-/// Goal: a client's deadline reaches the pod and ends the call there. A timeout of the activator is reported as a
-/// deadline.
+/// Goal: a client's deadline reaches the pod. Calls that end early are no longer counted. A timeout of the activator is
+/// reported as a deadline.
 #[tokio::test]
 async fn deadlines_end_calls_and_leave_nothing_behind() {
     let rig = rig_with(30_000).await;
@@ -177,20 +181,17 @@ async fn deadlines_end_calls_and_leave_nothing_behind() {
     let mut grpc = client(&rig).await;
     let mut request = Request::new(number(1));
     request.set_timeout(Duration::from_secs(7));
-    let answer = ready(&mut grpc).await.unary(request, path("/test/Double"), codec()).await.expect("in time");
+    let answer = unary(&mut grpc, request, "/test/Double").await.expect("in time");
     assert_eq!(answer.metadata().get("x-deadline").expect("passed on"), "7000000u");
 
     let mut request = Request::new(number(1));
     request.set_timeout(Duration::from_millis(100));
-    let ended =
-        patient(ready(&mut grpc).await.unary(request, path("/test/Hang"), codec())).await.expect_err("too late");
+    let ended = unary(&mut grpc, request, "/test/Hang").await.expect_err("too late");
     assert!(matches!(ended.code(), Code::Cancelled | Code::DeadlineExceeded), "{ended:?}");
     rig.until(|load| load.in_flight == 0).await;
 
     rig.revision(|backend| (backend.protocol, backend.timeout_ms) = (Protocol::H2c, 400)).await;
-    let ended = patient(ready(&mut grpc).await.unary(Request::new(number(1)), path("/test/Hang"), codec()))
-        .await
-        .expect_err("too late");
+    let ended = unary(&mut grpc, Request::new(number(1)), "/test/Hang").await.expect_err("too late");
     assert_eq!(ended.code(), Code::DeadlineExceeded, "{ended:?}");
     rig.until(|load| load.in_flight == 0).await;
 }

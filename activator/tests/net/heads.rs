@@ -66,9 +66,9 @@ async fn a_thousand_fields_pass() {
 }
 
 /// Goal: a head with as many names as `http::HeaderMap` can hold, to which ours cannot be added, is refused, and so is
-/// a slightly smaller one. Other requests are not affected.
+/// one slightly above the limit. Other requests are not affected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_fields_than_anybody_needs_are_refused() {
+async fn too_many_fields_are_refused() {
     let pod = pod().await;
     for pair in PAIRS {
         let rig = pair.rig(&pod).await;
@@ -95,10 +95,10 @@ async fn more_fields_than_anybody_needs_are_refused() {
     }
 }
 
-/// Goal: too many trailers, which only HTTP/2 permits, are refused: the request gets an error response, the response is
-/// broken off.
+/// Goal: if a request has too many trailers, which only HTTP/2 permits, it gets an error response. If a response has
+/// too many, it is broken off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_trailers_than_anybody_needs_are_refused() {
+async fn too_many_trailers_are_refused() {
     let pod = pod().await;
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let pair = Pair { client: Protocol::H2c, pod: protocol };
@@ -113,7 +113,7 @@ async fn more_trailers_than_anybody_needs_are_refused() {
             if protocol == Protocol::H2c {
                 let request = Request::get(format!("http://app.ns/trailers/{count}/1")).body(nothing());
                 let mut client = rig::http2_client(rig.address).await;
-                // The reset may come before the head has been sent on.
+                // The reset may arrive before the head has been sent on.
                 if let Ok(response) = patient(client.send_request(request.expect("a request"))).await {
                     assert!(patient(response.into_body().collect()).await.is_err(), "{pair:?}, {count}");
                 }

@@ -1,16 +1,14 @@
 //! Interim responses (1xx) of a pod: HTTP/1.1 clients get them, in order and without delay.
 
-use crate::rig::{self, Answer, Rig, patient, read_until, write};
+use crate::rig::{self, GET, UPGRADE, ask_http2, patient, read_until, write};
 use crate::scripted::{Scripted, read_head};
 use http::Request;
-use http_body_util::Empty;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-const GET: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
 const HINT: &str = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -24,13 +22,10 @@ async fn read_answer(client: &mut TcpStream) -> String {
 /// connection stays open.
 #[tokio::test]
 async fn hints_come_at_once_and_in_order() {
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
-    let mut client = rig.raw().await;
-    write(&mut client, GET).await;
-    let (_, mut pod) = pods.next_request().await;
+    let (mut pods, rig) = Scripted::with_rig().await;
+    let (mut client, _, mut pod) = pods.request(&rig, GET).await;
     write(&mut pod, HINT).await;
-    assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "before there is an answer");
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "before there is a response");
     write(&mut pod, "HTTP/1.1 102 X\r\nconnection: x-own\r\nx-own: 1\r\ncontent-length: 7\r\n\r\n").await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 102 Processing\r\n\r\n");
     write(&mut pod, OK).await;
@@ -46,18 +41,15 @@ async fn hints_come_at_once_and_in_order() {
     assert_eq!(read_answer(&mut client).await, OK);
 }
 
-/// Goal: a hint never appears inside the previous response, if the client has not read all of that. Method: two
-/// requests in one write; the first response exceeds the socket buffers. Its client reads slowly, so that its end is
-/// still in the activator when the hint and the response of the second request come.
+/// Goal: a hint never appears inside the previous response, even if the client has not read all of it. Method: two
+/// requests in one write; the first response exceeds the socket buffers. The client reads slowly, so that the end of
+/// this response is still in the activator when the hint and the response of the second request come.
 #[tokio::test]
 async fn a_hint_waits_for_the_end_of_the_response_before_it() {
     const LENGTH: usize = 16 << 20;
-    const LEFT: usize = 128 << 10; // The sockets buffer this much, so that the pod's part needs no reader.
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
-    let mut client = rig.raw().await;
-    write(&mut client, &GET.repeat(2)).await;
-    let (_, mut pod) = pods.next_request().await;
+    const LEFT: usize = 128 << 10; // The sockets buffer this much, so that the pod can finish without a reader.
+    let (mut pods, rig) = Scripted::with_rig().await;
+    let (mut client, _, mut pod) = pods.request(&rig, &GET.repeat(2)).await;
     let answered = Arc::new(AtomicBool::new(false));
     let both = answered.clone();
     let answering = tokio::spawn(async move {
@@ -79,94 +71,74 @@ async fn a_hint_waits_for_the_end_of_the_response_before_it() {
         received.extend_from_slice(&piece[..n]);
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    assert!(received.len() < LENGTH, "its end was on its way");
+    assert!(received.len() < LENGTH, "its end was received too early");
     while !received.ends_with(b"\r\n\r\nok") {
         assert_ne!(patient(client.read_buf(&mut received)).await.expect("open"), 0);
     }
     let body = received.windows(4).position(|end| end == b"\r\n\r\n").expect("a head") + 4;
-    assert!(received[body..body + LENGTH].iter().all(|byte| *byte == b'x'), "the first body is as it was");
+    assert!(received[body..body + LENGTH].iter().all(|byte| *byte == b'x'), "the first body is unchanged");
     let rest = String::from_utf8_lossy(&received[body + LENGTH..]);
     assert!(rest.starts_with(HINT) && rest[HINT.len()..].starts_with("HTTP/1.1 200 OK\r\n"), "{rest}");
     drop(patient(answering).await.expect("no panic"));
 }
 
-/// Goal: clients that do not support hints get none.
 #[tokio::test]
-async fn older_and_newer_clients_get_the_answer_alone() {
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
-    let mut client = rig.raw().await;
-    write(&mut client, "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
-    let (_, mut pod) = pods.next_request().await;
+async fn http10_and_http2_clients_get_no_hints() {
+    let (mut pods, rig) = Scripted::with_rig().await;
+    let (mut client, _, mut pod) = pods.request(&rig, "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
     write(&mut pod, &format!("{HINT}{OK}")).await;
     let text = rig::read_to_end(&mut client).await;
     assert!(text.starts_with("HTTP/1.0 200 OK\r\n") && text.ends_with("ok"), "{text}");
     assert_eq!(text.matches("HTTP/1.").count(), 1, "{text}");
 
-    let mut client = rig::http2_client(rig.address).await;
-    let request = Request::get("http://app.ns/").body(Empty::<bytes::Bytes>::new()).expect("a request");
-    let (answered, ()) = tokio::join!(patient(client.send_request(request)), async {
+    let (answer, ()) = tokio::join!(ask_http2(rig.address, Request::get("http://app.ns/"), ""), async {
         if patient(read_head(&mut pod)).await.is_none() {
             pod = pods.next_request().await.1;
         }
         write(&mut pod, &format!("{HINT}{OK}")).await;
     });
-    assert_eq!(Answer::read(answered.expect("an answer")).await.body, "ok");
+    assert_eq!(answer.body, "ok");
 }
 
-/// Goal: 100 and 101 keep their meaning after a hint.
+/// Goal: 100 and 101 keep their meaning. Bytes of a tunnel are not taken for hints.
 #[tokio::test]
-async fn hints_come_before_100_and_101_as_well() {
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
-    let mut client = rig.raw().await;
-    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n").await;
-    let (_, mut pod) = pods.next_request().await;
+async fn hints_may_precede_100_and_101() {
+    let (mut pods, rig) = Scripted::with_rig().await;
+    let expecting = "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\n";
+    let (mut client, _, mut pod) = pods.request(&rig, expecting).await;
     write(&mut pod, HINT).await;
-    assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "and no 100 for it");
+    assert_eq!(read_until(&mut client, "\r\n\r\n").await, HINT, "without a 100");
     write(&mut pod, "HTTP/1.1 100 Continue\r\n\r\n").await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 100 Continue\r\n\r\n");
     write(&mut client, "hello").await;
-    let mut body = [0; 5];
-    patient(pod.read_exact(&mut body)).await.expect("the body");
+    assert_eq!(read_until(&mut pod, "hello").await, "hello");
     write(&mut pod, &format!("{HINT}{OK}")).await;
     assert_eq!(read_answer(&mut client).await, format!("{HINT}{OK}"));
 
-    let mut client = rig.raw().await;
-    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n").await;
-    let (_, mut pod) = pods.next_request().await;
-    write(
-        &mut pod,
-        &format!("{HINT}HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhi"),
-    )
-    .await;
+    let (mut client, _, mut pod) = pods.request(&rig, UPGRADE).await;
+    let switched = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhi";
+    write(&mut pod, &format!("{HINT}{switched}")).await;
     let text = read_until(&mut client, "\r\n\r\nhi").await;
     assert!(text.starts_with(HINT) && text[HINT.len()..].starts_with("HTTP/1.1 101 "), "{text}");
     write(&mut client, "from the client").await;
-    let mut received = [0; 15];
-    patient(pod.read_exact(&mut received)).await.expect("a tunnel");
-    assert_eq!(&received, b"from the client");
+    assert_eq!(read_until(&mut pod, "client").await, "from the client");
     write(&mut pod, "HTTP/1.1 103 is text here\r\n\r\n").await;
     assert_eq!(read_until(&mut client, "\r\n\r\n").await, "HTTP/1.1 103 is text here\r\n\r\n");
 }
 
-/// Goal: an error after a hint leads to an error response behind the hint; an endless series of hints is bounded.
+/// Goal: an error response follows the hints after a timeout, and if the hints of a pod exceed their bound.
 #[tokio::test]
-async fn an_answer_of_ours_follows_the_hints() {
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
+async fn an_error_response_of_ours_follows_the_hints() {
+    let (mut pods, rig) = Scripted::with_rig().await;
     rig.revision(|backend| backend.timeout_ms = 3_000).await;
-    let mut client = rig.raw().await;
-    write(&mut client, GET).await;
-    let (_, mut pod) = pods.next_request().await;
+    let (mut client, _, mut pod) = pods.request(&rig, GET).await;
     write(&mut pod, HINT).await;
     let text = read_until(&mut client, "timeout of 3s").await;
     assert!(text.starts_with(HINT) && text[HINT.len()..].starts_with("HTTP/1.1 504 "), "{text}");
 
     rig.revision(|_| {}).await;
-    let mut client = rig.raw().await;
-    write(&mut client, &GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n")).await;
-    let (_, mut pod) = pods.next_request().await;
+    let closing = GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+    let (mut client, _, mut pod) = pods.request(&rig, &closing).await;
     let flood = tokio::spawn(async move {
         let mut hints = 0;
         while pod.write_all(HINT.as_bytes()).await.is_ok() {

@@ -1,4 +1,4 @@
-//! The whole plane with an API server: a small one of our own, because only a few exchanges matter here.
+//! An activator with a small API server of our own, which supports only the few exchanges that matter here.
 
 use crate::rig::{self, Pod, patient};
 use activator::Options;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-/// Objects of the API server, and its later events for watchers.
+/// Objects of the API server, and its later events for watches.
 #[derive(Default)]
 struct Cluster {
     /// `None`: the kind is unknown.
@@ -27,7 +27,7 @@ struct Cluster {
     addresses: Vec<Value>,
     /// Ledger of hosts.
     maps: Vec<Value>,
-    /// `None`: no events.
+    /// Events of EndpointSlices. `None`: no events.
     more: Option<watch::Receiver<Vec<Value>>>,
 }
 
@@ -55,7 +55,7 @@ impl Cluster {
                 let are_ledgers = request.uri().query().unwrap_or_default().contains("zeroscale.dev%2Fledger");
                 ("ConfigMapList", "v1", if are_ledgers { [&self.maps[..], &self.numbers].concat() } else { vec![] })
             }
-            other => panic!("nobody may ask for {other}"),
+            other => panic!("unexpected request for {other}"),
         };
         let query = request.uri().query().unwrap_or_default();
         assert!(
@@ -112,7 +112,7 @@ fn private_service() -> Value {
     private_service_of("default", "hello")
 }
 
-/// Returns a ZeroScaler whose status names its Service.
+/// Returns a ZeroScaler whose status names `service`.
 fn scaler_of(namespace: &str, name: &str, service: &str) -> Value {
     let backend = rig::backend(name);
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
@@ -139,7 +139,7 @@ struct Plane {
 }
 
 impl Plane {
-    /// Runs it until it knows all objects of `cluster`.
+    /// Starts an activator, and waits until it knows all objects of `cluster`.
     async fn start(cluster: Cluster) -> Self {
         let cluster = Arc::new(cluster);
         let api = Pod::start(move |request| {
@@ -185,18 +185,17 @@ impl Plane {
     }
 }
 
-/// Goal: a user who may edit Services and slices only in the namespace `evil` gets no request for names of another
-/// namespace, regardless of these objects and of the hosts granted to it. Forged objects beside its own have no effect.
-/// Method: all such objects at once, each with the address of a server that identifies itself.
+/// Goal: pods of a user who may edit Services and slices only in the namespace `evil` get no request for names of
+/// another namespace, regardless of these objects and of the hosts granted to that namespace. Method: all such forged
+/// objects at once, beside valid ones, each with the address of a server that identifies itself.
 #[tokio::test]
-async fn a_tenant_takes_no_name_of_another() {
+async fn a_tenant_cannot_take_names_of_another() {
     let (pod, evil) = (Pod::saying("default").await, Pod::saying("evil").await);
     let mut services = vec![private_service(), private_service_of("evil", "hello")];
     let mut scalers = vec![scaler_of("default", "hello", "hello"), scaler_of("evil", "hello", "hello")];
-    // Statuses that name Services of others, as far as a string can.
-    for (n, service) in
-        ["hello.default", "hello.default.svc", "hello.default.svc.cluster", "*.default"].iter().enumerate()
-    {
+    // Statuses whose Service is written like one of another namespace.
+    let forged = ["hello.default", "hello.default.svc", "hello.default.svc.cluster", "*.default"];
+    for (n, service) in forged.iter().enumerate() {
         scalers.push(scaler_of("evil", &format!("r{n}"), service));
     }
     scalers.push(scaler_of("evil", "../default/hello", "hello"));
@@ -222,7 +221,7 @@ async fn a_tenant_takes_no_name_of_another() {
         slice_in("evil", "b", "hello", "default-service", evil.address),
         slice_in("evil", "c", "unowned", "evil-service", evil.address),
     ];
-    // Even a ledger that grants them cannot give away names that are always reserved.
+    // Names that are reserved, even if a ledger grants them.
     let hosts = [
         "evil.example.com",
         "*.example.com",
@@ -256,25 +255,25 @@ async fn a_tenant_takes_no_name_of_another() {
         let answer = plane.get(host).await;
         assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, expected), "{host}");
     }
-    // The bare name: both namespaces list the caller's address.
-    for host in
-        ["hello", "other.default.svc", "other.default.svc.cluster.local", "unowned.evil", "r0.evil", "no.example.org"]
-    {
+    // The bare name is ambiguous, because both namespaces list the caller's address.
+    let unknown =
+        ["hello", "other.default.svc", "other.default.svc.cluster.local", "unowned.evil", "r0.evil", "no.example.org"];
+    for host in unknown {
         assert_eq!(plane.get(host).await.status, StatusCode::NOT_FOUND, "{host}");
     }
     plane.stop().await;
 }
 
-/// Returns a ZeroScaler as its owner maintains it.
+/// Returns a ZeroScaler `hello` with two ports, whose status names their numbers.
 fn scaler(namespace: &str, uid: &str, number: u16) -> Value {
-    let backend = rig::backend("hello");
-    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-        "metadata": {"namespace": namespace, "name": "hello", "uid": uid, "resourceVersion": "1"},
-        "spec": {"target": {"name": "hello"}},
-        "status": {"service": "hello", "backend": backend, "ports": [
-            {"name": "http", "port": 80, "number": number}, {"name": "9000", "port": 9000, "number": number + 1}]}})
+    let mut scaler = scaler_of(namespace, "hello", "hello");
+    scaler["metadata"]["uid"] = json!(uid);
+    scaler["status"]["ports"] = json!([{"name": "http", "port": 80, "number": number},
+        {"name": "9000", "port": 9000, "number": number + 1}]);
+    scaler
 }
 
+/// Returns the ledger of ports.
 fn numbers(lines: &[(u16, &str)]) -> Value {
     let data: Value = lines.iter().map(|(number, line)| (number.to_string(), json!(line))).collect();
     json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data, "metadata": {
@@ -282,8 +281,8 @@ fn numbers(lines: &[(u16, &str)]) -> Value {
         "labels": {names::LEDGER: names::LEDGER_OF_PORTS}}})
 }
 
-/// Goal: a ZeroScaler and the ledger of ports create a workload that wakes on each of its numbers, and on its Service's
-/// name. Its pods come from slices of the Service that it controls, or from its own.
+/// Goal: requests to each of its numbers and to its Service's name wait for its pods. These are listed in slices of the
+/// Service that the ZeroScaler controls, or in slices of the ZeroScaler.
 #[tokio::test]
 async fn a_zeroscaler_and_the_ledger_make_a_workload_with_ports() {
     for (api_version, kind, name, uid) in
@@ -313,20 +312,18 @@ async fn a_zeroscaler_and_the_ledger_make_a_workload_with_ports() {
             plane.get_at(20_000, "nobody.example"),
             plane.get_at(20_001, "hello.default"),
             plane.get("hello.default"),
-            async {
-                announce.send_replace(vec![json!({"type": "ADDED", "object": slice})]);
-            }
+            async { drop(announce.send_replace(vec![json!({"type": "ADDED", "object": slice})])) }
         );
         assert_eq!([first.body, second.body, by_name.body], ["web", "other", "web"], "{kind}");
         let address = SocketAddr::new(plane.address.ip(), 20_002);
-        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "a line that cannot be read is nobody's");
+        assert!(tokio::net::TcpStream::connect(address).await.is_err(), "an invalid line is ignored");
         plane.stop().await;
     }
 }
 
-/// Goal: a tenant cannot take numbers of others, regardless of the status of its ZeroScaler and of its slices.
+/// Goal: neither the status of its ZeroScaler nor its slices give a tenant the number of another.
 #[tokio::test]
-async fn a_status_gives_nobody_anothers_number() {
+async fn a_tenant_cannot_take_port_numbers_of_another() {
     let (pod, evil) = (Pod::saying("default").await, Pod::saying("evil").await);
     let slice_of = |namespace: &str, name: &str, uid: &str, pod: SocketAddr| {
         let mut slice = slice(pod);
@@ -355,13 +352,13 @@ async fn a_status_gives_nobody_anothers_number() {
     }
     assert_eq!(plane.get_at(20_002, "hello.default").await.body, "evil");
     let former = plane.get_at(20_001, "hello.default").await;
-    assert_eq!(former.header("x-zeroscale-reason"), "not-served", "of one that was deleted");
+    assert_eq!(former.header("x-zeroscale-reason"), "not-served", "the number of a deleted ZeroScaler");
     plane.stop().await;
 }
 
-/// Goal: an activator that waits for its configuration because the API server does not respond ends on shutdown.
+/// Method: the API server responds with 503.
 #[tokio::test]
-async fn who_waits_for_its_configuration_ends_when_told() {
+async fn an_activator_that_waits_for_its_configuration_shuts_down() {
     let api = Pod::start(|_| async { denied(StatusCode::SERVICE_UNAVAILABLE) }).await;
     let uri = format!("http://{}", api.address).parse().expect("a URI");
     let client = kube::Client::try_from(kube::Config::new(uri)).expect("a client");

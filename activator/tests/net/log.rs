@@ -1,4 +1,4 @@
-//! Log lines of this program's activators at WARN and above.
+//! Captured log lines of all activators in this program, at WARN and above.
 
 use parking_lot::Mutex;
 use std::io;

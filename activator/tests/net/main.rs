@@ -1,4 +1,4 @@
-//! Tests of the activator on real sockets, in one program, so that it is linked once. [`rig`] has the environment.
+//! Tests of the activator on real sockets, in one program, so that it is linked once. [`rig`] is the test environment.
 
 mod another_pod;
 mod answers;

@@ -3,35 +3,30 @@
 use crate::frames::{CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, SETTINGS, block, frame};
 use crate::hostile::{Frames, GET, POST};
 use crate::rig::{self, Rig, patient, read_to_end, write};
+use activator::Options;
 use activator::discovery::{Event, Spec};
+use common::backend::Protocol;
 use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-/// Starts an activator whose requests and connections may use `bytes` of memory.
+/// Starts an activator that also knows `ns/other`, and whose requests and connections may use `bytes` of memory.
 async fn holding(bytes: u64) -> Rig {
-    let rig = Rig::start_with(|options| {
-        options.memory_limit = Some(2 * bytes);
-        options.admin = Some(rig::free());
-    })
-    .await;
-    rig.revision(|_| {}).await;
-    rig.tell(Event::Revision(std::sync::Arc::new(Spec::standalone("ns", "other", rig::backend("other"))))).await;
+    let rig = limited(2 * bytes, Protocol::Http1).await;
+    rig.emit(Event::Revision(std::sync::Arc::new(Spec::standalone("ns", "other", rig::backend("other"))))).await;
     rig.settled().await;
     rig
 }
 
-/// Sends a request that waits.
-async fn wait_for(rig: &Rig, host: &str) -> TcpStream {
-    let mut client = rig.raw().await;
-    let before = rig.activator.held().0;
-    write(&mut client, &format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n")).await;
-    rig::until(|| rig.activator.held().0 > before).await;
-    client
+/// Starts an activator with this memory limit. Requests and connections may use a half of it.
+async fn limited(memory: u64, protocol: Protocol) -> Rig {
+    let options = |options: &mut Options| {
+        (options.memory_limit, options.admin) = (Some(memory), Some(rig::free()));
+    };
+    Rig::with_options(options, |backend| backend.protocol = protocol).await
 }
 
 /// Goal: a workload may use all the memory while no other needs it, and requests beyond that get an error that names
-/// the bound. Other workloads get their share, and the youngest requests of the first are refused with the same reason.
+/// the bound. If another workload needs its share, the youngest requests of the first are refused with the same reason.
 /// Metrics count them.
 #[tokio::test]
 async fn one_workloads_flood_gives_way_to_others() {
@@ -39,9 +34,8 @@ async fn one_workloads_flood_gives_way_to_others() {
     let mut held = Vec::new();
     let mut refused = 0;
     while refused < 100 {
-        let mut client = rig.raw().await;
         let before = rig.activator.held().0;
-        write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+        let client = rig.send_raw(rig::GET).await;
         let mut first = [0];
         tokio::select! {
             () = rig::until(|| rig.activator.held().0 > before) => held.push(client),
@@ -63,10 +57,8 @@ async fn one_workloads_flood_gives_way_to_others() {
     let all = queued("app");
     let large = format!("/{}", "p".repeat(60_000));
     for (n, target) in (1..).zip(["/", "/", "/", "/", large.as_str()]) {
-        let mut client = rig.raw().await;
-        write(&mut client, &format!("GET {target} HTTP/1.1\r\nhost: other.ns\r\n\r\n")).await;
+        held.push(rig.send_raw(&format!("GET {target} HTTP/1.1\r\nhost: other.ns\r\n\r\n")).await);
         rig::until(|| queued("other") == n).await;
-        held.push(client);
     }
     rig::until(|| rig.activator.held().1 <= 400_000).await;
     assert!((all - 14..=all - 8).contains(&queued("app")), "{} of {all}", queued("app"));
@@ -78,7 +70,7 @@ async fn one_workloads_flood_gives_way_to_others() {
     rig::until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// Returns the definition of an entry in the client's table, with a value of `size` bytes.
+/// Returns a field that adds an entry with a value of `size` bytes to the client's table.
 fn table_entry(size: usize) -> Vec<u8> {
     let mut bytes = vec![0x40, 3, b'x', b'-', b'a', 0x7f];
     let mut rest = size - 0x7f;
@@ -110,45 +102,34 @@ async fn references_to_a_table_are_charged_in_full() {
     }
     client.send(&bytes).await;
     rig.until(|load| load.queued == REQUESTS).await;
-    // A request takes its slot first, and is charged then.
+    // A request is queued before it is charged.
     rig::until(|| rig.activator.held().0 == u64::from(REQUESTS)).await;
     let (requests, held) = rig.activator.held();
     let each = held / requests;
     assert!((REFERENCES as u64 * 1000..80_000).contains(&each), "{each} bytes for each");
-    let _waits = wait_for(&rig, "other.ns").await;
+    let _waiting = rig.send_raw("GET / HTTP/1.1\r\nhost: other.ns\r\n\r\n").await;
+    rig::until(|| rig.activator.held().0 > u64::from(REQUESTS)).await;
 
-    // A request that would become much larger when sent is not held.
+    // A request that would become much larger when sent on is not held.
     let mut greedy = Frames::open(&rig).await;
     let fields = [block(&GET), table_entry(4000), vec![0xbe; 250]].concat();
     greedy.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &fields)).await;
     assert_eq!(greedy.verdict(1).await, None, "answered at once");
 }
 
-/// Goal: a single waiting request is not refused for lack of memory, however large its head.
+/// Goal: the request is not refused for lack of memory.
 #[tokio::test]
-async fn a_large_head_waits_too() {
+async fn a_single_request_with_a_large_head_is_held() {
     let rig = holding(4 << 20).await;
-    let mut client = rig.raw().await;
     let fields = format!("x-large: {}\r\n", "v".repeat(50_000)).repeat(7);
-    write(&mut client, &format!("GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n{fields}\r\n")).await;
+    let request = format!("GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n{fields}\r\n");
+    let mut client = rig.send_raw(&request).await;
     rig::until(|| rig.activator.held().0 == 1).await;
     let (_, bytes) = rig.activator.held();
     assert!((350_000..450_000).contains(&bytes), "{bytes}");
-    let pod = rig::Pod::saying("hello").await;
-    rig.pods(&[pod.address]).await;
+    let _pod = rig.only_pod(rig::Pod::saying("hello").await).await;
     assert!(read_to_end(&mut client).await.starts_with("HTTP/1.1 "));
     rig::until(|| rig.activator.held() == (0, 0)).await;
-}
-
-/// Opens a connection whose header block does not end, with `frames` frames.
-async fn unfinished_block(rig: &Rig, frames: usize) -> Frames {
-    let mut client = Frames::open(rig).await;
-    client.send(&frame(HEADERS, END_STREAM, 1, &block(&GET))).await;
-    let piece = block(&[(&b"x-a"[..], &[b'v'; 100][..]); 100]);
-    for _ in 0..frames {
-        client.send(&frame(CONTINUATION, 0, 1, &piece)).await;
-    }
-    client
 }
 
 /// Goal: the memory of unfinished heads is bounded for the process. Beyond the bound the connections that have been
@@ -156,12 +137,11 @@ async fn unfinished_block(rig: &Rig, frames: usize) -> Frames {
 #[tokio::test]
 async fn unfinished_heads_share_a_bound() {
     let rig = holding(1_000_000).await;
-    // HTTP/1: each head is 200 KB long, which is 3 steps; there is room for five.
+    // HTTP/1: each head of 200 KB is charged with 3 steps of 64 KiB; there is room for five.
     const HEAD: u64 = 3 * (64 << 10);
     let mut open = Vec::new();
     for n in 1..=8 {
-        let mut client = rig.raw().await;
-        write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\n").await;
+        let mut client = rig.send_raw("GET / HTTP/1.1\r\nhost: app.ns\r\n").await;
         for _ in 0..20 {
             write(&mut client, &format!("x-a: {}\r\n", "v".repeat(10_000))).await;
         }
@@ -170,20 +150,21 @@ async fn unfinished_heads_share_a_bound() {
     }
     let mut end = [0];
     for client in open.iter_mut().take(3) {
-        assert_eq!(patient(client.read(&mut end)).await.unwrap_or(0), 0, "it was there for longest");
+        assert_eq!(patient(client.read(&mut end)).await.unwrap_or(0), 0, "idle for longest");
     }
     // HTTP/2, where a block may expand to a multiple of its size.
-    let mut block = unfinished_block(&rig, 20).await;
-    assert_eq!(block.next().await.map(|(kind, ..)| kind), Some(SETTINGS));
-    assert!(block.verdict(1).await.is_some(), "closed");
+    let mut client = Frames::open(&rig).await;
+    let piece = frame(CONTINUATION, 0, 1, &block(&[(&b"x-a"[..], &[b'v'; 100][..]); 100]));
+    client.send(&[frame(HEADERS, END_STREAM, 1, &block(&GET)), piece.repeat(20)].concat()).await;
+    assert_eq!(client.next().await.map(|(kind, ..)| kind), Some(SETTINGS));
+    assert!(client.verdict(1).await.is_some(), "closed");
 }
 
 /// Goal: DATA frames of one byte each, for a sleeping revision, end their connection before they use more than its
-/// share. If a pod reads such frames in time, all their memory is returned.
+/// share. If a pod reads as many in time, all their memory is returned.
 #[tokio::test]
 async fn small_frames_share_a_bound() {
-    let rig = Rig::start_with(|options| options.memory_limit = Some(2 * 10_000_000)).await;
-    rig.revision(|_| {}).await;
+    let rig = limited(2 * 10_000_000, Protocol::Http1).await;
     let mut client = Frames::open(&rig).await;
     client.send(&frame(HEADERS, END_HEADERS, 1, &block(&POST))).await;
     rig.until(|load| load.queued == 1).await;
@@ -196,9 +177,8 @@ async fn small_frames_share_a_bound() {
     rig.until(|load| load.queued == 0).await;
     rig::until(|| rig.activator.input() == 0).await;
 
-    // The same number for a pod that reads them.
-    let pod = rig::Pod::measuring().await;
-    rig.pods(&[pod.address]).await;
+    // For a pod that reads them.
+    let _pod = rig.only_pod(rig::Pod::measuring().await).await;
     let mut client = Frames::open(&rig).await;
     client.send(&frame(HEADERS, END_HEADERS, 1, &block(&POST))).await;
     for _ in 0..100 {
@@ -209,29 +189,27 @@ async fn small_frames_share_a_bound() {
     rig::until(|| rig.activator.input() == 0).await;
 }
 
-/// Goal: the memory that a connection's tables keep after many open streams is charged. A connection that needs more
-/// than its share ends, while those that need little are served.
+/// Goal: the memory of a connection's stream tables is charged. A connection that needs more than its share ends, and
+/// one that needs little is served.
 #[tokio::test]
 async fn many_streams_share_a_bound() {
     const STREAMS: u32 = 200;
-    let rig = Rig::start_with(|options| options.memory_limit = Some(8 * 1_000_000)).await;
-    rig.revision(|_| {}).await;
+    let rig = limited(8 * 1_000_000, Protocol::Http1).await;
     let get = |n| frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block(&GET));
     let mut open = Vec::new();
     let mut ended = 0;
     while ended < 3 {
         let mut client = Frames::open(&rig).await;
         client.send(&(0..STREAMS).flat_map(get).collect::<Vec<u8>>()).await;
-        // The tables are checked with the next bytes, of which the first may have come already.
-        let alive = client.is_open().await && client.is_open().await;
-        if alive {
+        // The tables are checked when the next bytes are read; those of the first PING may have been read before.
+        if client.is_open().await && client.is_open().await {
             open.push(client)
         } else {
             ended += 1
         }
         assert!(open.len() < 6, "{} bytes", rig.activator.input());
     }
-    assert!(!open.is_empty(), "some have room");
+    assert!(!open.is_empty(), "some are within the share");
     let mut modest = Frames::open(&rig).await;
     let nobody = block(&[GET[0], GET[1], GET[2], (b":authority", b"nobody.ns")]);
     modest.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &nobody)).await;
@@ -242,8 +220,7 @@ async fn many_streams_share_a_bound() {
 
 /// Starts a pod that accepts no byte of any body, and never responds.
 async fn without_room() -> std::net::SocketAddr {
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = rig::bind().await;
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -257,13 +234,12 @@ async fn without_room() -> std::net::SocketAddr {
 }
 
 /// Goal: bodies for a pod that accepts nothing end their client's connection before they use more than its share, and
-/// are freed then; other connections continue. Method: the body of each stream is complete, so that all of it has moved
+/// are freed then. Other connections continue. Method: the body of each stream is complete, so that all of it has moved
 /// from the client's connection to the pod's.
 #[tokio::test]
 async fn bodies_for_a_pod_without_room_share_a_bound() {
     const FRAME: usize = 16 << 10;
-    let rig = Rig::start_with(|options| options.memory_limit = Some(2 * 1_000_000)).await;
-    rig.revision(|backend| backend.protocol = common::backend::Protocol::H2c).await;
+    let rig = limited(2 * 1_000_000, Protocol::H2c).await;
     rig.pods(&[without_room().await]).await;
     rig.until_open().await;
     let (mut modest, mut greedy) = (Frames::open(&rig).await, Frames::open(&rig).await);
@@ -276,18 +252,17 @@ async fn bodies_for_a_pod_without_room_share_a_bound() {
     while greedy.is_open().await {
         greedy.send(&post(sent)).await;
         sent += 1;
-        assert!(sent as usize * FRAME < 1_000_000, "{} bytes are counted", rig.activator.input());
+        assert!(sent as usize * FRAME < 1_000_000, "{} bytes are charged", rig.activator.input());
         rig.until(|load| load.in_flight == sent + 1 || load.in_flight == 1).await;
     }
     assert!(sent as usize * FRAME > 300_000, "{sent} bodies");
     rig.until(|load| load.in_flight == 1).await;
     assert!(modest.is_open().await);
-    drop(greedy);
-    drop(modest);
+    drop((greedy, modest));
     rig::until(|| rig.activator.input() == 0).await;
 }
 
-/// Three frames of 16 KiB: less than a stream's window.
+/// Number of DATA frames of 16 KiB in an upload: less than a stream's window.
 const FRAMES: u32 = 3;
 
 /// Returns a POST with a part of its body.
@@ -299,10 +274,9 @@ fn begun_upload(n: u32) -> Vec<u8> {
 /// Goal: unread bytes of uploads that a pod does not accept are charged, and end their connection before they use more
 /// than its share. Held uploads, which are charged to their workload, are not affected.
 #[tokio::test]
-async fn uploads_that_no_pod_takes_share_a_bound() {
+async fn uploads_that_no_pod_accepts_share_a_bound() {
     const BUDGET: u32 = 2_000_000;
-    let rig = Rig::start_with(|options| options.memory_limit = Some(2 * u64::from(BUDGET))).await;
-    rig.revision(|backend| backend.protocol = common::backend::Protocol::H2c).await;
+    let rig = limited(2 * u64::from(BUDGET), Protocol::H2c).await;
     let mut held = Frames::open(&rig).await;
     // Nearly the whole budget.
     const HELD: u32 = 25;
@@ -310,7 +284,7 @@ async fn uploads_that_no_pod_takes_share_a_bound() {
         held.send(&begun_upload(n)).await;
         rig.until(|load| load.queued == n + 1).await;
     }
-    assert!(held.is_open().await, "{} bytes are counted", rig.activator.input());
+    assert!(held.is_open().await, "{} bytes are charged", rig.activator.input());
     drop(held);
     rig.until(|load| load.queued == 0).await;
 
@@ -321,7 +295,7 @@ async fn uploads_that_no_pod_takes_share_a_bound() {
     while greedy.is_open().await {
         greedy.send(&begun_upload(sent)).await;
         sent += 1;
-        assert!(sent * (FRAMES << 14) < BUDGET, "{} bytes are counted", rig.activator.input());
+        assert!(sent * (FRAMES << 14) < BUDGET, "{} bytes are charged", rig.activator.input());
         rig.until(|load| load.in_flight == sent || load.in_flight == 0).await;
     }
     assert!(sent * (FRAMES << 14) > BUDGET / 4, "{sent} uploads");

@@ -1,5 +1,5 @@
-//! HTTP/2 connections to pods, shared by requests of many clients: a response that one client does not read blocks no
-//! other.
+//! HTTP/2 connections to pods, shared by requests of many clients: a response that one client does not read does not
+//! block others.
 
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, block, frame};
 use crate::hostile::{Frames, GET};
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PIECE: usize = 16 << 10;
 
-/// Starts a pod whose response has as many MiB as the path says, in pieces, and that counts the pieces.
+/// Starts a pod whose responses have as many MiB as the path says. Counts the pieces of 16 KiB that it sends.
 async fn sending() -> (Pod, Arc<AtomicUsize>) {
     let pieces = Arc::new(AtomicUsize::new(0));
     let counted = pieces.clone();
@@ -40,12 +40,9 @@ async fn sending() -> (Pod, Arc<AtomicUsize>) {
 
 /// Starts an activator with one worker, so that its clients share connections to the pod, which speaks HTTP/2.
 async fn rig(pod: &Pod) -> Rig {
-    let one = NonZeroUsize::MIN;
-    let rig = Rig::start_with(|options| {
-        options.workers = Some(WorkerRuntimes::start(one).expect("a thread"));
-    })
-    .await;
-    rig.revision(|backend| backend.protocol = Protocol::H2c).await;
+    let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
+    let rig = Rig::with_options(|options| options.workers = Some(workers), |backend| backend.protocol = Protocol::H2c);
+    let rig = rig.await;
     rig.pods(&[pod.address]).await;
     rig.until_open().await;
     rig
@@ -66,11 +63,11 @@ async fn get(rig: &Rig, mebibytes: usize) -> Incoming {
     patient(rig.client().await.send_request(request)).await.expect("an answer").into_body()
 }
 
-/// Goal: regardless of the number of responses that a client does not read, other streams continue, older and newer
-/// ones, over connections to the pod with large and small windows. Method: clients grant no window for any response,
-/// and request more than one connection to the pod can take.
+/// Goal: regardless of the number of responses that clients do not read, older and newer streams continue, over
+/// connections to the pod with large and small windows. Method: clients grant no window for any response, and request
+/// more than one connection to the pod can carry.
 #[tokio::test]
-async fn answers_that_are_not_read_stop_nobody_else() {
+async fn unread_responses_do_not_block_other_streams() {
     let (pod, pieces) = sending().await;
     let rig = rig(&pod).await;
     let mut before = get(&rig, 1 << 10).await;
@@ -90,5 +87,5 @@ async fn answers_that_are_not_read_stop_nobody_else() {
         take(&mut get(&rig, 8).await, 8).await;
     }
     let most = (400 << 20) / PIECE;
-    assert!(pieces.load(Ordering::SeqCst) < most, "what nobody reads stays with the pod");
+    assert!(pieces.load(Ordering::SeqCst) < most, "the pod was not stopped");
 }

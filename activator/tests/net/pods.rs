@@ -1,7 +1,7 @@
-//! Failing pods, and the fate of their requests.
+//! Requests whose pods fail, selection of revisions by host, and limits under load.
 
-use crate::fair::Counting;
-use crate::rig::{self, Pod, Rig, listen, patient};
+use crate::fair::{Counting, assert_limit_of_one};
+use crate::rig::{self, Pod, Rig, bind, patient};
 use activator::discovery::{Event, Listing};
 use bytes::Bytes;
 use common::RevisionKey;
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Goal: a pod that dies is taken out of use at once: requests go to the other pod, and none fails.
+/// Goal: a killed pod is taken out of use at once, and no request fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_to_a_killed_pod_go_elsewhere() {
     let rig = Rig::with_revision(|_| {}).await;
@@ -35,15 +35,14 @@ async fn requests_to_a_killed_pod_go_elsewhere() {
     }
 }
 
-/// Goal: if a connection breaks before the response, a safe request is sent again, to another pod; one that is not safe
-/// fails.
+/// Goal: if a connection breaks before the response, a safe request is sent again, to another pod, and a POST fails.
 #[tokio::test]
-async fn a_connection_that_breaks_costs_a_safe_request_nothing() {
+async fn only_a_safe_request_survives_a_broken_connection() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
         for (method, expected) in [("GET", StatusCode::OK), ("POST", StatusCode::BAD_GATEWAY)] {
             let rig = Rig::with_revision(|backend| backend.protocol = protocol).await;
-            // Its port stays free after it is killed, although others take ports meanwhile.
-            let listener = tokio::net::TcpListener::bind(rig::own_address()).await.expect("nobody else's");
+            // No other test takes this address after the pod is killed.
+            let listener = tokio::net::TcpListener::bind(rig::own_address()).await.expect("no other test has it");
             // A process that another test starts holds the descriptor like this, until its exec.
             let _inherited = socket2::SockRef::from(&listener).try_clone().expect("a descriptor");
             let silent = Pod::on(listener, |_| std::future::pending());
@@ -62,7 +61,7 @@ async fn a_connection_that_breaks_costs_a_safe_request_nothing() {
     }
 }
 
-/// Goal: a request that breaks every pod it reaches is not tried on all of them.
+/// Goal: a request on which every pod closes is not tried on all of them.
 #[tokio::test]
 async fn a_request_that_breaks_two_pods_is_not_tried_on_a_third() {
     let rig = Rig::with_revision(|_| {}).await;
@@ -76,27 +75,24 @@ async fn a_request_that_breaks_two_pods_is_not_tried_on_a_third() {
     assert_eq!(pods.iter().map(|(_, closed)| closed.load(Ordering::SeqCst)).sum::<usize>(), 2);
 }
 
-/// Goal: a pod that returns at its address, without a change in Kubernetes, is found by our probe.
+/// Goal: a pod that listens again at its address, without a change in Kubernetes, is found by our probe.
 #[tokio::test]
 async fn a_pod_that_comes_back_is_used_again() {
     let rig = Rig::with_revision(|_| {}).await;
     let address = rig::own_address();
-    let bind = async || tokio::net::TcpListener::bind(address).await.expect("nobody else's");
-    let pod = Pod::on(bind().await, |_| async { Response::new(rig::full("first life")) });
-    rig.pods(&[address]).await;
+    let pod = rig.only_pod(Pod::saying_at(address, "first life").await).await;
     assert_eq!(rig.get("app.ns", "/").await.body, "first life");
     pod.kill().await;
     let (answer, _second) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
-        Pod::on(bind().await, |_| async { Response::new(rig::full("second life")) })
+        Pod::saying_at(address, "second life").await
     });
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "second life"));
 }
 
 /// Starts a pod that serves `before_close` requests on each connection, and closes it at the next without a response.
 async fn closing_after(before_close: usize) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
-    let listener = listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = bind().await;
     let closed = Arc::new(AtomicUsize::new(0));
     let count = closed.clone();
     tokio::spawn(async move {
@@ -119,10 +115,10 @@ async fn closing_after(before_close: usize) -> (std::net::SocketAddr, Arc<Atomic
     (address, closed)
 }
 
-/// Goal: if the pod closes a reused connection at a request, a GET does not fail, but a POST does. A POST uses no
-/// connection that was idle for long.
+/// Goal: if the pod closes a reused connection at a request, a GET does not fail, but a POST does. A POST does not use
+/// a connection that has been idle for some milliseconds.
 #[tokio::test]
-async fn a_stale_connection_is_retried_where_that_is_safe() {
+async fn a_request_on_a_stale_connection_is_retried_if_safe() {
     let (address, closed) = closing_after(1).await;
     let rig = Rig::with_pods(&[address], |_| {}).await;
     for _ in 0..10 {
@@ -146,9 +142,9 @@ async fn a_stale_connection_is_retried_where_that_is_safe() {
     panic!("no POST met a connection that the pod closed");
 }
 
-/// Goal: a queue-proxy is probed and addressed by Knative's contract, with its own `Host`.
+/// Goal: probes and requests follow Knative's contract, and the client's host is passed on in its header.
 #[tokio::test]
-async fn a_queue_proxy_is_probed_and_spoken_to_as_knative_does() {
+async fn a_queue_proxy_is_probed_and_addressed_as_by_knative() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let field = |name: &str| request.headers().get(name).map_or("", |v| v.to_str().expect("text")).to_owned();
         if field("k-network-probe") == "queue" {
@@ -168,7 +164,7 @@ async fn a_queue_proxy_is_probed_and_spoken_to_as_knative_does() {
 }
 
 #[tokio::test]
-async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
+async fn hosts_match_exact_names_then_wildcards_then_services() {
     let rig =
         Rig::start_with(|options| options.trust_revision_headers = vec!["127.0.0.0/8".parse().expect("a net")]).await;
     rig.hosts("ns", &[("a.example.com", "one"), ("*.example.com", "two"), ("*.b.example.com", "three")]).await;
@@ -195,20 +191,16 @@ async fn hosts_choose_by_exact_name_then_wildcard_then_service() {
     assert_eq!(rig.send(named).await.body, "three", "a trusted peer's headers choose");
 }
 
-/// Creates a revision with a pod that returns its namespace and name.
+/// Creates a revision with a pod that returns the revision's name, with the namespace unless that is `ns`.
 async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut Backend)) {
     let mut backend = Backend { timeout_ms: 5_000, ..rig::backend(name) };
     change(&mut backend);
     let key = RevisionKey::new(namespace, name);
-    rig.tell(Event::Revision(Arc::new(activator::discovery::Spec::standalone(namespace, name, backend)))).await;
-    let says = if namespace == "ns" { name.to_owned() } else { key.to_string() };
-    let pod = Pod::start(move |_| {
-        let says = says.clone();
-        async move { Response::new(rig::full(says)) }
-    })
-    .await;
+    rig.emit(Event::Revision(Arc::new(activator::discovery::Spec::standalone(namespace, name, backend)))).await;
+    let text = if namespace == "ns" { name.to_owned() } else { key.to_string() };
+    let pod = Pod::start(move |_| std::future::ready(Response::new(rig::full(text.clone())))).await;
     let listing = Listing { ready: [pod.address.into()].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key.clone(), listing }).await;
+    rig.emit(Event::Pods { key: key.clone(), listing }).await;
     std::mem::forget(pod); // Serves until the test's end.
     rig::until(|| rig.activator.load(&key).is_some()).await;
 }
@@ -216,30 +208,30 @@ async fn serve(rig: &Rig, namespace: &str, name: &str, change: impl FnOnce(&mut 
 /// Goal: a bare name is resolved in the only namespace that has the caller's address. It is not resolved if two have
 /// the address, or if the pods share it with their node. Later listings of one namespace do not affect the other.
 #[tokio::test]
-async fn a_bare_name_is_looked_up_where_the_caller_is_alone() {
+async fn a_bare_name_resolves_in_the_only_namespace_with_the_callers_address() {
     let rig = Rig::start().await;
     serve(&rig, "ns", "app", |_| {}).await;
     rig::until_async(async || rig.get("app", "/").await.body == "app").await;
     serve(&rig, "node", "app", |backend| backend.host_network = true).await;
     rig.settled().await;
-    assert_eq!(rig.get("app", "/").await.body, "app", "a node's address says nothing");
+    assert_eq!(rig.get("app", "/").await.body, "app", "the address of a node selects no namespace");
     serve(&rig, "other", "app", |_| {}).await;
     rig::until_async(async || rig.get("app", "/").await.status == StatusCode::NOT_FOUND).await;
     let none = |namespace: &str| Event::Pods { key: RevisionKey::new(namespace, "app"), listing: Listing::default() };
-    rig.tell(none("ns")).await;
+    rig.emit(none("ns")).await;
     rig::until_async(async || rig.get("app", "/").await.body == "other/app").await;
-    rig.tell(none("ns")).await;
+    rig.emit(none("ns")).await;
     rig.revision(|_| {}).await;
-    assert_eq!(rig.get("app", "/").await.body, "other/app", "a late listing of a former pod erases nothing");
-    rig.tell(none("other")).await;
+    assert_eq!(rig.get("app", "/").await.body, "other/app", "a late listing affects no other namespace");
+    rig.emit(none("other")).await;
     rig::until_async(async || rig.get("app", "/").await.status == StatusCode::NOT_FOUND).await;
-    assert_eq!(rig.get("app.node", "/").await.body, "node/app", "and whole names go on");
+    assert_eq!(rig.get("app.node", "/").await.body, "node/app", "full names still resolve");
 }
 
 /// Goal: under load from many kept-alive clients, with bodies of both framings and a limit on each pod, every response
 /// is complete and its own, no pod exceeds its limit, and all counts return to zero.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn load_on_limited_pods_is_answered_whole() {
+async fn under_load_on_limited_pods_every_response_is_complete() {
     const CLIENTS: usize = 48;
     const REQUESTS: usize = 60;
     const LIMIT: usize = 4;
@@ -281,7 +273,6 @@ async fn load_on_limited_pods_is_answered_whole() {
             }
         });
     }
-    // Each request has its own timeout.
     while let Some(client) = clients.join_next().await {
         client.expect("every answer is right");
     }
@@ -290,23 +281,16 @@ async fn load_on_limited_pods_is_answered_whole() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: of a hundred requests at once on ten pods with a limit of one, all get responses, and no pod runs two.
+/// Goal: with a limit of one, all requests succeed, and no pod runs two at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hundred_requests_on_ten_pods() {
+async fn a_hundred_requests_on_ten_pods_keep_the_limit() {
     let rig = Arc::new(Rig::with_revision(|backend| backend.container_concurrency = 1).await);
-    let mut pods = Vec::new();
-    for _ in 0..10 {
-        pods.push(Counting::start().await);
-    }
-    let mut sent = tokio::task::JoinSet::new();
-    for _ in 0..100 {
-        let rig = rig.clone();
-        sent.spawn(async move { rig.get("app.ns", "/").await.status });
-    }
+    let pods = Counting::start_many(10).await;
+    let mut sent = rig.get_many("/", 100);
     rig.until(|load| load.queued == 100).await;
     rig.pods(&pods.iter().map(|counting| counting.pod.address).collect::<Vec<_>>()).await;
-    while let Some(status) = patient(sent.join_next()).await {
-        assert_eq!(status.expect("no panic"), StatusCode::OK);
+    while let Some(answer) = patient(sent.join_next()).await {
+        assert_eq!(answer.expect("no panic").status, StatusCode::OK);
     }
-    assert!(pods.iter().all(|counting| counting.most.load(Ordering::SeqCst) == 1), "no pod runs two at once");
+    assert_limit_of_one(&pods);
 }

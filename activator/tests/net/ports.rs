@@ -1,9 +1,10 @@
 //! Ports of workloads: every connection to such a port belongs to its workload, regardless of its content.
 
 use crate::rig::{
-    Answer, Pod, Rig, ask, backend, full, http1_client, http2_client, key, listen, own_address, patient, read_to_end,
-    until, until_async, write,
+    Answer, Pod, Rig, ask, backend, bind, connect_and_write, http1_client, http2_client, key, own_address, patient,
+    read_to_end, until, until_async,
 };
+use crate::silence::silence;
 use activator::discovery::{Event, Listing, Port, Spec};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
@@ -13,21 +14,30 @@ use common::ports::ledger::OPEN_FOR;
 use common::ports::{Block, Entry, Ledger, NumberState, PortId};
 use common_api::zeroscaler::PortProtocol;
 use common_runtime::clock::Clock;
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use http_body_util::Empty;
+use hyper::client::conn::{http1, http2};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
-/// First port number; no other process has this address.
+/// First port number of a workload. Each test has an address of its own.
 pub(crate) const FIRST: u16 = 20_000;
 
 async fn rig() -> (Rig, IpAddr) {
     let ip = own_address().ip();
     (Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await, ip)
+}
+
+/// Starts an activator that knows `ns/app` with one port. Also returns the port's address.
+async fn app_with_port() -> (Rig, SocketAddr) {
+    let (rig, ip) = rig().await;
+    workload(&rig, "app", &[id("http", 80)]).await;
+    ledger(&rig, &[held_number(FIRST, "app", id("http", 80))]).await;
+    (rig, SocketAddr::new(ip, FIRST))
 }
 
 /// Returns the state of a number that was released so many seconds ago.
@@ -46,7 +56,7 @@ pub(crate) fn port(id: &PortId, protocol: PortProtocol) -> Port {
 
 /// Creates a revision whose uid begins with `u-` and whose Service has these ports.
 async fn workload(rig: &Rig, name: &str, ports: &[PortId]) {
-    rig.tell(Event::Revision(Arc::new(spec(name, ports)))).await;
+    rig.emit(Event::Revision(Arc::new(spec(name, ports)))).await;
 }
 
 fn spec(name: &str, ports: &[PortId]) -> Spec {
@@ -54,39 +64,73 @@ fn spec(name: &str, ports: &[PortId]) -> Spec {
     Spec { uid: format!("u-{name}").into(), ports, ..Spec::standalone("ns", name, backend(name)) }
 }
 
+/// Returns an entry of the ledger: a number that a workload holds for this port.
+fn held_number(number: u16, name: &str, port: PortId) -> (u16, &str, PortId, NumberState) {
+    (number, name, port, NumberState::Held)
+}
+
 /// Sends the ledger: number, workload, its port, state.
 pub(crate) async fn ledger(rig: &Rig, lines: &[(u16, &str, PortId, NumberState)]) {
-    tell_ledger(rig, lines).await;
+    emit_ledger(rig, lines).await;
     rig.settled().await;
 }
 
-async fn tell_ledger(rig: &Rig, lines: &[(u16, &str, PortId, NumberState)]) {
+async fn emit_ledger(rig: &Rig, lines: &[(u16, &str, PortId, NumberState)]) {
     let entry = |(number, name, port, state): &(u16, &str, PortId, NumberState)| {
         let (key, uid) = (RevisionKey::new("ns", *name), format!("u-{name}").into());
         (*number, Entry { state: *state, key, uid, port: port.clone() })
     };
     let entries: Ledger = lines.iter().map(entry).collect();
-    rig.tell(Event::Numbers { block: Block::containing(FIRST), entries }).await;
+    rig.emit(Event::Numbers { block: Block::containing(FIRST), entries }).await;
 }
 
+/// Sets the pods of `ns/app`, each with its named ports.
+async fn named_ports(rig: &Rig, pods: &[(SocketAddr, &[(&str, u16)])]) {
+    let named = |ports: &[(&str, u16)]| ports.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect();
+    let not_ready = pods.iter().map(|(pod, _)| (*pod).into()).collect();
+    let ports = pods.iter().map(|(pod, ports)| (pod.ip(), named(ports))).collect();
+    rig.emit(Event::Pods { key: key("app"), listing: Listing { not_ready, ports, ..Listing::default() } }).await;
+}
+
+async fn get_at(ip: IpAddr, number: u16) -> Answer {
+    ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await
+}
+
+async fn get_http1(client: &mut http1::SendRequest<Empty<Bytes>>, host: &str) -> Answer {
+    patient(client.ready()).await.expect("open");
+    Answer::read(patient(client.send_request(request(host))).await.expect("open")).await
+}
+
+async fn get_http2(client: &mut http2::SendRequest<Empty<Bytes>>, host: &str) -> Answer {
+    Answer::read(patient(client.send_request(request(host))).await.expect("open")).await
+}
+
+fn request(host: &str) -> Request<Empty<Bytes>> {
+    Request::get(format!("http://{host}/")).header("host", host).body(Empty::new()).expect("a request")
+}
+
+/// Accepts connections until one brings this many bytes. Those that end without a byte are probes.
+async fn first_bytes(pod: &TcpListener, length: usize) -> String {
+    let mut bytes = vec![0; length];
+    while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut bytes)).await.is_err() {}
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Asks which ports the activator has bound.
 async fn bound(rig: &Rig, question: &str) -> BoundPorts {
     let answer = rig.send(Request::get("/whatever").header("host", "none").header(QUESTION, question)).await;
     assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
     serde_json::from_str(&answer.body).expect("readable")
 }
 
-/// Goal: no request head on a workload's port reaches another workload or the activator itself.
+/// Goal: no request reaches another workload or the activator itself, whatever its head contains.
 #[tokio::test]
-async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
+async fn requests_on_a_workloads_port_reach_only_that_workload() {
     let (rig, ip) = rig().await;
     for name in ["a", "b"] {
         workload(&rig, name, &[id("http", 80)]).await;
     }
-    ledger(
-        &rig,
-        &[(FIRST, "a", id("http", 80), NumberState::Held), (FIRST + 1, "b", id("http", 80), NumberState::Held)],
-    )
-    .await;
+    ledger(&rig, &[held_number(FIRST, "a", id("http", 80)), held_number(FIRST + 1, "b", id("http", 80))]).await;
     let (a, b) = (Pod::echoing().await, Pod::saying("b").await);
     rig.pods_of("a", &[a.address]).await;
     rig.pods_of("b", &[b.address]).await;
@@ -103,24 +147,22 @@ async fn whatever_is_said_on_a_workloads_port_it_means_that_workload() {
         "GET /x HTTP/1.1\r\nHost: h\r\nZeroscale-Ports: all\r\n",
     ];
     for head in heads {
-        let mut stream = patient(TcpStream::connect(address)).await.expect("bound");
-        write(&mut stream, &format!("{head}Connection: close\r\n\r\n")).await;
-        let answer = read_to_end(&mut stream).await;
+        let request = format!("{head}Connection: close\r\n\r\n");
+        let answer = read_to_end(&mut connect_and_write(address, &request).await).await;
         assert!(answer.starts_with("HTTP/1.") && answer.contains("http/1.1 GET /x"), "{head:?}: {answer}");
     }
     let other = ask(SocketAddr::new(ip, FIRST + 1), Request::get("/").header("host", "a.ns")).await;
     assert_eq!((other.body.as_str(), a.requests()), ("b", heads.len()));
 }
 
-/// Goal: a guarded workload is served on its own port. Shared ports refuse it with the reason and the remedy. A number that
-/// was taken away is closed at once.
+/// Goal: shared ports refuse the workload with the reason and the remedy. A number that is closed in the ledger is
+/// closed at once.
 #[tokio::test]
-async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
+async fn a_guarded_workload_is_served_only_on_its_own_port() {
     let (rig, ip) = rig().await;
-    rig.tell(Event::Revision(Arc::new(Spec { guarded: true, ..spec("app", &[id("http", 80)]) }))).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
-    let pod = Pod::saying("app").await;
-    rig.pods(&[pod.address]).await;
+    rig.emit(Event::Revision(Arc::new(Spec { guarded: true, ..spec("app", &[id("http", 80)]) }))).await;
+    ledger(&rig, &[held_number(FIRST, "app", id("http", 80))]).await;
+    let pod = rig.only_pod(Pod::saying("app").await).await;
     let own = SocketAddr::new(ip, FIRST);
     assert_eq!(ask(own, Request::get("/").header("host", "app.ns")).await.body, "app");
     let refused = rig.send(Request::get("/").header("host", "app.ns")).await;
@@ -134,16 +176,13 @@ async fn a_guarded_workload_is_served_on_its_own_ports_alone() {
 /// Goal: a request without a host wakes the workload of its port, and reaches the pod with the Service's name, whether
 /// it was held or not.
 #[tokio::test]
-async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
-    let (mut rig, ip) = rig().await;
-    workload(&rig, "app", &[id("http", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
+async fn a_request_without_a_host_gets_the_name_of_the_service() {
+    let (mut rig, address) = app_with_port().await;
     let pod = Pod::echoing().await;
     let heads =
         ["OPTIONS / HTTP/1.0\r\n", "GET / HTTP/1.0\r\nHost:\r\n", "GET / HTTP/1.1\r\nHost: \r\nConnection: close\r\n"];
     for (at, head) in heads.into_iter().enumerate() {
-        let mut stream = patient(TcpStream::connect(SocketAddr::new(ip, FIRST))).await.expect("bound");
-        write(&mut stream, &format!("{head}\r\n")).await;
+        let mut stream = connect_and_write(address, &format!("{head}\r\n")).await;
         if at == 0 {
             rig.until(|load| load.queued == 1).await;
             assert_eq!(rig.next_stat().await.name, "app", "it wakes");
@@ -152,321 +191,251 @@ async fn a_request_without_a_host_is_sent_the_name_of_the_service() {
         let answer = read_to_end(&mut stream).await;
         assert!(answer.contains("\nhost: app.ns.svc\n"), "{head:?}: {answer}");
     }
-    let mut without = patient(TcpStream::connect(SocketAddr::new(ip, FIRST))).await.expect("bound");
-    write(&mut without, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n").await;
+    let mut without = connect_and_write(address, "GET / HTTP/1.1\r\nConnection: close\r\n\r\n").await;
     assert!(read_to_end(&mut without).await.starts_with("HTTP/1.1 400 "), "HTTP/1.1 requires the field");
 }
 
-/// Creates a workload `app` with two ports, FIRST and the next, and a pod for it: at `web`, and at `admin` for the
-/// second port.
+/// Creates a workload `app` with two ports, FIRST and the next, and a pod: at `web`, and at `admin` for the second
+/// port.
 async fn two_ports(rig: &Rig, web: SocketAddr, admin: u16) {
     let ids = [id("web", 80), id("admin", 9000)];
     workload(rig, "app", &ids).await;
     let [first, second] = ids;
-    ledger(rig, &[(FIRST, "app", first, NumberState::Held), (FIRST + 1, "app", second, NumberState::Held)]).await;
-    let ports = [("web".to_owned(), web.port()), ("admin".to_owned(), admin)].into();
-    let listing = Listing { not_ready: [web.into()].into(), ports: [(web.ip(), ports)].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    ledger(rig, &[held_number(FIRST, "app", first), held_number(FIRST + 1, "app", second)]).await;
+    named_ports(rig, &[(web, &[("web", web.port()), ("admin", admin)])]).await;
 }
 
-/// Goal: a request to a port that some pods lack goes to a pod that has it, for instance during a rollout.
+/// Goal: a pod that lacks the port, for instance during a rollout, gets no request for it.
 #[tokio::test]
-async fn a_port_that_some_pods_lack_is_found_at_the_others() {
+async fn requests_go_to_a_pod_that_has_the_port() {
     let (rig, ip) = rig().await;
-    let at = [own_address(), own_address()];
-    let on = async |at: SocketAddr, text: &'static str| {
-        let listener = tokio::net::TcpListener::bind(at).await.expect("nobody else's");
-        Pod::on(listener, move |_| async move { Response::new(full(text)) })
-    };
-    let (former, newer) = (on(at[0], "former").await, on(at[1], "newer").await);
-    let admin = on(SocketAddr::new(at[1].ip(), at[1].port() + 1), "admin").await;
-    two_ports(&rig, newer.address, admin.address.port()).await;
-    let web = ("web".to_owned(), at[0].port());
-    let both = [web.clone(), ("admin".to_owned(), admin.address.port())].into();
-    let ports = [(at[0].ip(), [web].into()), (at[1].ip(), both)].into();
-    let listing = Listing { not_ready: [at[0].into(), at[1].into()].into(), ports, ..Listing::default() };
-    rig.tell(Event::Pods { key: key("app"), listing }).await;
-    let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
+    let (former, newer) = (Pod::saying_at(own_address(), "former").await, Pod::saying_at(own_address(), "newer").await);
+    let (former_at, newer_at) = (former.address, newer.address);
+    let admin = Pod::saying_at(SocketAddr::new(newer_at.ip(), newer_at.port() + 1), "admin").await;
+    two_ports(&rig, newer_at, admin.address.port()).await;
+    let (web, admin) = (("web", newer_at.port()), ("admin", admin.address.port()));
+    named_ports(&rig, &[(former_at, &[web]), (newer_at, &[web, admin])]).await;
     until_async(async || {
-        ask_at(FIRST).await;
+        get_at(ip, FIRST).await;
         former.requests() > 0 && newer.requests() > 0
     })
     .await;
     for _ in 0..20 {
-        let answer = ask_at(FIRST + 1).await;
+        let answer = get_at(ip, FIRST + 1).await;
         assert_eq!(answer.body, "admin", "{answer:?}");
     }
 }
 
-/// Goal: a request to a port on which a pod does not listen yet waits until it does, and the pod stays in use.
+/// Goal: the pod stays in use meanwhile.
 #[tokio::test]
-async fn a_port_that_listens_later_than_its_pod_is_waited_for() {
+async fn a_request_waits_for_a_port_that_listens_later_than_its_pod() {
     let (rig, ip) = rig().await;
     let at = own_address();
     let later = SocketAddr::new(at.ip(), at.port() + 1);
-    let on = async |at: SocketAddr, text: &'static str| {
-        let listener = tokio::net::TcpListener::bind(at).await.expect("nobody else's");
-        Pod::on(listener, move |_| async move { Response::new(full(text)) })
-    };
-    let _first = on(at, "web").await;
+    let _first = Pod::saying_at(at, "web").await;
     two_ports(&rig, at, later.port()).await;
-    let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
-    assert_eq!(ask_at(FIRST).await.body, "web");
-    let asking = tokio::spawn(ask_at(FIRST + 1));
+    assert_eq!(get_at(ip, FIRST).await.body, "web");
+    let asking = tokio::spawn(get_at(ip, FIRST + 1));
     rig.until(|load| load.in_flight == 1).await;
     for _ in 0..50 {
-        assert_eq!(ask_at(FIRST).await.body, "web");
+        assert_eq!(get_at(ip, FIRST).await.body, "web");
     }
     assert!(!asking.is_finished(), "{:?}", asking.await);
-    let _second = on(later, "admin").await;
+    let _second = Pod::saying_at(later, "admin").await;
     assert_eq!(patient(asking).await.expect("no panic").body, "admin");
 }
 
-/// Goal: a port that a policy blocks does not take the pod out of use. Method: the kernel drops all packets to its
-/// listener, including handshakes.
+/// Goal: if a policy blocks a port of a pod, requests to its other port are served. Method: the kernel drops all
+/// packets to the port's listener, including handshakes.
 #[tokio::test]
-async fn a_port_that_is_barred_takes_the_pod_from_nobody() {
+async fn a_blocked_port_does_not_take_the_pod_out_of_use() {
     let (rig, ip) = rig().await;
     let first = Pod::saying("web").await;
-    let barred = std::net::TcpListener::bind((first.address.ip(), 0)).expect("a free port");
-    socket2::SockRef::from(&barred).attach_filter(&[socket2::SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
-    two_ports(&rig, first.address, barred.local_addr().expect("bound").port()).await;
-    let ask_at = |number| ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h"));
-    assert_eq!(ask_at(FIRST).await.body, "web");
-    let has_room = || rig.activator.load(&key("app")).is_some_and(|load| load.capacity != Capacity::CLOSED);
-    let (asking, begun) = (tokio::spawn(ask_at(FIRST + 1)), Instant::now());
+    let (blocked, blocked_at) = bind().await;
+    silence(&blocked);
+    two_ports(&rig, first.address, blocked_at.port()).await;
+    assert_eq!(get_at(ip, FIRST).await.body, "web");
+    let is_in_use = || rig.activator.load(&key("app")).is_some_and(|load| load.capacity != Capacity::CLOSED);
+    let (asking, begun) = (tokio::spawn(get_at(ip, FIRST + 1)), Instant::now());
     rig.until(|load| load.in_flight == 1).await;
-    // Long enough for two connects without a response.
+    // Long enough for two connection attempts without a response.
     while begun.elapsed() < Duration::from_secs(4) {
-        assert_eq!(ask_at(FIRST).await.body, "web");
-        assert!(has_room(), "the pod is out");
+        assert_eq!(get_at(ip, FIRST).await.body, "web");
+        assert!(is_in_use(), "the pod is out of use");
     }
     assert!(!asking.is_finished(), "{:?}", asking.await);
     asking.abort();
 }
 
-/// Goal: if a Service renames a further port, the port is served all the while, in any order of ledger, object and
-/// slices.
+/// Goal: the port is served in any order of changes to ledger, object and slices.
 #[tokio::test]
-async fn a_further_port_that_is_renamed_is_served_all_the_while() {
+async fn a_further_port_is_served_while_its_service_renames_it() {
     let (rig, ip) = rig().await;
     let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
-    let tell = async |part: usize, name: &str| {
+    let update = async |part: usize, name: &str| {
         let (web, admin) = (id("web", 80), id(name, 9000));
+        let ports = [("web", first.address.port()), (name, second.address.port())];
         match part {
             0 => workload(&rig, "app", &[web, admin]).await,
-            1 => {
-                ledger(&rig, &[(FIRST, "app", web, NumberState::Held), (FIRST + 1, "app", admin, NumberState::Held)])
-                    .await
-            }
-            _ => {
-                let ports = [("web".to_owned(), first.address.port()), (name.to_owned(), second.address.port())].into();
-                let not_ready = [first.address.into()].into();
-                let listing = Listing { not_ready, ports: [(first.address.ip(), ports)].into(), ..Listing::default() };
-                rig.tell(Event::Pods { key: key("app"), listing }).await;
-            }
+            1 => ledger(&rig, &[held_number(FIRST, "app", web), held_number(FIRST + 1, "app", admin)]).await,
+            _ => named_ports(&rig, &[(first.address, &ports)]).await,
         }
         rig.settled().await;
     };
     let is_served = async |when: &str| {
         for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
-            let answer = ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await;
+            let answer = get_at(ip, number).await;
             assert_eq!(answer.body, text, "{when}: {answer:?}");
         }
     };
     for part in 0..3 {
-        tell(part, "admin").await;
+        update(part, "admin").await;
     }
-    is_served("as it was").await;
+    is_served("before").await;
     for (n, order) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].into_iter().enumerate() {
         for part in order {
-            tell(part, &format!("admin-{n}")).await;
-            is_served(&format!("{order:?}, {part} is told")).await;
+            update(part, &format!("admin-{n}")).await;
+            is_served(&format!("{order:?}, after {part}")).await;
         }
     }
 }
 
-/// Goal: a Service that is no longer served still leads here until its clients are routed elsewhere. Its port keeps its
-/// target, also for a request that is held during the edit, and on a later connection.
+/// Goal: clients of a port that is no longer served still reach the activator until they are routed elsewhere. The port
+/// keeps its target for a request that is held during the edit, and for later connections.
 #[tokio::test]
-async fn a_port_that_is_given_up_leads_on() {
+async fn a_released_port_keeps_its_target() {
     let (rig, ip) = rig().await;
     let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
     let [web, admin] = [id("web", 80), id("admin", 9000)];
-    let tell = async |ports: &[(&PortId, SocketAddr)]| {
+    let update = async |ports: &[(&PortId, SocketAddr)]| {
         let at_pod =
             |(id, at): &(&PortId, SocketAddr)| Port { pod_port: Some(at.port()), ..port(id, PortProtocol::Auto) };
         let ports = ports.iter().map(at_pod).collect();
         let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend("app")) };
-        rig.tell(Event::Revision(Arc::new(spec))).await;
+        rig.emit(Event::Revision(Arc::new(spec))).await;
         rig.settled().await;
     };
-    tell(&[(&web, first.address), (&admin, second.address)]).await;
-    ledger(
-        &rig,
-        &[(FIRST, "app", web.clone(), NumberState::Held), (FIRST + 1, "app", admin.clone(), NumberState::Held)],
-    )
-    .await;
-    let get = || Request::get("/").header("host", "h");
-    let held = tokio::spawn(ask(SocketAddr::new(ip, FIRST + 1), get()));
+    update(&[(&web, first.address), (&admin, second.address)]).await;
+    ledger(&rig, &[held_number(FIRST, "app", web.clone()), held_number(FIRST + 1, "app", admin.clone())]).await;
+    let held = tokio::spawn(get_at(ip, FIRST + 1));
     rig.until(|load| load.queued == 1).await;
-    tell(&[(&web, first.address)]).await;
-    ledger(&rig, &[(FIRST, "app", web, NumberState::Held), (FIRST + 1, "app", admin, released(0))]).await;
+    update(&[(&web, first.address)]).await;
+    ledger(&rig, &[held_number(FIRST, "app", web), (FIRST + 1, "app", admin, released(0))]).await;
     rig.pods(&[first.address]).await;
     assert_eq!(held.await.expect("no panic").body, "admin");
     for (number, text) in [(FIRST, "web"), (FIRST + 1, "admin")] {
-        assert_eq!(ask(SocketAddr::new(ip, number), get()).await.body, text);
+        assert_eq!(get_at(ip, number).await.body, text);
     }
 }
 
-/// Goal: a connection without HTTP also reaches the port of that name at the pod. On a TCP port, HTTP is passed on
+/// Goal: the name of the port selects the port of the pod without HTTP, too. On a TCP port, HTTP is passed on
 /// unchanged.
 #[tokio::test]
-async fn a_connection_is_led_to_its_port_of_the_pod() {
+async fn a_connection_reaches_the_port_of_that_name_at_the_pod() {
     let (rig, ip) = rig().await;
     let (web, database) = (id("web", 80), id("database", 5432));
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[(FIRST, "app", web, NumberState::Held), (FIRST + 1, "app", database, NumberState::Held)]).await;
-    let (first, second) = (listen().await, listen().await);
-    let [first_at, second_at] = [&first, &second].map(|pod| pod.local_addr().expect("bound"));
-    let ports = [("web".to_owned(), first_at.port()), ("database".to_owned(), second_at.port())].into();
-    let not_ready = [first_at.into()].into();
-    let listing = Listing { not_ready, ports: [(first_at.ip(), ports)].into(), ..Listing::default() };
-    rig.tell(Event::Pods { key: key("app"), listing }).await;
+    rig.emit(Event::Revision(Arc::new(spec))).await;
+    ledger(&rig, &[held_number(FIRST, "app", web), held_number(FIRST + 1, "app", database)]).await;
+    let ((first, first_at), (second, second_at)) = (bind().await, bind().await);
+    named_ports(&rig, &[(first_at, &[("web", first_at.port()), ("database", second_at.port())])]).await;
     for (number, pod, sent) in [(FIRST, first, "PING\r\n"), (FIRST + 1, second, "GET / HTTP/1.1\r\n\r\n")] {
-        let mut client = patient(TcpStream::connect((ip, number))).await.expect("bound");
-        write(&mut client, sent).await;
-        // Connections that end without a byte are probes.
-        let mut read = vec![0; sent.len()];
-        while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut read)).await.is_err() {}
-        assert_eq!(read, sent.as_bytes());
+        let _client = connect_and_write(SocketAddr::new(ip, number), sent).await;
+        assert_eq!(first_bytes(&pod, sent.len()).await, sent);
     }
 }
 
-/// Goal: a connection before the object describes its ports also reaches a pod, regardless of its protocol.
+/// Goal: the connection reaches a pod once the object describes the port, regardless of its protocol.
 #[tokio::test]
 async fn a_connection_before_its_port_is_described_is_held() {
     let (rig, ip) = rig().await;
     let database = id("database", 5432);
     workload(&rig, "app", &[]).await;
-    ledger(&rig, &[(FIRST, "app", database.clone(), NumberState::Held)]).await;
-    let mut client = patient(TcpStream::connect((ip, FIRST))).await.expect("bound");
-    write(&mut client, "PING\r\n").await;
+    ledger(&rig, &[held_number(FIRST, "app", database.clone())]).await;
+    let _client = connect_and_write(SocketAddr::new(ip, FIRST), "PING\r\n").await;
     rig.until(|load| load.queued == 1).await;
     workload(&rig, "app", &[database]).await;
-    let pod = listen().await;
-    rig.pods(&[pod.local_addr().expect("bound")]).await;
-    let mut read = [0; 6];
-    // Connections that end without a byte are probes.
-    while patient(patient(pod.accept()).await.expect("a connection").0.read_exact(&mut read)).await.is_err() {}
-    assert_eq!(&read, b"PING\r\n");
+    let (pod, pod_at) = bind().await;
+    rig.pods(&[pod_at]).await;
+    assert_eq!(first_bytes(&pod, 6).await, "PING\r\n");
 }
 
-/// Goal: a port that its Service renumbers or renames is served all the while, on existing and new connections, in any
-/// order of ledger and object; and it keeps its protocol.
+/// Goal: existing and new connections are served, in any order of changes to ledger and object. The port keeps its
+/// protocol.
 #[tokio::test]
-async fn a_port_that_is_called_otherwise_is_served_all_the_while() {
+async fn a_port_is_served_while_its_service_renames_or_renumbers_it() {
     let (rig, ip) = rig().await;
-    let tell = async |web: &PortId, database: &PortId| {
+    let update_objects = async |web: &PortId, database: &PortId| {
         for (name, id, protocol) in [("app", web, PortProtocol::Auto), ("db", database, PortProtocol::Tcp)] {
-            let port = port(id, protocol);
-            let backend = backend(name);
-            let spec =
-                Spec { uid: format!("u-{name}").into(), ports: [port].into(), ..Spec::standalone("ns", name, backend) };
-            rig.tell(Event::Revision(Arc::new(spec))).await;
+            let spec = Spec { ports: [port(id, protocol)].into(), ..spec(name, &[]) };
+            rig.emit(Event::Revision(Arc::new(spec))).await;
         }
         rig.settled().await;
     };
-    let write_down = async |web: &PortId, database: &PortId| {
-        let lines =
-            [(FIRST, "app", web.clone(), NumberState::Held), (FIRST + 1, "db", database.clone(), NumberState::Held)];
-        ledger(&rig, &lines).await;
+    let update_ledger = async |web: &PortId, database: &PortId| {
+        ledger(&rig, &[held_number(FIRST, "app", web.clone()), held_number(FIRST + 1, "db", database.clone())]).await;
     };
-    let (pod, database) = (Pod::saying("served").await, listen().await);
+    let (pod, (database, database_at)) = (Pod::saying("served").await, bind().await);
     rig.pods(&[pod.address]).await;
-    rig.pods_of("db", &[database.local_addr().expect("bound")]).await;
+    rig.pods_of("db", &[database_at]).await;
     let names = [(id("http", 80), id("db", 5432)), (id("http", 81), id("db", 5433)), (id("web", 81), id("sql", 5433))];
-    tell(&names[0].0, &names[0].1).await;
-    write_down(&names[0].0, &names[0].1).await;
-    let address = SocketAddr::new(ip, FIRST);
-    let mut persistent = http1_client(address).await;
+    update_objects(&names[0].0, &names[0].1).await;
+    update_ledger(&names[0].0, &names[0].1).await;
+    let mut persistent = http1_client(SocketAddr::new(ip, FIRST)).await;
     let mut is_served = async |when: &str| {
-        let request = || Request::get("/").header("host", "h").body(Empty::<Bytes>::new()).expect("a request");
-        let old = Answer::read(patient(persistent.send_request(request())).await.expect(when)).await;
-        let new = ask(address, Request::get("/").header("host", "h")).await;
+        let (old, new) = (get_http1(&mut persistent, "h").await, get_at(ip, FIRST).await);
         assert_eq!((old.body.as_str(), new.body.as_str()), ("served", "served"), "{when}: {old:?} {new:?}");
-        patient(persistent.ready()).await.expect(when);
-        let mut client = patient(TcpStream::connect((ip, FIRST + 1))).await.expect("bound");
-        write(&mut client, "PING\r\n").await;
-        let mut read = [0; 6];
-        // Connections that end without a byte are probes.
-        while patient(patient(database.accept()).await.expect(when).0.read_exact(&mut read)).await.is_err() {}
-        assert_eq!(&read, b"PING\r\n", "{when}");
+        let _client = connect_and_write(SocketAddr::new(ip, FIRST + 1), "PING\r\n").await;
+        assert_eq!(first_bytes(&database, 6).await, "PING\r\n", "{when}");
     };
-    is_served("as it was").await;
+    is_served("before").await;
     for (n, (web, database)) in names.iter().enumerate().skip(1) {
-        write_down(web, database).await;
-        is_served(&format!("edit {n} is in the ledger")).await;
-        tell(web, database).await;
-        is_served(&format!("edit {n} is everywhere")).await;
+        update_ledger(web, database).await;
+        is_served(&format!("edit {n}, only in the ledger")).await;
+        update_objects(web, database).await;
+        is_served(&format!("edit {n}, everywhere")).await;
     }
-    tell(&names[1].0, &names[1].1).await;
-    is_served("the object is told first").await;
+    update_objects(&names[1].0, &names[1].1).await;
+    is_served("only in the objects").await;
 }
 
-fn request(host: &str) -> Request<Empty<Bytes>> {
-    Request::get(format!("http://{host}/")).header("host", host).body(Empty::new()).expect("a request")
-}
-
-/// Goal: a client connected to a port that is no longer served gets one error response, and the connection ends, so
-/// that a client with a persistent connection reconnects to the new owner of the port; in both protocols.
+/// Goal: in both protocols, a client with a persistent connection reconnects, and reaches the new owner of the port.
 #[tokio::test]
-async fn a_connection_to_a_port_that_is_not_served_ends_with_the_answer() {
-    let (rig, ip) = rig().await;
-    let pod = Pod::saying("served").await;
-    workload(&rig, "app", &[id("http", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
-    rig.pods(&[pod.address]).await;
-    let address = SocketAddr::new(ip, FIRST);
+async fn a_connection_to_a_port_that_is_no_longer_served_ends_with_its_next_response() {
+    let (rig, address) = app_with_port().await;
+    let _pod = rig.only_pod(Pod::saying("served").await).await;
     let (mut http1, mut http2) = (http1_client(address).await, http2_client(address).await);
     for _ in 0..2 {
-        let answer = Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await;
+        let answer = get_http1(&mut http1, "h").await;
         assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
-        let answer = Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await;
-        assert_eq!(answer.body, "served");
-        patient(http1.ready()).await.expect("open");
+        assert_eq!(get_http2(&mut http2, "h").await.body, "served");
     }
-    rig.tell(Event::Deleted(key("app"))).await;
+    rig.emit(Event::Deleted(key("app"))).await;
     rig.settled().await;
-    let old = Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await;
+    let old = get_http1(&mut http1, "h").await;
     assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", "close"));
-    let old = Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await;
+    let old = get_http2(&mut http2, "h").await;
     assert_eq!((old.header("x-zeroscale-reason"), old.header("connection")), ("not-served", ""));
     until(|| http1.is_closed() && http2.is_closed()).await;
 
     workload(&rig, "app", &[id("http", 80)]).await;
     rig.settled().await;
-    let (mut http1, mut http2) = (http1_client(address).await, http2_client(address).await);
-    assert_eq!(Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await.body, "served");
-    assert_eq!(Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await.body, "served");
+    assert_eq!(get_http1(&mut http1_client(address).await, "h").await.body, "served");
+    assert_eq!(get_http2(&mut http2_client(address).await, "h").await.body, "served");
 }
 
-/// Goal: the connection also ends if its request is held when its workload is deleted. On a shared port it stays open,
-/// because the next request may be for another workload.
+/// Goal: the connection ends even if its request is held when the workload is deleted. A connection to a shared port
+/// stays open, because the next request may be for another workload.
 #[tokio::test]
-async fn a_connection_whose_workload_is_deleted_ends_on_a_port_of_its_own_alone() {
-    let (rig, ip) = rig().await;
-    workload(&rig, "app", &[id("http", 80)]).await;
-    ledger(&rig, &[(FIRST, "app", id("http", 80), NumberState::Held)]).await;
-    let address = SocketAddr::new(ip, FIRST);
+async fn deletion_of_a_workload_ends_connections_only_on_its_own_port() {
+    let (rig, address) = app_with_port().await;
     let mut http1 = [http1_client(address).await, http1_client(rig.address).await];
     let mut http2 = [http2_client(address).await, http2_client(rig.address).await];
     let held1 = http1.each_mut().map(|client| tokio::spawn(client.send_request(request("app.ns"))));
     let held2 = http2.each_mut().map(|client| tokio::spawn(client.send_request(request("app.ns"))));
     rig.until(|load| load.queued == 4).await;
-    rig.tell(Event::Deleted(key("app"))).await;
+    rig.emit(Event::Deleted(key("app"))).await;
     let mut closes = Vec::new();
     for held in held1.into_iter().chain(held2) {
         let answer = Answer::read(patient(held).await.expect("no panic").expect("an answer")).await;
@@ -481,10 +450,10 @@ async fn a_connection_whose_workload_is_deleted_ends_on_a_port_of_its_own_alone(
 }
 
 /// Goal: while a workload returns to direct routing, its clients are served, and each connection to its port ends, in
-/// both protocols: with its next response, even that of a request held before, or without one if it is idle.
+/// both protocols: with its next response, even that of a request that was already held, or without one if it is idle.
 /// Connections to other ports stay.
 #[tokio::test]
-async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
+async fn connections_to_a_workload_that_returns_to_direct_routing_end_without_a_lost_request() {
     let (rig, ip) = rig().await;
     let lines = [(FIRST, "app"), (FIRST + 1, "cold"), (FIRST + 2, "other")];
     for (_, name) in lines {
@@ -502,22 +471,20 @@ async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
     let (mut idle1, mut idle2) = (http1_client(app).await, http2_client(app).await);
     let mut others = [http1_client(other).await, http1_client(rig.address).await];
     for client in [&mut http1, &mut idle1].into_iter().chain(&mut others) {
-        let answer = Answer::read(patient(client.send_request(request("app.ns"))).await.expect("open")).await;
+        let answer = get_http1(client, "app.ns").await;
         assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
-        patient(client.ready()).await.expect("open");
     }
     for client in [&mut http2, &mut idle2] {
-        let answer = Answer::read(patient(client.send_request(request("h"))).await.expect("open")).await;
-        assert_eq!(answer.body, "served");
+        assert_eq!(get_http2(client, "h").await.body, "served");
     }
-    // Just now, so that none is idle too long on a slow machine.
-    Answer::read(patient(http1.send_request(request("h"))).await.expect("open")).await;
-    Answer::read(patient(http2.send_request(request("h"))).await.expect("open")).await;
+    // Once more, so that these two are not idle for too long on a slow machine.
+    get_http1(&mut http1, "h").await;
+    get_http2(&mut http2, "h").await;
     patient(http1.ready()).await.expect("open");
 
     for name in ["app", "cold"] {
         let given_back = Spec { given_back: true, ..spec(name, &[id("http", 80)]) };
-        rig.tell(Event::Revision(Arc::new(given_back))).await;
+        rig.emit(Event::Revision(Arc::new(given_back))).await;
     }
     rig.settled().await;
     let mut answers = vec![patient(http1.send_request(request("h"))).await.expect("open")];
@@ -534,20 +501,21 @@ async fn connections_to_what_is_being_given_back_end_and_cost_no_request() {
     let expected = ["close", "", "close", ""].map(|connection| (connection.to_owned(), "served".to_owned()));
     assert_eq!(endings, expected);
     until(|| cold1.is_closed() && cold2.is_closed() && http1.is_closed() && http2.is_closed()).await;
-    let later = ask(app, Request::get("/").header("host", "h")).await;
+    let later = get_at(ip, FIRST).await;
     assert_eq!((later.body.as_str(), later.header("connection")), ("served", "close"));
     until(|| idle1.is_closed() && idle2.is_closed()).await;
     for client in &mut others {
-        let answer = Answer::read(patient(client.send_request(request("app.ns"))).await.expect("open")).await;
+        let answer = get_http1(client, "app.ns").await;
         assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
     }
 }
 
-/// Goal: a number is proven for one object only, from one process, and only while the object has it.
+/// Goal: responses to probes and the list of bound ports prove a number for one object and one process, while the
+/// object has the number.
 #[tokio::test]
-async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
+async fn a_number_is_proven_only_for_the_object_that_has_it() {
     let (rig, ip) = rig().await;
-    let taken = tokio::net::TcpListener::bind((ip, FIRST + 3)).await.expect("free");
+    let taken = TcpListener::bind((ip, FIRST + 3)).await.expect("free");
     workload(&rig, "a", &[id("http", 80)]).await;
     let http = || id("http", 80);
     let lines = |first| {
@@ -566,20 +534,23 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let named = bound(&rig, "20001,20009").await;
     assert_eq!((named.ports.as_slice(), &named.instance), (&all.ports[1..2], &all.instance));
 
-    let get = || Request::get("/").header("host", "h");
-    let probe = |number| ask(SocketAddr::new(ip, number), get().header("k-network-probe", "activator"));
+    let probe = |number| {
+        let request = Request::get("/").header("host", "h").header("k-network-probe", "activator");
+        ask(SocketAddr::new(ip, number), request)
+    };
     let proof = probe(FIRST).await;
     assert_eq!((proof.status, proof.body.as_str()), (StatusCode::OK, "activator"));
     assert_eq!(probe(FIRST + 2).await.status, StatusCode::OK);
     let unknown = probe(FIRST + 1).await;
     assert_eq!(unknown.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!([&unknown, &proof].map(|answer| answer.header("connection")), ["close", ""]);
-    assert_eq!(ask(SocketAddr::new(ip, FIRST + 1), get()).await.header("x-zeroscale-reason"), "not-served");
+    assert_eq!(get_at(ip, FIRST + 1).await.header("x-zeroscale-reason"), "not-served");
     let refused = rig.send(Request::get("/").header("host", "none").header(QUESTION, "some")).await;
     assert_eq!(refused.status, StatusCode::BAD_REQUEST);
 
-    // Released, closed, known, free: each changes the response with all numbers.
-    tell_ledger(&rig, &lines(released(0))).await;
+    // A number is released and then closed, a workload becomes known, an address becomes free: each changes the list of
+    // all numbers.
+    emit_ledger(&rig, &lines(released(0))).await;
     until_async(async || bound(&rig, "20000").await.ports[0].closing).await;
     assert!(bound(&rig, "all").await.ports[0].closing);
     workload(&rig, "unknown", &[id("http", 80)]).await;
@@ -589,16 +560,16 @@ async fn a_number_is_proven_for_the_object_that_has_it_and_for_no_other() {
     let all = bound(&rig, "all").await;
     assert!(all.has(FIRST + 1, "u-unknown") && all.ports.iter().all(|port| port.number != FIRST));
     assert!(TcpStream::connect((ip, FIRST)).await.is_err(), "it is closed");
-    rig.tell(Event::Deleted(key("a"))).await;
+    rig.emit(Event::Deleted(key("a"))).await;
     rig.settled().await;
     assert!(!bound(&rig, "all").await.has(FIRST + 3, "u-a"));
 }
 
-/// Goal: while clients have all connections, a probe of a port gets its response on the port, and so does the request
-/// for bound ports on a shared port. Other traffic on a workload's port is turned away, including requests that would
-/// be probes on a shared port, and so is everything on a TCP port.
+/// Goal: while clients have all connections, probes of a workload's port get responses, and requests for bound ports on
+/// a shared port, too. Other requests on the workload's port are refused, including those that would be probes on a
+/// shared port, and so is everything on a TCP port.
 #[tokio::test]
-async fn without_room_a_port_still_says_whose_it_is() {
+async fn without_free_connections_a_port_serves_only_its_probes() {
     let ip = own_address().ip();
     let rig = Rig::start_with(|options| {
         options.http1 = SocketAddr::new(ip, 0);
@@ -608,20 +579,17 @@ async fn without_room_a_port_still_says_whose_it_is() {
     let (auto, tcp) = (id("http", 80), id("tcp", 90));
     let ports = vec![port(&auto, PortProtocol::Auto), port(&tcp, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
-    ledger(&rig, &[(FIRST, "app", auto, NumberState::Held), (FIRST + 1, "app", tcp, NumberState::Held)]).await;
-    let address = SocketAddr::new(ip, FIRST);
+    rig.emit(Event::Revision(Arc::new(spec))).await;
+    ledger(&rig, &[held_number(FIRST, "app", auto), held_number(FIRST + 1, "app", tcp)]).await;
+    let at = |number| SocketAddr::new(ip, number);
     let mut held = Vec::new();
     for _ in 0..2 {
-        let mut client = patient(TcpStream::connect(address)).await.expect("bound");
-        write(&mut client, "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await;
-        held.push(client);
+        held.push(connect_and_write(at(FIRST), "GET / HTTP/1.1\r\nhost: h\r\n\r\n").await);
     }
     rig.until(|load| load.queued == 2).await;
     let answer_at = async |number: u16, head: &str| {
-        let mut client = patient(TcpStream::connect(SocketAddr::new(ip, number))).await.expect("bound");
-        write(&mut client, &format!("GET / HTTP/1.1\r\nhost: h\r\n{head}\r\n")).await;
-        read_to_end(&mut client).await
+        let request = format!("GET / HTTP/1.1\r\nhost: h\r\n{head}\r\n");
+        read_to_end(&mut connect_and_write(at(number), &request).await).await
     };
     let proof = "k-network-probe: activator\r\n";
     let answer = answer_at(FIRST, proof).await;

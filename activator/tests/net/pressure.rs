@@ -1,7 +1,7 @@
-//! Back pressure: a slow reader slows down the writer, through the activator, and no buffer in between grows.
+//! Back pressure: a slow reader slows down the writer, through the activator, and buffers in between are bounded.
 
 use crate::protocols::{PAIRS, Pair, nothing, streamed};
-use crate::rig::{self, Pod, Rig, patient};
+use crate::rig::{self, Answer, Pod, Rig, patient};
 use activator::discovery::{Event, Spec};
 use bytes::Bytes;
 use common::backend::Protocol;
@@ -31,7 +31,7 @@ const PIECES_APART: Duration = Duration::from_millis(400);
 /// Number of pieces that take longer than the timeout.
 const PIECES: usize = 18;
 
-/// Counts the bytes that are taken from it.
+/// Returns a body of [`TOTAL`] bytes, and counts those that were taken from it.
 fn counted(taken: Arc<AtomicUsize>) -> impl futures::Stream<Item = Frame<Bytes>> + Send {
     let piece = Bytes::from(vec![b'x'; PIECE]);
     futures::stream::unfold((0, piece, taken), |(sent, piece, taken)| async move {
@@ -59,18 +59,18 @@ async fn stalled(count: &AtomicUsize) -> usize {
 }
 
 /// Waits for `future` as long as the count keeps changing.
-async fn while_moving<T>(count: &AtomicUsize, future: impl Future<Output = T>) -> T {
+async fn during_progress<T>(count: &AtomicUsize, future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     loop {
         let before = count.load(Ordering::SeqCst);
         if let Ok(done) = tokio::time::timeout(rig::PATIENCE, &mut future).await {
             return done;
         }
-        assert_ne!(count.load(Ordering::SeqCst), before, "nothing moves");
+        assert_ne!(count.load(Ordering::SeqCst), before, "no progress");
     }
 }
 
-/// Goal: a pod that does not read stops its client; when it reads, everything arrives.
+/// Goal: once the pod reads, everything arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pod_that_does_not_read_stops_its_client() {
     let checks = PAIRS.map(|pair| async move {
@@ -92,13 +92,13 @@ async fn a_pod_that_does_not_read_stops_its_client() {
         let rig = pair.rig(&pod).await;
         let taken = Arc::new(AtomicUsize::new(0));
         let body = StreamBody::new(futures::StreamExt::map(counted(taken.clone()), Ok::<_, Infallible>)).boxed_unsync();
-        let sending = while_moving(&taken, async {
+        let sending = during_progress(&taken, async {
             let response = pair.send_slowly(&rig, Request::post("/"), body).await;
-            rig::Answer::read(response).await
+            Answer::read(response).await
         });
         let watching = async {
             let between = stalled(&taken).await;
-            assert!(between <= BETWEEN_MAX, "{pair:?}: {between} bytes were taken from the client and read by nobody");
+            assert!(between <= BETWEEN_MAX, "{pair:?}: {between} bytes were taken from the client and not read");
             read.notify_one();
         };
         let (answer, ()) = tokio::join!(sending, watching);
@@ -107,8 +107,7 @@ async fn a_pod_that_does_not_read_stops_its_client() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: a client that does not read stops its pod; when it reads, everything arrives. No timeout cuts an active
-/// exchange.
+/// Goal: once the client reads, everything arrives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_does_not_read_stops_its_pod() {
     let checks = PAIRS.map(|pair| async move {
@@ -122,7 +121,7 @@ async fn a_client_that_does_not_read_stops_its_pod() {
         let rig = pair.rig(&pod).await;
         let mut body = pair.send(&rig, Request::get("/"), nothing()).await.into_body();
         let between = stalled(&taken).await;
-        assert!(between <= BETWEEN_MAX, "{pair:?}: {between} bytes were taken from the pod and read by nobody");
+        assert!(between <= BETWEEN_MAX, "{pair:?}: {between} bytes were taken from the pod and not read");
         let mut length = 0;
         while let Some(frame) = patient(body.frame()).await {
             length += frame.unwrap_or_else(|e| panic!("{pair:?}: {e}")).data_ref().map_or(0, Bytes::len);
@@ -132,14 +131,11 @@ async fn a_client_that_does_not_read_stops_its_pod() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: neither the response start timeout nor the idle timeout cuts an exchange with progress in either body, however
-/// slow or long.
+/// Goal: neither the response start timeout nor the idle timeout cuts it, however slow or long it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn time_bounds_leave_alone_what_moves() {
+async fn timeouts_do_not_cut_an_exchange_with_progress() {
     let checks = PAIRS.map(|pair| async move {
-        let pod =
-            Pod::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) })
-                .await;
+        let pod = Pod::streaming_back().await;
         let rig = Rig::with_pods(&[pod.address], |backend| {
             backend.protocol = pair.pod;
             (backend.response_start_timeout_ms, backend.idle_timeout_ms) = (BOUND_MS, BOUND_MS);
@@ -163,9 +159,9 @@ async fn time_bounds_leave_alone_what_moves() {
     futures::future::join_all(checks).await;
 }
 
-/// Goal: progress of an upload prevents the idle timeout, even without any response bytes.
+/// Goal: progress of an upload counts even before the response.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
+async fn the_idle_timeout_does_not_cut_an_upload_with_progress() {
     let checks = PAIRS.map(|pair| async move {
         let pod = Pod::returning().await;
         let rig = Rig::with_pods(&[pod.address], |backend| {
@@ -194,13 +190,13 @@ async fn the_idle_bound_leaves_alone_an_upload_that_moves() {
 /// Goal: a hundred uploads to a sleeping revision do not slow down an upload to an active revision on the same
 /// connection.
 #[tokio::test]
-async fn held_uploads_do_not_stall_a_warm_one_beside_them() {
+async fn held_uploads_do_not_stall_another_upload_on_their_connection() {
     const HELD: usize = 100;
     const LARGE: usize = 4 << 20;
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let pod = Pod::measuring().await;
         let rig = Pair { client: Protocol::H2c, pod: protocol }.rig(&pod).await;
-        rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", "asleep", rig::backend("asleep"))))).await;
+        rig.emit(Event::Revision(Arc::new(Spec::standalone("ns", "asleep", rig::backend("asleep"))))).await;
         rig.until_named("asleep.ns").await;
         let client = rig::http2_client(rig.address).await;
         let mut held = tokio::task::JoinSet::new();
@@ -211,15 +207,13 @@ async fn held_uploads_do_not_stall_a_warm_one_beside_them() {
         for _ in 0..HELD {
             let mut client = client.clone();
             let request = upload("asleep.ns", 256 << 10);
-            held.spawn(
-                async move { rig::Answer::read(client.send_request(request).await.expect("an answer")).await.body },
-            );
+            held.spawn(async move { Answer::read(client.send_request(request).await.expect("an answer")).await.body });
         }
         let asleep = rig::key("asleep");
         rig::until(|| rig.activator.load(&asleep).is_some_and(|load| load.queued as usize >= HELD)).await;
-        let mut warm = client.clone();
-        let answer =
-            rig::Answer::read(patient(warm.send_request(upload("app.ns", LARGE))).await.expect("an answer")).await;
+        let mut active = client.clone();
+        let answer = patient(active.send_request(upload("app.ns", LARGE))).await.expect("an answer");
+        let answer = Answer::read(answer).await;
         assert_eq!(answer.body, LARGE.to_string(), "{protocol:?}");
         rig.pods_of("asleep", &[pod.address]).await;
         while let Some(length) = patient(held.join_next()).await {

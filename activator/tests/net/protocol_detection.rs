@@ -1,12 +1,12 @@
 //! Pods that speak only one HTTP version, on ports without a declared protocol.
 
 use crate::ports::{id, port};
-use crate::rig::{self, Rig, full, listen, patient};
+use crate::rig::{self, Rig, bind, full, patient};
 use activator::discovery::{Event, Port, Spec};
 use common::backend::Protocol;
 use common_api::zeroscaler::PortProtocol;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -14,10 +14,9 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Starts a pod that speaks `only` this version, and returns the version, the host and the length of the body.
+/// Starts a pod that speaks only this version. It returns the version, the host and the length of the body.
 async fn pod(only: Protocol) -> SocketAddr {
-    let listener = listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = bind().await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let service = hyper::service::service_fn(|request: Request<Incoming>| async {
@@ -44,28 +43,25 @@ async fn rig(spoken: Option<Protocol>) -> Rig {
     let port = Port { spoken, ..port(&id("web", 80), PortProtocol::Auto) };
     let rig = Rig::start().await;
     let spec = Spec { ports: vec![port].into(), ..Spec::standalone("ns", "app", rig::backend("app")) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
+    rig.emit(Event::Revision(Arc::new(spec))).await;
     rig.settled().await;
     rig
 }
 
 /// Returns the pod's response to a POST.
 async fn post(address: SocketAddr, kind: &str, length: usize, over_http2: bool) -> String {
-    let request = Request::post("http://app.ns/s/m").header("content-type", kind);
-    let request = if over_http2 { request } else { request.header("host", "app.ns") };
-    let request = request.body(Full::from(vec![b'x'; length])).expect("a request");
-    let response = if over_http2 {
-        patient(rig::http2_client(address).await.send_request(request)).await
-    } else {
-        patient(rig::http1_client(address).await.send_request(request)).await
+    let (request, body) = (Request::post("http://app.ns/s/m").header("content-type", kind), vec![b'x'; length]);
+    let answer = match over_http2 {
+        true => rig::ask_http2(address, request, body).await,
+        false => rig::ask_with(address, request.header("host", "app.ns"), body).await,
     };
-    rig::Answer::read(response.expect("an answer")).await.body
+    answer.body
 }
 
-/// Goal: regardless of the assumption, a request reaches its pod in a version that the pod speaks, asleep and awake.
-/// The learned version is assumed for the next pod, so that a body that cannot be sent twice arrives there, too.
+/// Goal: the request reaches the pod regardless of the hint, asleep and awake. The detected version is assumed for the
+/// next pod, so that a body that cannot be sent twice arrives there, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_reaches_a_pod_that_speaks_one_http_alone() {
+async fn a_request_reaches_a_pod_that_speaks_only_one_version() {
     for only in [Protocol::Http1, Protocol::H2c] {
         for hint in [None, Some(Protocol::Http1), Some(Protocol::H2c)] {
             for kind in ["application/json", "application/grpc", "application/grpc-web"] {

@@ -47,7 +47,7 @@ impl Pair {
         patient(self.send_slowly(rig, request, body)).await
     }
 
-    /// Sends a request like `send`, but one that may take long.
+    /// Sends a request like `send`, without a time limit.
     pub(crate) async fn send_slowly(
         self,
         rig: &Rig,
@@ -113,7 +113,7 @@ async fn full_duplex_and_trailers_in_all_pairs() {
         let rig = pair.rig(&pod).await;
         let (upload, body) = streamed();
         let request = Request::post("/").header("te", "trailers").header("trailer", "x-asked");
-        // Some clients' connections wait for a first piece of the body before they send the head.
+        // Some clients do not send the head before the first piece of the body.
         upload.send(Frame::data(Bytes::from_static(b"one"))).await.expect("open");
         let mut response = pair.send(&rig, request, body).await;
         for word in ["ONE", "TWO", "THREE"] {
@@ -121,7 +121,7 @@ async fn full_duplex_and_trailers_in_all_pairs() {
                 upload.send(Frame::data(Bytes::from(word.to_ascii_lowercase()))).await.expect("open");
             }
             let frame = patient(response.body_mut().frame()).await.expect("more").expect("whole");
-            assert_eq!(frame.into_data().expect("data"), word, "{pair:?}: echoed while the upload goes on");
+            assert_eq!(frame.into_data().expect("data"), word, "{pair:?}: returned while the upload continues");
         }
         upload.send(Frame::trailers(fields(&[("x-asked", "yes")]))).await.expect("open");
         drop(upload);
@@ -131,9 +131,9 @@ async fn full_duplex_and_trailers_in_all_pairs() {
     }
 }
 
-/// Goal: the rules of a status for bodies and lengths are kept.
+/// Goal: a response without a body stays so, and the length is passed on, by the rules of method and status.
 #[tokio::test]
-async fn answers_without_a_body_stay_so() {
+async fn responses_without_a_body_pass_without_one() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let path = request.uri().path();
         let with_body = path == "/200" && request.method() == "GET";
@@ -169,11 +169,11 @@ async fn answers_without_a_body_stay_so() {
     }
 }
 
-/// Goal: methods that may have a body announce a missing body to the pod, as in Knative, regardless of the client's
-/// headers: some pods refuse them otherwise (411). Method: clients that omit the length, which most libraries would
-/// add.
+/// Goal: if a POST, PUT or PATCH has no body, the pod gets a length of 0, as in Knative, regardless of the client's
+/// headers: some pods refuse the request otherwise (411). Method: clients that omit the length, which most libraries
+/// would add.
 #[tokio::test]
-async fn a_body_that_is_missing_has_a_length() {
+async fn a_missing_body_is_announced_to_the_pod() {
     let pod = Pod::echoing().await;
     for pair in PAIRS {
         let rig = pair.rig(&pod).await;
@@ -181,10 +181,8 @@ async fn a_body_that_is_missing_has_a_length() {
         for (method, has_length) in methods {
             let text = match pair.client {
                 Protocol::Http1 => {
-                    let mut client = rig.raw().await;
                     let request = format!("{method} / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n");
-                    rig::write(&mut client, &request).await;
-                    rig::read_to_end(&mut client).await
+                    rig::read_to_end(&mut rig.send_raw(&request).await).await
                 }
                 Protocol::H2c => {
                     let (client, connection) = patient(h2::client::handshake(rig.raw().await)).await.expect("settings");
@@ -209,9 +207,9 @@ async fn a_body_that_is_missing_has_a_length() {
     }
 }
 
-/// Goal: error responses of the activator to HEAD have no body either, in both protocols, and announce its length.
+/// Goal: error responses of the activator to HEAD announce the length of a body, but have none, in both protocols.
 #[tokio::test]
-async fn refusals_of_heads_are_heads() {
+async fn refusals_of_head_requests_have_no_body() {
     let rig = Rig::with_revision(|backend| backend.timeout_ms = 200).await;
     for pair in [PAIRS[0], PAIRS[2]] {
         let response = pair.send(&rig, Request::head("/"), nothing()).await;
@@ -221,7 +219,7 @@ async fn refusals_of_heads_are_heads() {
     }
 }
 
-/// Goal: an HTTP/2 client that announces trailers and sends no body gets a response. (Knative hangs until its timeout.)
+/// Goal: a client that announces trailers and sends no body gets a response. (Knative hangs until its timeout.)
 #[tokio::test]
 async fn announced_trailers_without_a_body_do_not_hang() {
     for pair in PAIRS {
@@ -245,17 +243,12 @@ async fn pipelined_requests_are_answered_in_order() {
     .await;
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let rig = Pair { client: Protocol::Http1, pod: protocol }.rig(&pod).await;
-        let mut client = rig.raw().await;
-        rig::write(
-            &mut client,
-            "GET /a HTTP/1.1\r\nHost: app.ns\r\n\r\n\
+        let requests = "GET /a HTTP/1.1\r\nHost: app.ns\r\n\r\n\
              POST /b HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 3\r\n\r\nxyz\
              POST /c HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nuvw\r\n0\r\n\r\n\
              HEAD /without-body HTTP/1.1\r\nHost: app.ns\r\n\r\n\
-             GET /d HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\n\r\n",
-        )
-        .await;
-        let text = rig::read_to_end(&mut client).await;
+             GET /d HTTP/1.1\r\nHost: app.ns\r\nConnection: close\r\n\r\n";
+        let text = rig::read_to_end(&mut rig.send_raw(requests).await).await;
         let answers: Vec<&str> = text.split('<').skip(1).filter_map(|rest| rest.split('>').next()).collect();
         assert_eq!(answers, ["/a:", "/b:xyz", "/c:uvw", "/d:"], "{text}");
     }
@@ -269,10 +262,8 @@ async fn http10_clients_keep_their_connection_if_they_ask() {
         match request.uri().path() {
             "/known" => Response::new(rig::full("known")),
             _ => {
-                let parts = futures::stream::iter(
-                    ["un", "known"].map(|part| Ok(Frame::data(Bytes::from_static(part.as_bytes())))),
-                );
-                Response::new(StreamBody::new(parts).boxed_unsync())
+                let parts = ["un", "known"].map(|part| Ok(Frame::data(Bytes::from_static(part.as_bytes()))));
+                Response::new(StreamBody::new(futures::stream::iter(parts)).boxed_unsync())
             }
         }
     })
@@ -284,10 +275,8 @@ async fn http10_clients_keep_their_connection_if_they_ask() {
         for _ in 0..2 {
             rig::write(&mut client, known).await;
             let text = rig::read_until(&mut client, "\r\n\r\nknown").await;
-            assert!(
-                text.starts_with("HTTP/1.0 200") && text.to_ascii_lowercase().contains("connection: keep-alive"),
-                "{text}"
-            );
+            let is_persistent = text.to_ascii_lowercase().contains("connection: keep-alive");
+            assert!(text.starts_with("HTTP/1.0 200") && is_persistent, "{text}");
         }
         rig::write(&mut client, "GET /unknown HTTP/1.0\r\nHost: app.ns\r\n\r\n").await;
         let text = rig::read_to_end(&mut client).await;
@@ -295,23 +284,23 @@ async fn http10_clients_keep_their_connection_if_they_ask() {
     }
 }
 
-/// Goal: a burst before the first connection to a pod waits until the pod has announced its limit of streams, and none
-/// of it is refused. Method: a limit of one, which the pod announces a moment after the connection is open, and bodies
-/// that are too large to be kept and sent again. If threads stalled, so that the limit may have come too late, the test
+/// Goal: a burst before the first connection to a pod waits until the pod has announced its limit of streams, and no
+/// request is refused. Method: a limit of one, which the pod announces a moment after the connection is open, and
+/// bodies that are too large to be sent again. If threads stalled, so that the limit may have come too late, the test
 /// is repeated.
 #[tokio::test]
-async fn a_burst_keeps_to_what_a_new_pod_permits() {
+async fn a_burst_keeps_to_the_stream_limit_of_a_new_pod() {
     for _ in 0..10 {
         if let Some(statuses) = burst_before_a_new_pod().await {
             assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
             return;
         }
     }
-    panic!("threads stand still each time");
+    panic!("threads stall each time");
 }
 
 /// Resolves once its thread has stalled for so long that a pod may not have announced its limit within half a second.
-async fn stands_still() {
+async fn stall() {
     loop {
         let before = Instant::now();
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -324,8 +313,7 @@ async fn stands_still() {
 /// Returns the statuses of the requests; `None` if the thread of the pod or of the activator's worker stalled.
 async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
     const BURST: usize = 8;
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = rig::bind().await;
     let inside = Arc::new(Barrier::new(BURST));
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -350,11 +338,11 @@ async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
     });
     let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
     let worker = workers.next().clone();
-    let rig = Rig::start_with(|options| options.workers = Some(workers)).await;
-    rig.revision(|backend| backend.protocol = Protocol::H2c).await;
+    let rig = Rig::with_options(|options| options.workers = Some(workers), |backend| backend.protocol = Protocol::H2c);
+    let rig = rig.await;
     rig.pods(&[address]).await;
     rig.until_open().await;
-    let worker_stands_still = worker.spawn(stands_still());
+    let worker_stalls = worker.spawn(stall());
     let client = rig::http2_client(rig.address).await;
     let mut sent = tokio::task::JoinSet::new();
     for _ in 0..BURST {
@@ -364,18 +352,16 @@ async fn burst_before_a_new_pod() -> Option<Vec<StatusCode>> {
     }
     tokio::select! {
         biased;
-        () = stands_still() => None,
-        _ = worker_stands_still => None,
+        () = stall() => None,
+        _ = worker_stalls => None,
         statuses = patient(sent.join_all()) => Some(statuses),
     }
 }
 
-/// Goal: requests that a pod reports as unprocessed are sent again, including POSTs, and even while their bodies are
-/// being sent.
+/// Goal: POSTs are sent again, too, and even requests whose bodies are still being sent.
 #[tokio::test]
-async fn what_an_http2_pod_turns_away_unseen_is_sent_again() {
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
+async fn requests_that_an_http2_pod_refuses_unprocessed_are_sent_again() {
+    let (listener, address) = rig::bind().await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -400,5 +386,5 @@ async fn what_an_http2_pod_turns_away_unseen_is_sent_again() {
     let (upload, body) = streamed();
     upload.send(Frame::data(Bytes::from_static(b"x"))).await.expect("open");
     let response = pair.send(&rig, Request::post("/"), body).await;
-    assert_eq!(response.status(), StatusCode::OK, "its body is sent again");
+    assert_eq!(response.status(), StatusCode::OK, "with its body");
 }

@@ -1,10 +1,11 @@
-//! Relayed requests: if another activator holds the workload, requests are relayed there, without a visible difference.
+//! Requests at an activator that does not hold the workload: they are relayed to the holder, without a visible
+//! difference.
 
 use crate::fair::{activator, holder_first, list};
 use crate::ports::{FIRST, id, ledger, port};
 use crate::rig::{
-    Answer, Pod, Rig, ask, backend, describe, echo_tunnel, full, http1_client, http2_client, key, patient, read_until,
-    until, write,
+    Pod, Rig, UPGRADE, ask, ask_http2, ask_with, backend, bind, connect_and_write, describe, echo_tunnel, full, key,
+    patient, post, read_until, reset, until,
 };
 use activator::discovery::{Event, Port, Spec};
 use activator_core::breaker::Capacity;
@@ -13,13 +14,10 @@ use common::backend::{Backend, Protocol};
 use common::ports::NumberState;
 use common_api::zeroscaler::PortProtocol;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Frame, Incoming};
-use socket2::SockRef;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
 
 /// Two activators that share limits, the holder of `ns/app` first.
 struct Pair {
@@ -44,7 +42,7 @@ impl Pair {
             let mut backend = Backend { container_concurrency: 1, ..backend("app") };
             let ports = change(&mut backend).into();
             let spec = Spec { uid: "u-app".into(), ports, ..Spec::standalone("ns", "app", backend) };
-            rig.tell(Event::Revision(Arc::new(spec))).await;
+            rig.emit(Event::Revision(Arc::new(spec))).await;
         }
         until(|| rigs.iter().all(|rig| rig.activator.shares_pods())).await;
         Self { rigs, at }
@@ -57,14 +55,14 @@ impl Pair {
     }
 
     /// Waits until the first one holds the pods.
-    async fn held(&self) {
+    async fn until_held(&self) {
         self.rigs[0].until(|load| load.capacity != Capacity::CLOSED).await;
         let other = self.rigs[1].activator.load(&key("app")).expect("known");
-        assert_eq!(other.capacity, Capacity::CLOSED, "one of them holds it");
+        assert_eq!(other.capacity, Capacity::CLOSED, "only one of them holds it");
     }
 
-    /// Returns the workload's load at each activator.
-    fn in_all(&self) -> [u32; 2] {
+    /// Returns the number of the workload's requests at each activator.
+    fn requests(&self) -> [u32; 2] {
         [0, 1].map(|n| self.rigs[n].activator.load(&key("app")).map_or(0, |load| load.in_flight + load.queued))
     }
 }
@@ -75,16 +73,10 @@ fn revision() -> Event {
     Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))
 }
 
-async fn post(at: SocketAddr, body: impl Into<Bytes>) -> Answer {
-    let request = Request::post("/post").header("host", "app.ns").body(Full::new(body.into())).expect("a request");
-    let mut client = http1_client(at).await;
-    Answer::read(patient(client.send_request(request)).await.expect("an answer")).await
-}
-
-/// Goal: pod and client see the same through either activator: headers, uploads, errors. A mark sent by a client is
-/// ignored and removed. Only the holder counts load.
+/// Goal: headers and bodies are the same through either activator. A mark sent by a client is ignored and removed. Only
+/// the holder reports load.
 #[tokio::test]
-async fn a_relayed_request_is_its_clients_own() {
+async fn pod_and_client_see_no_difference_in_a_relayed_request() {
     let mut pair = Pair::start(|backend| backend.max_held = 1).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let description = describe(&request);
@@ -93,26 +85,17 @@ async fn a_relayed_request_is_its_clients_own() {
     })
     .await;
     pair.pods(&[pod.address]).await;
-    pair.held().await;
+    pair.until_held().await;
     let forged = "0123 127.0.0.9:1 000 0 ns/other";
     let mut observed = Vec::new();
     for at in pair.at {
         let mut answers = Vec::new();
         for method in [Method::GET, Method::POST, Method::DELETE] {
             let body = if method == Method::POST { "hello" } else { "" };
-            let request = Request::builder()
-                .method(method)
-                .uri("/path?query")
-                .header("host", "app.ns")
-                .header("x-forwarded-for", "203.0.113.9")
-                .header("zeroscale-relayed", forged)
-                .header("te", "trailers")
-                .header("connection", "x-dropped")
-                .header("x-dropped", "1")
-                .body(Full::new(Bytes::from(body)))
-                .expect("a request");
-            let response = patient(http1_client(at).await.send_request(request)).await.expect("an answer");
-            let mut answer = Answer::read(response).await;
+            let request = Request::builder().method(method).uri("/path?query").header("host", "app.ns");
+            let request = request.header("x-forwarded-for", "203.0.113.9").header("zeroscale-relayed", forged);
+            let request = request.header("te", "trailers").header("connection", "x-dropped").header("x-dropped", "1");
+            let mut answer = ask_with(at, request, body).await;
             answer.headers.remove("date");
             assert_eq!(answer.status, StatusCode::OK);
             assert!(!answer.body.contains("zeroscale") && !answer.body.contains("expect"), "{}", answer.body);
@@ -121,38 +104,33 @@ async fn a_relayed_request_is_its_clients_own() {
         observed.push(answers);
     }
     assert_eq!(observed[0], observed[1]);
-    let others = &mut pair.rigs[1].stats;
-    let of_app = |name: &str| name == "app";
-    while let Ok(stat) = others.try_recv() {
-        assert!(!of_app(&stat.name), "the holder alone reports it: {stat:?}");
+    while let Ok(stat) = pair.rigs[1].stats.try_recv() {
+        assert_ne!(stat.name, "app", "only the holder reports it: {stat:?}");
     }
 }
 
-/// Goal: requests wait only at the holder, in one queue. The bound of the queue holds for all activators together, with
-/// the same error response. A client disconnect takes effect there, too.
+/// Goal: requests wait only at the holder, in one queue. Its bound applies to all activators together, with the same
+/// error response. A client disconnect takes effect there, too.
 #[tokio::test]
-async fn there_is_one_line() {
+async fn requests_at_all_activators_wait_in_one_queue() {
     let pair = Pair::start(|backend| backend.max_held = 2).await;
-    let mut clients: Vec<TcpStream> = Vec::new();
+    let mut clients = Vec::new();
     for (n, at) in [(1, pair.at[1]), (2, pair.at[0])] {
-        let mut client = patient(TcpStream::connect(at)).await.expect("connected");
-        write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await;
-        clients.push(client);
-        until(|| pair.in_all() == [n, 0]).await;
+        clients.push(connect_and_write(at, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 3\r\n\r\nabc").await);
+        until(|| pair.requests() == [n, 0]).await;
     }
-    let [refused, relayed] = [post(pair.at[0], "x").await, post(pair.at[1], "x").await];
+    let [refused, relayed] = pair.at.map(|at| ask_with(at, post("/post"), "x"));
+    let (refused, relayed) = (refused.await, relayed.await);
     assert_eq!((refused.status, relayed.status), (StatusCode::SERVICE_UNAVAILABLE, StatusCode::SERVICE_UNAVAILABLE));
     assert_eq!(refused.body, relayed.body);
     assert_eq!(relayed.header("x-zeroscale-reason"), "max-held");
-    // A reset, because an orderly end at once might be a half-close.
-    SockRef::from(&clients[0]).set_linger(Some(Duration::ZERO)).expect("open");
-    drop(clients.remove(0));
-    until(|| pair.in_all() == [1, 0]).await;
+    reset(clients.remove(0));
+    until(|| pair.requests() == [1, 0]).await;
     let pod = Pod::measuring().await;
     pair.pods(&[pod.address]).await;
     let answer = read_until(&mut clients[0], "\r\n\r\n3").await;
     assert!(answer.contains("200 OK"), "{answer}");
-    until(|| pair.in_all() == [0, 0]).await;
+    until(|| pair.requests() == [0, 0]).await;
 }
 
 /// Goal: HTTP/2 is relayed as HTTP/2, with bodies and trailers in both directions; the holder selects the pod's
@@ -170,19 +148,15 @@ async fn http2_is_relayed() {
             let body = StreamBody::new(futures::stream::iter(frames.map(Ok)));
             let mut response = Response::new(body.boxed_unsync());
             response.headers_mut().insert("trailer", "grpc-status".parse().expect("a value"));
-            // Sent by a pod, so it has no meaning.
+            // Has a meaning only if an activator sends it.
             response.headers_mut().insert("zeroscale-turned-away", "1".parse().expect("a value"));
             response
         })
         .await;
         pair.pods(&[pod.address]).await;
-        pair.held().await;
-        let request = Request::post("http://app.ns/test")
-            .header("te", "trailers")
-            .body(Full::new(Bytes::from("hello")))
-            .expect("a request");
-        let mut client = http2_client(pair.at[1]).await;
-        let answer = Answer::read(patient(client.send_request(request)).await.expect("an answer")).await;
+        pair.until_held().await;
+        let request = Request::post("http://app.ns/test").header("te", "trailers");
+        let answer = ask_http2(pair.at[1], request, "hello").await;
         let version = if protocol == Protocol::H2c { "HTTP/2.0" } else { "HTTP/1.1" };
         assert_eq!((answer.status, answer.body), (StatusCode::OK, format!("{version} hello")));
         assert!(!answer.headers.contains_key("zeroscale-turned-away"), "{:?}", answer.headers);
@@ -196,18 +170,17 @@ async fn an_upgrade_is_relayed() {
     let pair = Pair::start(|_| {}).await;
     let pod = Pod::start(|request: Request<Incoming>| async move { echo_tunnel(request, "websocket") }).await;
     pair.pods(&[pod.address]).await;
-    pair.held().await;
-    let mut client = patient(TcpStream::connect(pair.at[1])).await.expect("connected");
-    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\nearly")
-        .await;
+    pair.until_held().await;
+    let request = UPGRADE.replace("echo", "websocket") + "early";
+    let mut client = connect_and_write(pair.at[1], &request).await;
     let answer = read_until(&mut client, "early").await;
     assert!(answer.starts_with("HTTP/1.1 101") && answer.contains("upgrade: websocket\r\n"), "{answer}");
-    assert_eq!(pair.in_all(), [1, 0]);
+    assert_eq!(pair.requests(), [1, 0]);
     drop(client);
-    until(|| pair.in_all() == [0, 0]).await;
+    until(|| pair.requests() == [0, 0]).await;
 }
 
-/// Goal: a connection without HTTP is relayed to the same port, uses the pod's only slot there, and waits for it.
+/// Goal: a connection without HTTP is relayed to the same port of the holder, and waits there for the pod's only slot.
 #[tokio::test]
 async fn a_connection_of_bytes_is_relayed() {
     let id = id("tcp", 5432);
@@ -216,8 +189,7 @@ async fn a_connection_of_bytes_is_relayed() {
     for rig in &pair.rigs {
         ledger(rig, &[(FIRST, "app", id.clone(), NumberState::Held)]).await;
     }
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let pod = listener.local_addr().expect("bound");
+    let (listener, pod) = bind().await;
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -227,30 +199,26 @@ async fn a_connection_of_bytes_is_relayed() {
         }
     });
     pair.pods(&[pod]).await;
-    pair.held().await;
+    pair.until_held().await;
     let mut clients = Vec::new();
     for (n, at) in [(1, pair.at[1]), (2, pair.at[1]), (3, pair.at[0])] {
-        let at = SocketAddr::new(at.ip(), FIRST);
-        let mut client = patient(TcpStream::connect(at)).await.expect("connected");
-        write(&mut client, "hello").await;
-        until(|| pair.in_all() == [n, 0]).await;
-        clients.push(client);
+        clients.push(connect_and_write(SocketAddr::new(at.ip(), FIRST), "hello").await);
+        until(|| pair.requests() == [n, 0]).await;
     }
     for mut client in clients {
         assert_eq!(read_until(&mut client, "hello").await, "hello");
     }
-    until(|| pair.in_all() == [0, 0]).await;
+    until(|| pair.requests() == [0, 0]).await;
 }
 
-/// Goal: if a holder is killed, uploads that wait there are not lost: nothing of them was sent, and the next holder
-/// gets each completely. Requests that are safe to repeat are not lost either. Method: none of them has a pod before
-/// the holder is gone.
+/// Goal: the next holder gets each upload completely, because the killed one had sent nothing of it to a pod. Method:
+/// no request has a pod before the holder is gone.
 #[tokio::test]
-async fn what_waits_at_a_holder_that_is_killed_goes_on() {
+async fn requests_that_wait_at_a_killed_holder_are_not_lost() {
     let pair = Pair::start(|_| {}).await;
     let Pair { rigs: [first, second], at: [_, b] } = pair;
     let body = "x".repeat(300_000);
-    let posts: Vec<_> = (0..5).map(|_| tokio::spawn(post(b, body.clone()))).collect();
+    let posts: Vec<_> = (0..5).map(|_| tokio::spawn(ask_with(b, post("/post"), body.clone()))).collect();
     let get = tokio::spawn(ask(b, Request::get("/").header("host", "app.ns")));
     first.until(|load| load.queued == 6).await;
     drop(first);
@@ -265,10 +233,10 @@ async fn what_waits_at_a_holder_that_is_killed_goes_on() {
     assert_eq!(pod.requests(), 6);
 }
 
-/// Goal: an upload whose client waits for a 100 goes to no second pod, because the first one has its head and may act
-/// on it.
+/// Goal: no second pod gets the upload, even if the client still waits for a 100, because the first one may act on the
+/// head.
 #[tokio::test]
-async fn a_pod_that_has_an_uploads_head_has_it_alone() {
+async fn an_upload_whose_head_reached_a_pod_goes_to_no_other() {
     let pair = Pair::start(|_| {}).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let _unread = request;
@@ -276,10 +244,10 @@ async fn a_pod_that_has_an_uploads_head_has_it_alone() {
     })
     .await;
     pair.pods(&[pod.address]).await;
-    pair.held().await;
+    pair.until_held().await;
     let Pair { rigs: [first, second], at: [_, b] } = pair;
-    let mut client = patient(TcpStream::connect(b)).await.expect("connected");
-    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n").await;
+    let head = "POST / HTTP/1.1\r\nhost: app.ns\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n";
+    let mut client = connect_and_write(b, head).await;
     until(|| pod.requests() == 1).await;
     drop(first);
     list(&second, &[b]).await;
@@ -287,60 +255,54 @@ async fn a_pod_that_has_an_uploads_head_has_it_alone() {
     assert_eq!(pod.requests(), 1);
 }
 
-/// Goal: requests are not lost either if the holder stalls while its kernel acknowledges everything: once it is dead,
-/// they continue.
+/// Goal: the requests continue once the holder is no longer listed, even if its kernel acknowledges everything.
 #[tokio::test]
-async fn what_waits_at_a_holder_that_stands_still_goes_on() {
+async fn requests_that_wait_at_a_stalled_holder_are_not_lost() {
     let [a, b] = holder_first();
-    let (frozen, freezes) = tokio::sync::oneshot::channel();
-    let (thaw, thaws) = std::sync::mpsc::channel::<()>();
+    let (stalls, stalled) = tokio::sync::oneshot::channel();
+    let (resume, resumed) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let first = activator(a).await;
             list(&first, &[a, b]).await;
-            first.tell(revision()).await;
+            first.emit(revision()).await;
             first.until(|load| load.queued == 1).await;
-            frozen.send(()).expect("heard");
-            let _ = thaws.recv(); // Nothing else runs on this thread meanwhile.
+            stalls.send(()).expect("the test waits");
+            let _ = resumed.recv(); // Nothing else runs on this thread meanwhile.
         });
     });
     let second = activator(b).await;
     list(&second, &[a, b]).await;
-    second.tell(revision()).await;
+    second.emit(revision()).await;
     until(|| second.activator.shares_pods()).await;
-    let post = tokio::spawn(post(b, "x".repeat(100_000)));
-    patient(freezes).await.expect("it waits there");
+    let post = tokio::spawn(ask_with(b, post("/post"), "x".repeat(100_000)));
+    patient(stalled).await.expect("the request waits there");
     list(&second, &[b]).await;
     let pod = Pod::measuring().await;
     second.ready_pods(&[pod.address]).await;
     let answer = patient(post).await.expect("no panic");
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "100000"));
-    drop(thaw);
+    drop(resume);
     thread.join().expect("no panic");
 }
 
-/// Goal: requests that wait at a lone activator move to a new one that holds the workload, over both protocols, and
-/// with their bodies. When that one shuts down, they move back.
+/// Goal: requests that wait at a single activator move to a new one that holds the workload, over both protocols, and
+/// with their bodies. When that one is no longer listed, they move back.
 #[tokio::test]
-async fn what_waits_follows_its_holder() {
+async fn waiting_requests_move_to_the_new_holder() {
     let [b, a] = holder_first();
     let first = activator(a).await;
     list(&first, &[a]).await;
-    first.tell(revision()).await;
-    let posts: Vec<_> = (0..5).map(|_| tokio::spawn(post(a, "x".repeat(100_000)))).collect();
-    // Within the window that a holder grants, and beyond.
+    first.emit(revision()).await;
+    let posts: Vec<_> = (0..5).map(|_| tokio::spawn(ask_with(a, post("/post"), "x".repeat(100_000)))).collect();
+    // Within the window that a holder grants, and beyond it.
     let over_http2 = [64 * 1024, 200_000].map(|length| {
-        tokio::spawn(async move {
-            let body = Full::new(Bytes::from("x".repeat(length)));
-            let request = Request::post("http://app.ns/").body(body).expect("a request");
-            let mut client = http2_client(a).await;
-            (length, Answer::read(patient(client.send_request(request)).await.expect("an answer")).await)
-        })
+        tokio::spawn(async move { (length, ask_http2(a, Request::post("http://app.ns/"), "x".repeat(length)).await) })
     });
     first.until(|load| load.queued == 7).await;
     let second = activator(b).await;
-    second.tell(revision()).await;
+    second.emit(revision()).await;
     for rig in [&first, &second] {
         list(rig, &[a, b]).await;
     }

@@ -1,34 +1,25 @@
-//! Requests that return to the head of the queue.
+//! Deadline of a request that returns to the queue.
 
-use crate::rig::{Pod, Rig};
-use http::StatusCode;
-use std::sync::Arc;
+use crate::rig::{self, Pod, Rig};
+use http::{Request, StatusCode};
 use std::time::Duration;
 
-/// Goal: a request that returned to the queue keeps its deadline. Method: a later request that has waited all the time
-/// has a later deadline, and so must be refused later.
+/// Method: a later request that has waited all the time has a later deadline, and so must be refused later.
 #[tokio::test]
 async fn a_request_that_is_queued_again_keeps_its_deadline() {
     const APART: Duration = Duration::from_secs(2);
-    let rig = Arc::new(
-        Rig::with_revision(|backend| {
-            backend.container_concurrency = 1;
-            backend.timeout_ms = 6_000;
-        })
-        .await,
-    );
-    let pod = Pod::start(|_| std::future::pending()).await;
-    rig.pods(&[pod.address]).await;
+    let rig = Rig::with_revision(|backend| (backend.container_concurrency, backend.timeout_ms) = (1, 6_000)).await;
+    let pod = rig.only_pod(Pod::start(|_| std::future::pending()).await).await;
+    let address = rig.address;
     let ask = || {
-        let rig = rig.clone();
         tokio::spawn(async move {
-            let answer = rig.get("app.ns", "/").await;
+            let answer = rig::ask(address, Request::get("/").header("host", "app.ns")).await;
             (answer, tokio::time::Instant::now())
         })
     };
     let early = ask();
     rig.until(|load| load.in_flight == 1).await;
-    crate::rig::until(|| pod.requests() == 1).await;
+    rig::until(|| pod.requests() == 1).await;
     tokio::time::sleep(APART).await; // Difference of the deadlines.
     let late = ask();
     rig.until(|load| load.queued == 1).await;
@@ -38,5 +29,5 @@ async fn a_request_that_is_queued_again_keeps_its_deadline() {
     for answer in [early, late] {
         assert_eq!((answer.status, answer.header("x-zeroscale-reason")), (StatusCode::GATEWAY_TIMEOUT, "timeout"));
     }
-    assert!(early_at < late_at, "it was given more time when it was queued again");
+    assert!(early_at < late_at, "the early request got a later deadline");
 }

@@ -1,6 +1,6 @@
-//! Reserved connections: while clients have all their connections, requests for the activator itself get responses.
+//! Reserved connections: while clients have all others, requests for the activator itself get responses.
 
-use crate::rig::{self, Rig, patient, read_to_end, write};
+use crate::rig::{self, GET, Rig, patient, read_to_end};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,17 +15,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const KUBELET: &str = "GET / HTTP/1.1\r\nhost: x\r\nuser-agent: kube-probe/1.34\r\n\r\n";
 const AUTOSCALER: &str = "GET /healthz HTTP/1.1\r\nhost: app.ns\r\nk-network-probe: activator\r\n\r\n";
-const REQUEST: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
 
 /// Starts an activator for `connections` connections, each with a held request.
 async fn full(connections: usize) -> (Rig, Vec<TcpStream>) {
-    let rig = Rig::start_with(|options| options.clients.bounds.connections = connections).await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_options(|options| options.clients.bounds.connections = connections, |_| {}).await;
     let mut held = Vec::new();
     for _ in 0..connections {
-        let mut client = rig.raw().await;
-        write(&mut client, REQUEST).await;
-        held.push(client);
+        held.push(rig.send_raw(GET).await);
     }
     let all = u32::try_from(connections).expect("a few");
     rig.until(|load| load.queued == all).await;
@@ -34,15 +30,13 @@ async fn full(connections: usize) -> (Rig, Vec<TcpStream>) {
 
 /// Sends a request and returns everything until the connection is closed.
 async fn answer(rig: &Rig, request: &str) -> String {
-    let mut client = rig.raw().await;
-    write(&mut client, request).await;
-    read_to_end(&mut client).await
+    read_to_end(&mut rig.send_raw(request).await).await
 }
 
-/// Goal: if all connections are taken, probes of every kind get responses, over both protocols, and an ordinary request
-/// gets an error with the reason; as soon as there is room, it is served.
+/// Goal: if clients have all connections, probes of every kind get responses, over both protocols, and an ordinary
+/// request gets an error with the reason. As soon as a connection is free, requests are served.
 #[tokio::test]
-async fn without_room_probes_are_answered_and_requests_are_not() {
+async fn without_free_connections_only_probes_are_served() {
     let (rig, held) = full(4).await;
     for _ in 0..200 {
         for (probe, end) in [(KUBELET, "\r\n\r\n"), (AUTOSCALER, "\r\n\r\nactivator")] {
@@ -57,22 +51,21 @@ async fn without_room_probes_are_answered_and_requests_are_not() {
     assert_eq!(rig::Answer::read(answered).await.body, "activator");
     rig::until(|| probe.is_closed()).await;
 
-    let refused = answer(&rig, REQUEST).await;
+    let refused = answer(&rig, GET).await;
     assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
     assert!(refused.contains("\r\nx-zeroscale-reason: max-connections\r\n"), "{refused}");
-    assert!(refused.contains("4 connections"), "it names the bound: {refused}");
+    assert!(refused.contains("4 connections"), "the bound is named: {refused}");
     rig.until(|load| load.queued == 4).await;
     drop(held);
-    let pod = rig::Pod::saying("hello").await;
-    rig.pods(&[pod.address]).await;
+    let _pod = rig.only_pod(rig::Pod::saying("hello").await).await;
     rig.until(|load| load.queued == 0).await;
-    let last = REQUEST.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+    let last = GET.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
     rig::until_async(async || answer(&rig, &last).await.ends_with("hello")).await;
 }
 
-/// Goal: a peer that exhausts the reserve as well does not affect probes from other addresses. Method: two peers open
-/// connections as fast as they can, and send nothing; meanwhile an autoscaler probes. A single failed probe is
-/// tolerated on a busy machine, as in our own manifests.
+/// Goal: peers that exhaust the reserved connections as well do not affect probes from other addresses. Method: two
+/// peers open connections as fast as they can, and send nothing; meanwhile an autoscaler probes. A single failed probe
+/// is tolerated on a busy machine, as in our own manifests.
 #[tokio::test]
 async fn a_flood_of_the_reserve_stops_no_probe() {
     let (rig, _held) = full(4).await;
@@ -89,7 +82,7 @@ async fn a_flood_of_the_reserve_stops_no_probe() {
         in_a_row = if answer.starts_with("HTTP/1.1 200 ") { 0 } else { in_a_row + 1 };
         assert!(in_a_row < 2, "{answer}");
     }
-    // One probe may be late because the machine stalls, and so may the next.
+    // A few probes may be late because the machine stalls.
     times.sort();
     assert!(times[times.len() / 2] < PROBE_TIMEOUT, "{times:?}");
     floods.shutdown().await;

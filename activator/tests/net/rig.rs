@@ -1,6 +1,5 @@
-//! Test environment: an activator on real sockets, with everything around it played by the test. The cluster is a
-//! stream of events, the autoscaler a WebSocket server that passes on its messages, and pods are small HTTP servers on
-//! free ports.
+//! Test environment: an activator on real sockets. A stream of events replaces the cluster, a WebSocket server that
+//! passes on its messages replaces the autoscaler, and pods are small HTTP servers on free ports.
 
 use activator::discovery::{Event, Listing, Spec};
 use activator::{Activator, ColdStart, Options, WorkerRuntimes};
@@ -15,7 +14,7 @@ use common_runtime::resolve::{Dns, Resolve};
 use futures::StreamExt;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Empty, Full};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use socket2::SockRef;
@@ -29,6 +28,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 /// Longest wait in a test, even if many others use the processors.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,7 +40,11 @@ pub(crate) const WORKERS: NonZeroUsize = NonZeroUsize::new(2).expect("two");
 const FIELDS_MAX: usize = 4096;
 const HEAD_MAX: usize = 4 << 20;
 
-/// Body of either kind.
+/// GET of `ns/app`, and the same as an upgrade.
+pub(crate) const GET: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n";
+pub(crate) const UPGRADE: &str = "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n";
+
+/// Response body of a pod.
 pub(crate) type AnyBody = UnsyncBoxBody<Bytes, hyper::Error>;
 
 /// Activator and its environment.
@@ -63,7 +67,12 @@ impl Rig {
 
     /// Starts an activator that knows a revision `ns/app`, modified by `change`.
     pub(crate) async fn with_revision(change: impl FnOnce(&mut Backend)) -> Self {
-        let rig = Self::start().await;
+        Self::with_options(|_| {}, change).await
+    }
+
+    /// Starts an activator with changed options that knows `ns/app`, modified by `change`.
+    pub(crate) async fn with_options(options: impl FnOnce(&mut Options), change: impl FnOnce(&mut Backend)) -> Self {
+        let rig = Self::start_with(options).await;
         rig.revision(change).await;
         rig
     }
@@ -76,33 +85,32 @@ impl Rig {
     }
 
     pub(crate) async fn start_configured(change: impl FnOnce(&mut Options), configs: activator::Configs) -> Self {
-        Self::start_whole(change, configs, Arc::new(Dns)).await
+        Self::start_with_all(change, configs, Arc::new(Dns)).await
     }
 
     /// Starts an activator that finds Services through `resolver`.
     pub(crate) async fn start_resolving(resolver: Arc<dyn Resolve>) -> Self {
-        Self::start_whole(|_| {}, activator::Configs::default(), resolver).await
+        Self::start_with_all(|_| {}, activator::Configs::default(), resolver).await
     }
 
-    async fn start_whole(
+    async fn start_with_all(
         change: impl FnOnce(&mut Options),
         configs: activator::Configs,
         resolver: Arc<dyn Resolve>,
     ) -> Self {
-        let mut rig = Self::start_knowing_nothing(change, configs, resolver).await;
-        rig.tell(Event::Synced).await;
-        rig.linked().await;
+        let mut rig = Self::start_unsynced(change, configs, resolver).await;
+        rig.emit(Event::Synced).await;
+        rig.until_linked().await;
         rig
     }
 
-    /// Starts an activator that was not told that its state is complete.
-    pub(crate) async fn start_knowing_nothing(
+    /// Starts an activator whose first lists are not complete: it got no [`Event::Synced`].
+    pub(crate) async fn start_unsynced(
         change: impl FnOnce(&mut Options),
         configs: activator::Configs,
         resolver: Arc<dyn Resolve>,
     ) -> Self {
-        let stat_listener = listen().await;
-        let stat_address = stat_listener.local_addr().expect("bound");
+        let (stat_listener, stat_address) = bind().await;
         let (sender, stats) = mpsc::unbounded_channel();
         tokio::spawn(stat_server(stat_listener, sender));
 
@@ -125,7 +133,7 @@ impl Rig {
     }
 
     /// Waits for the first attestation, which shows that the stat link is up.
-    async fn linked(&mut self) {
+    async fn until_linked(&mut self) {
         loop {
             let message = patient(self.stats.recv()).await.expect("the link stays up");
             if message.stat.is_none() {
@@ -145,7 +153,7 @@ impl Rig {
         }
     }
 
-    pub(crate) async fn tell(&self, event: Event) {
+    pub(crate) async fn emit(&self, event: Event) {
         self.events.send(event).await.expect("the activator listens");
     }
 
@@ -153,7 +161,7 @@ impl Rig {
     pub(crate) async fn revision(&self, change: impl FnOnce(&mut Backend)) {
         let mut backend = backend("app");
         change(&mut backend);
-        self.tell(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await;
+        self.emit(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await;
         self.settled().await;
     }
 
@@ -165,13 +173,19 @@ impl Rig {
     /// Sets the pods of a revision in `ns`, none of them ready in Kubernetes.
     pub(crate) async fn pods_of(&self, name: &str, addresses: &[SocketAddr]) {
         let listing = Listing { not_ready: addresses.iter().map(|a| (*a).into()).collect(), ..Listing::default() };
-        self.tell(Event::Pods { key: key(name), listing }).await;
+        self.emit(Event::Pods { key: key(name), listing }).await;
+    }
+
+    /// Makes `pod` the only pod of `ns/app`.
+    pub(crate) async fn only_pod(&self, pod: Pod) -> Pod {
+        self.pods(&[pod.address]).await;
+        pod
     }
 
     /// Sets the pods of `ns/app`, all of them ready in Kubernetes.
     pub(crate) async fn ready_pods(&self, addresses: &[SocketAddr]) {
         let listing = Listing { ready: addresses.iter().map(|a| (*a).into()).collect(), ..Listing::default() };
-        self.tell(Event::Pods { key: key("app"), listing }).await;
+        self.emit(Event::Pods { key: key("app"), listing }).await;
     }
 
     /// Waits until the load of `ns/app` matches.
@@ -187,14 +201,14 @@ impl Rig {
     /// Waits until all earlier events have been applied, by sending a later one.
     pub(crate) async fn settled(&self) {
         let marker = backend("marker");
-        self.tell(Event::Revision(Arc::new(Spec::standalone("ns", "marker", marker)))).await;
+        self.emit(Event::Revision(Arc::new(Spec::standalone("ns", "marker", marker)))).await;
         until(|| self.activator.load(&key("marker")).is_some()).await;
-        self.tell(Event::Deleted(key("marker"))).await;
+        self.emit(Event::Deleted(key("marker"))).await;
         until(|| self.activator.load(&key("marker")).is_none()).await;
     }
 
-    /// Waits until a revision is found by this host: hosts are rebuilt after a pause, later than its other data. One
-    /// request is made, which may be held.
+    /// Waits until a revision is found by this host, because hosts are rebuilt later than its other data. Requests are
+    /// sent until one is not refused; that one may be held.
     pub(crate) async fn until_named(&self, host: &str) {
         let is_unknown = async || {
             let answer = tokio::time::timeout(Duration::from_millis(100), self.get(host, "/")).await;
@@ -207,7 +221,7 @@ impl Rig {
     pub(crate) async fn hosts(&self, namespace: &str, hosts: &[(&str, &str)]) {
         let pattern = |host: &str| HostPattern::parse(host).expect("a pattern");
         let hosts = hosts.iter().map(|(host, name)| (pattern(host), (*name).to_owned())).collect();
-        self.tell(Event::Hosts { namespace: namespace.to_owned(), hosts }).await;
+        self.emit(Event::Hosts { namespace: namespace.to_owned(), hosts }).await;
     }
 
     pub(crate) async fn get(&self, host: &str, path: &str) -> Answer {
@@ -216,6 +230,12 @@ impl Rig {
 
     pub(crate) async fn send(&self, request: http::request::Builder) -> Answer {
         ask(self.address, request).await
+    }
+
+    /// Sends this many GETs at once, each on its own connection.
+    pub(crate) fn get_many(self: &Arc<Self>, path: &'static str, count: usize) -> JoinSet<Answer> {
+        let get = move |rig: Arc<Self>| async move { rig.get("app.ns", path).await };
+        (0..count).map(|_| get(self.clone())).collect()
     }
 
     /// Returns a page of the admin port.
@@ -236,18 +256,42 @@ impl Rig {
     pub(crate) async fn raw(&self) -> TcpStream {
         connect(self.address).await
     }
+
+    /// Opens a client connection and writes `text`.
+    pub(crate) async fn send_raw(&self, text: &str) -> TcpStream {
+        connect_and_write(self.address, text).await
+    }
 }
 
 /// Sends a request without a body on its own connection.
 pub(crate) async fn ask(address: SocketAddr, request: http::request::Builder) -> Answer {
-    let request = request.body(Empty::<Bytes>::new()).expect("a request");
+    ask_with(address, request, "").await
+}
+
+/// Sends a request with a body on its own connection.
+pub(crate) async fn ask_with(address: SocketAddr, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+    let request = request.body(Full::new(body.into())).expect("a request");
     let response = patient(http1_client(address).await.send_request(request)).await.expect("an answer");
     Answer::read(response).await
 }
 
-/// Connects like a client, without Nagle's delay.
-async fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).await.expect("connected");
+/// Sends a request with a body on its own HTTP/2 connection.
+pub(crate) async fn ask_http2(address: SocketAddr, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+    let request = request.body(Full::new(body.into())).expect("a request");
+    let response = patient(http2_client(address).await.send_request(request)).await.expect("an answer");
+    Answer::read(response).await
+}
+
+/// Connects and writes `text`.
+pub(crate) async fn connect_and_write(address: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = connect(address).await;
+    write(&mut stream, text).await;
+    stream
+}
+
+/// Connects without Nagle's delay.
+pub(crate) async fn connect(address: SocketAddr) -> TcpStream {
+    let stream = patient(TcpStream::connect(address)).await.expect("connected");
     stream.set_nodelay(true).expect("connected");
     stream
 }
@@ -288,7 +332,7 @@ pub(crate) struct Answer {
 impl Answer {
     pub(crate) async fn read(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
-        let body = patient(body.collect()).await.expect("a whole body");
+        let body = patient(body.collect()).await.expect("a complete body");
         let trailers = body.trailers().cloned();
         let body = String::from_utf8_lossy(&body.to_bytes()).into_owned();
         Self { status: head.status, headers: head.headers, body, trailers }
@@ -316,13 +360,13 @@ pub(crate) struct Pod {
     accepting: tokio::task::JoinHandle<()>,
 }
 
-/// Listener that stops accepting on drop, although a process that another test has just started may hold its descriptor
-/// until its exec.
+/// Listener that stops listening on drop, even if a process that another test has just started still has a copy of its
+/// descriptor, until its exec.
 struct Listening(TcpListener);
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // Fails only if it does not listen any more.
+        // Fails only if it no longer listens.
         let _ = SockRef::from(&self.0).shutdown(std::net::Shutdown::Both);
     }
 }
@@ -355,7 +399,7 @@ impl Pod {
         let (connections, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (accepted, received) = (connections.clone(), requests.clone());
         let accepting = tokio::spawn(async move {
-            let mut serving = tokio::task::JoinSet::new(); // Dropped with the pod: connections break.
+            let mut serving = JoinSet::new(); // Dropped with the pod: connections break.
             let listener = Listening(listener); // Dropped before them, so that no retry reaches an open port.
             loop {
                 let Ok((stream, _)) = listener.0.accept().await else { return };
@@ -381,7 +425,12 @@ impl Pod {
 
     /// Starts a pod that answers every request with `text`.
     pub(crate) async fn saying(text: &'static str) -> Self {
-        Self::start(move |_| async move { Response::new(full(text)) }).await
+        Self::saying_at(free(), text).await
+    }
+
+    pub(crate) async fn saying_at(address: SocketAddr, text: &'static str) -> Self {
+        let listener = TcpListener::bind(address).await.expect("no other test has it");
+        Self::on(listener, move |_| async move { Response::new(full(text)) })
     }
 
     /// Starts a pod that answers with the request line and all headers, sorted.
@@ -389,12 +438,17 @@ impl Pod {
         Self::start(|request: Request<Incoming>| async move { Response::new(full(describe(&request))) }).await
     }
 
-    /// Starts a pod that returns the body of each request once that is complete.
+    /// Starts a pod that returns the body of each request once it is complete.
     pub(crate) async fn returning() -> Self {
         Self::start(|request: Request<Incoming>| async move {
-            Response::new(full(request.into_body().collect().await.expect("a whole body").to_bytes()))
+            Response::new(full(request.into_body().collect().await.expect("a complete body").to_bytes()))
         })
         .await
+    }
+
+    /// Starts a pod that returns the body of each request as it arrives.
+    pub(crate) async fn streaming_back() -> Self {
+        Self::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) }).await
     }
 
     /// Starts a pod that returns the length of the request body.
@@ -453,11 +507,18 @@ pub(crate) async fn listen() -> TcpListener {
     TcpListener::bind(free()).await.expect("a free port")
 }
 
+/// Listens on a free port. Also returns the address.
+pub(crate) async fn bind() -> (TcpListener, SocketAddr) {
+    let listener = listen().await;
+    let address = listener.local_addr().expect("bound");
+    (listener, address)
+}
+
 pub(crate) fn free() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)
 }
 
-/// Returns an address that no other test uses, to be known before it is bound, or bound again.
+/// Returns an address that no other test uses. It can be bound later, and again.
 pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let [high, low, ..] = std::process::id().to_le_bytes();
@@ -497,7 +558,7 @@ pub(crate) async fn read_to_end(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Reads until `end` has come.
+/// Reads until `end` has been received.
 pub(crate) async fn read_until(stream: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut bytes = Vec::new();
     patient(async {
@@ -512,7 +573,7 @@ pub(crate) async fn read_until(stream: &mut (impl AsyncRead + Unpin), end: &str)
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Closes with a reset, because an orderly end directly behind a request is a half-close.
+/// Closes with a reset. An orderly close directly behind a request would count as a half-close.
 pub(crate) fn reset(client: TcpStream) {
     SockRef::from(&client).set_linger(Some(Duration::ZERO)).expect("a TCP socket");
 }

@@ -1,6 +1,6 @@
 //! Pods whose responses the test writes.
 
-use crate::rig::{listen, patient};
+use crate::rig::{Rig, bind, patient};
 use std::net::SocketAddr;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -14,8 +14,7 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     pub(crate) async fn start() -> Self {
-        let listener = listen().await;
-        let address = listener.local_addr().expect("bound");
+        let (listener, address) = bind().await;
         let (sender, requests) = unbounded_channel();
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
@@ -29,6 +28,20 @@ impl Scripted {
             }
         });
         Self { address, requests }
+    }
+
+    /// Also starts an activator that knows `ns/app` with this pod.
+    pub(crate) async fn with_rig() -> (Self, Rig) {
+        let pods = Self::start().await;
+        let rig = Rig::with_pods(&[pods.address], |_| {}).await;
+        (pods, rig)
+    }
+
+    /// Sends a request. Returns the client's connection, the head that the pod received, and the pod's connection.
+    pub(crate) async fn request(&mut self, rig: &Rig, text: &str) -> (TcpStream, String, TcpStream) {
+        let client = rig.send_raw(text).await;
+        let (head, pod) = self.next_request().await;
+        (client, head, pod)
     }
 
     /// Returns the head of the next request, and its connection.

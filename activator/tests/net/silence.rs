@@ -3,25 +3,27 @@
 //! A pod is silenced with a socket filter that drops every packet before TCP sees it, on the listener and on each
 //! connection: nothing is acknowledged or refused, as when a node has lost its network. This needs no privileges.
 
-use crate::rig::{self, Pod, Rig, listen, patient};
+use crate::rig::{self, Pod, Rig, bind, listen, patient};
 use bytes::Bytes;
 use common::backend::Protocol;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use socket2::{SockFilter, SockRef, Socket};
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
-/// The bound is a second; the rest is for machines that are busy with other tests. It is less than the seven seconds of
-/// the kernel's own keep-alive, which is not tested here.
+/// Time limit for the reaction to silence. The activator's is a second; the rest is for machines that are busy with
+/// other tests. It is less than the seven seconds of the kernel's own keep-alive, which is not tested here.
 const SOON: Duration = Duration::from_secs(5);
 
 /// Pod that can become silent. It never answers `/wait`.
@@ -37,7 +39,7 @@ impl Mute {
         let accepted = sockets.clone();
         let pod = Pod::watched(
             listener,
-            move |stream| accepted.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor(stream)),
+            move |stream| accepted.lock().push(descriptor(stream)),
             |request: Request<Incoming>| async move {
                 if request.uri().path() == "/wait" {
                     std::future::pending::<()>().await;
@@ -51,9 +53,7 @@ impl Mute {
 
     /// Drops all packets to the pod from now on.
     fn fall_silent(&self) {
-        for socket in self.sockets.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            silence(socket);
-        }
+        self.sockets.lock().iter().for_each(silence);
     }
 }
 
@@ -63,9 +63,9 @@ pub(crate) fn descriptor(stream: &TcpStream) -> Socket {
 }
 
 /// Drops all packets to this socket from now on.
-pub(crate) fn silence(socket: &Socket) {
+pub(crate) fn silence(socket: &impl AsFd) {
     const RETURN_NOTHING: SockFilter = SockFilter::new(0x06, 0, 0, 0); // BPF_RET | BPF_K: keep 0 bytes.
-    socket.attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
+    SockRef::from(socket).attach_filter(&[RETURN_NOTHING]).expect("permitted to everybody");
 }
 
 /// Sends `count` requests at once, and returns the status and duration of each.
@@ -82,9 +82,9 @@ async fn burst(rig: &Arc<Rig>, count: usize) -> Vec<(StatusCode, Duration)> {
 }
 
 /// Goal: if one of two pods becomes silent, no GET fails, not even one that waited there. A POST that waited there gets
-/// an error. All of it happens within the bound.
+/// an error. All of this happens soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
+async fn only_posts_in_flight_at_a_silent_pod_fail() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let rig = Arc::new(Rig::with_revision(|backend| backend.protocol = protocol).await);
         let mute = Mute::start().await;
@@ -118,44 +118,52 @@ async fn a_silent_pod_costs_only_the_posts_that_were_in_flight_there() {
         assert!(at - silent < SOON, "{protocol:?}: {:?}", at - silent);
         let before = mute.pod.requests();
         burst(&rig, 8).await;
-        assert_eq!(mute.pod.requests(), before, "it gets nothing new");
+        assert_eq!(mute.pod.requests(), before, "it gets no new requests");
     }
 }
 
-/// Goal: an upgrade that waits at a pod that becomes silent is repeated at another pod, and becomes a tunnel there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upgrade_that_lost_its_pod_is_made_with_another() {
-    let rig = Rig::with_revision(|_| {}).await;
-    let mute = Mute::start().await;
-    rig.pods(&[mute.pod.address]).await;
-    let mut client = rig.raw().await;
-    let head = "GET /wait HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\n";
-    rig::write(&mut client, head).await;
-    rig::until(|| mute.pod.requests() == 1).await;
+/// Pod's response that accepts an upgrade, and first bytes of the tunnel.
+const SWITCHED: &[u8] = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhello";
 
-    let listener = listen().await;
-    rig.pods(&[mute.pod.address, listener.local_addr().expect("bound")]).await;
+/// Serves a pod that accepts upgrades and then reads once. Returns its connections.
+fn switch_protocols(listener: TcpListener) -> Arc<Mutex<Vec<Socket>>> {
+    let sockets = Arc::new(Mutex::new(Vec::new()));
+    let accepted = sockets.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
+            accepted.lock().push(descriptor(&stream));
             tokio::spawn(async move {
                 if stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
-                    let agreed =
-                        b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\nhello";
-                    stream.write_all(agreed).await.expect("open");
+                    stream.write_all(SWITCHED).await.expect("open");
                     let _ = stream.read(&mut [0; 1024]).await;
                 }
             });
         }
     });
+    sockets
+}
+
+/// Goal: an upgrade that waits at a pod that becomes silent is repeated at another pod, and becomes a tunnel there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_whose_pod_vanished_is_repeated_at_another() {
+    let rig = Rig::with_revision(|_| {}).await;
+    let mute = Mute::start().await;
+    rig.pods(&[mute.pod.address]).await;
+    let mut client = rig.send_raw(&rig::UPGRADE.replace("/ ", "/wait ")).await;
+    rig::until(|| mute.pod.requests() == 1).await;
+
+    let listener = listen().await;
+    rig.pods(&[mute.pod.address, listener.local_addr().expect("bound")]).await;
+    let _sockets = switch_protocols(listener);
     mute.fall_silent();
     let text = rig::read_until(&mut client, "hello").await;
     assert!(text.starts_with("HTTP/1.1 101 "), "{text}");
 }
 
 /// Goal: a request whose only pod is gone signals at once that it waits, and gets the response of the next pod. Method:
-/// a signal comes alone, while the report of a second begins with an attestation.
+/// a signal is sent alone, but the report of each second begins with an attestation.
 #[tokio::test]
-async fn a_request_that_lost_its_only_pod_says_so_at_once() {
+async fn a_request_that_lost_its_only_pod_sends_a_signal_at_once() {
     let mut rig = Rig::with_revision(|_| {}).await;
     let first = Pod::saying("first").await;
     let address = first.address;
@@ -170,13 +178,7 @@ async fn a_request_that_lost_its_only_pod_says_so_at_once() {
         }
     }
     first.kill().await;
-    let request = {
-        let mut client = rig.client::<Empty<Bytes>>().await;
-        tokio::spawn(async move {
-            let request = Request::get("/").header("host", "app.ns").body(Empty::new()).expect("a request");
-            rig::Answer::read(client.send_request(request).await.expect("an answer")).await
-        })
-    };
+    let request = tokio::spawn(rig::ask(rig.address, Request::get("/").header("host", "app.ns")));
     let (mut attestations, mut is_report) = (0, false);
     loop {
         let message = patient(rig.stats.recv()).await.expect("connected");
@@ -198,11 +200,10 @@ async fn a_request_that_lost_its_only_pod_says_so_at_once() {
 
 /// Goal: a slow program is not taken for a silent pod, neither for a late response nor for slow reading of an upload.
 #[tokio::test]
-async fn a_slow_program_is_left_alone() {
+async fn a_slow_program_is_not_taken_for_a_silent_pod() {
     const UPLOAD: usize = 16 * 1024 * 1024;
     const PAUSE: Duration = Duration::from_millis(2500);
-    let listener = listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = bind().await;
     let pod = tokio::spawn(async move {
         for _ in 0..2 {
             let (mut stream, _) = listener.accept().await.expect("dialled");
@@ -225,23 +226,18 @@ async fn a_slow_program_is_left_alone() {
     });
     let rig = Rig::with_pods(&[address], |_| {}).await;
     assert_eq!(rig.get("app.ns", "/").await.body, "ok");
-    let upload = rig::post("/").body(Full::new(Bytes::from(vec![b'x'; UPLOAD]))).expect("a request");
-    let answer = patient(rig.client().await.send_request(upload)).await.expect("an answer");
-    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(rig::ask_with(rig.address, rig::post("/"), vec![b'x'; UPLOAD]).await.status, StatusCode::OK);
     patient(pod).await.expect("two requests, and no more connections");
 }
 
-/// Goal: tunnels and uploads without room end soon after their pod vanishes, and so does a body that waits for its next
-/// part.
+/// Goal: tunnels, uploads that fill all buffers, and response bodies whose next part does not come all end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
+async fn tunnels_and_bodies_of_a_vanished_pod_end_soon() {
     const UPLOAD: usize = 64 * 1024 * 1024;
-    let listener = listen().await;
-    let rig = Rig::with_pods(&[listener.local_addr().expect("bound")], |_| {}).await;
-    let mut tunnel = rig.raw().await;
-    rig::write(&mut tunnel, "GET /tunnel HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
-    let mut body = rig.raw().await;
-    rig::write(&mut body, "GET /body HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    let (listener, address) = bind().await;
+    let rig = Rig::with_pods(&[address], |_| {}).await;
+    let mut tunnel = rig.send_raw(&rig::UPGRADE.replace("/ ", "/tunnel ")).await;
+    let mut body = rig.send_raw("GET /body HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     let upload = {
         let mut client = rig.client().await;
         let upload = rig::post("/upload").body(Full::new(Bytes::from(vec![b'x'; UPLOAD]))).expect("a request");
@@ -255,8 +251,7 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
         let n = patient(stream.read(&mut head)).await.expect("open"); // Nothing from a probe.
         match &head[..n] {
             head if head.starts_with(b"GET /tunnel") => {
-                let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello";
-                stream.write_all(switch).await.expect("open");
+                stream.write_all(SWITCHED).await.expect("open");
                 answered += 1;
             }
             head if head.starts_with(b"GET /body") => {
@@ -270,12 +265,11 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     rig::read_until(&mut tunnel, "hello").await;
     rig::read_until(&mut body, "hello").await;
 
-    for socket in streams.iter().map(SockRef::from).chain([SockRef::from(&listener)]) {
-        silence(&socket);
-    }
+    streams.iter().for_each(silence);
+    silence(&listener);
     let silent = Instant::now();
     rig::write(&mut tunnel, "anybody there?").await;
-    // The body first: none of its data is unacknowledged, but its pod is known to be gone.
+    // The body ends first: none of its data is unacknowledged, but its pod is known to be gone.
     for stream in [&mut body, &mut tunnel] {
         assert_eq!(rig::read_to_end(stream).await, "");
         assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
@@ -285,56 +279,41 @@ async fn tunnels_and_bodies_of_a_pod_that_vanished_end_soon() {
     assert!(silent.elapsed() < SOON, "{:?}", silent.elapsed());
 }
 
-/// Goal: a tunnel ends soon if its pod vanished before its client half-closed: only the half-close is unacknowledged.
+/// Method: the pod vanishes before the client half-closes, so that only the half-close is unacknowledged.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tunnel_whose_end_is_not_acknowledged_is_over_soon() {
-    let listener = listen().await;
-    let rig = Rig::with_pods(&[listener.local_addr().expect("bound")], |_| {}).await;
-    let sockets = Arc::new(Mutex::new(Vec::<Socket>::new()));
-    let accepted = sockets.clone();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            accepted.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor(&stream));
-            tokio::spawn(async move {
-                if stream.read(&mut [0; 1024]).await.is_ok_and(|n| n > 0) {
-                    let switch = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\nhello";
-                    stream.write_all(switch).await.expect("open");
-                    let _ = stream.read(&mut [0; 1024]).await;
-                }
-            });
-        }
-    });
-    let mut client = rig.raw().await;
-    rig::write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n").await;
+async fn a_tunnel_whose_half_close_is_not_acknowledged_ends_soon() {
+    let (listener, address) = bind().await;
+    let rig = Rig::with_pods(&[address], |_| {}).await;
+    let sockets = switch_protocols(listener);
+    let mut client = rig.send_raw(rig::UPGRADE).await;
     rig::read_until(&mut client, "hello").await;
-    sockets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(silence);
+    sockets.lock().iter().for_each(silence);
     let ended = Instant::now();
     client.shutdown().await.expect("open");
     assert_eq!(rig::read_to_end(&mut client).await, "");
     assert!(ended.elapsed() < SOON, "{:?}", ended.elapsed());
 }
 
-/// Goal: one lost keep-alive probe ends no exchange. Method: during the wait for a response the kernel probes once a
-/// second. Packets are dropped for so long that one probe may be lost, but not two. If threads stalled, so that two may
-/// be lost, the test is repeated.
+/// Method: during the wait for a response the kernel probes once a second. Packets are dropped for so long that one
+/// probe may be lost, but not two. If threads stalled, so that two may be lost, the test is repeated.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_that_is_lost_ends_no_exchange() {
+async fn a_lost_keepalive_probe_ends_no_exchange() {
     for _ in 0..10 {
-        if let Some(status) = answered_after_a_lost_question().await {
+        if let Some(status) = answered_after_a_lost_probe().await {
             assert_eq!(status, StatusCode::OK);
             return;
         }
     }
-    panic!("threads stand still each time");
+    panic!("threads stall each time");
 }
 
 /// Returns the status of a POST; `None` if more than one probe may have been lost.
-async fn answered_after_a_lost_question() -> Option<StatusCode> {
-    let (sockets, over) = (Arc::new(Mutex::new(Vec::<Socket>::new())), Arc::new(Notify::new()));
-    let (accepted, awaited) = (sockets.clone(), over.clone());
+async fn answered_after_a_lost_probe() -> Option<StatusCode> {
+    let (sockets, answers) = (Arc::new(Mutex::new(Vec::<Socket>::new())), Arc::new(Notify::new()));
+    let (accepted, awaited) = (sockets.clone(), answers.clone());
     let pod = Pod::watched(
         listen().await,
-        move |stream| accepted.lock().unwrap_or_else(PoisonError::into_inner).push(descriptor(stream)),
+        move |stream| accepted.lock().push(descriptor(stream)),
         move |_: Request<Incoming>| {
             let awaited = awaited.clone();
             async move {
@@ -343,14 +322,12 @@ async fn answered_after_a_lost_question() -> Option<StatusCode> {
             }
         },
     );
-    let each = |act: fn(&Socket)| sockets.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(act);
-    let rig = Arc::new(Rig::with_revision(|_| {}).await);
-    rig.pods(&[pod.address]).await;
+    let each = |act: fn(&Socket)| sockets.lock().iter().for_each(act);
+    let rig = Rig::with_pods(&[pod.address], |_| {}).await;
     rig.until_open().await;
     // The kernel probes a second after the request was acknowledged, and another second later.
     let begun = Instant::now();
-    let asking = rig.clone();
-    let answer = tokio::spawn(async move { asking.send(rig::post("/")).await });
+    let answer = tokio::spawn(rig::ask(rig.address, rig::post("/")));
     rig::until(|| pod.requests() == 1).await;
     sleep_until(begun + Duration::from_millis(300)).await;
     each(silence);
@@ -360,44 +337,42 @@ async fn answered_after_a_lost_question() -> Option<StatusCode> {
         return None;
     }
     sleep_until(begun + Duration::from_secs(3)).await;
-    over.notify_one();
+    answers.notify_one();
     Some(patient(answer).await.expect("no panic").status)
 }
 
-/// Goal: a response that breaks off is never taken for a complete one, for every kind of length and end.
+/// Goal: no client takes the response for complete, for every kind of length and end.
 #[tokio::test]
 async fn a_response_that_breaks_off_is_passed_on_as_a_reset() {
-    for version_2 in [false, true] {
+    for over_http2 in [false, true] {
         for head in [
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nparts",
         ] {
-            let broken = breaks_off(version_2, Protocol::Http1, head.as_bytes(), &[]).await;
-            assert!(broken, "{head:?} to HTTP/2: {version_2}: ended cleanly");
+            let broken = breaks_off(over_http2, Protocol::Http1, head.as_bytes(), &[]).await;
+            assert!(broken, "{head:?} to HTTP/2: {over_http2}: ended cleanly");
         }
         // SETTINGS; HEADERS of stream 1 with END_HEADERS (the static table's `:status: 200`); DATA.
         let head =
             [b"\0\0\0\x04\0\0\0\0\0".as_slice(), b"\0\0\x01\x01\x04\0\0\0\x01\x88", b"\0\0\x05\0\0\0\0\0\x01parts"];
         let reset = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08";
         for end in [&[] as &[u8], reset] {
-            let broken = breaks_off(version_2, Protocol::H2c, &head.concat(), end).await;
-            assert!(broken, "HTTP/2 to HTTP/2: {version_2}, {end:?}: ended cleanly");
+            let broken = breaks_off(over_http2, Protocol::H2c, &head.concat(), end).await;
+            assert!(broken, "HTTP/2 to HTTP/2: {over_http2}, {end:?}: ended cleanly");
         }
     }
 }
 
-/// Goal: a response that breaks off is a reset even for an HTTP/1.0 client, for which an orderly close would end the
-/// response; a complete response ends with an orderly close.
+/// Goal: an HTTP/1.0 client gets a reset, because an orderly close would complete the response. A complete response
+/// ends with an orderly close.
 #[tokio::test]
 async fn a_response_that_breaks_off_is_a_reset_over_http_1_0() {
     for (rest, expected) in [("", Err(ErrorKind::ConnectionReset)), ("0\r\n\r\n", Ok(0))] {
         // Without workers, so that the request comes over the probe's connection: the pod accepts one.
-        let rig = Rig::start_with(|options| options.workers = None).await;
-        rig.revision(|_| {}).await;
-        let listener = listen().await;
-        rig.pods(&[listener.local_addr().expect("bound")]).await;
-        let mut client = rig.raw().await;
-        rig::write(&mut client, "GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
+        let rig = Rig::with_options(|options| options.workers = None, |_| {}).await;
+        let (listener, address) = bind().await;
+        rig.pods(&[address]).await;
+        let mut client = rig.send_raw("GET / HTTP/1.0\r\nhost: app.ns\r\n\r\n").await;
         let (mut pod, _) = patient(listener.accept()).await.expect("dialled");
         rig::read_until(&mut pod, "\r\n\r\n").await;
         rig::write(&mut pod, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n").await;
@@ -409,20 +384,19 @@ async fn a_response_that_breaks_off_is_a_reset_over_http_1_0() {
     }
 }
 
-/// Returns whether a client notices that its response, `head`, is incomplete when the pod sends `end` and closes the
+/// Returns whether a client notices that its response is incomplete if the pod sends `head`, then `end`, and closes the
 /// connection.
-async fn breaks_off(version_2: bool, protocol: Protocol, head: &[u8], end: &'static [u8]) -> bool {
+async fn breaks_off(over_http2: bool, protocol: Protocol, head: &[u8], end: &'static [u8]) -> bool {
     // Without workers, on which an HTTP/2 request needs another connection than the probe's: this pod accepts one.
-    let rig = Rig::start_with(|options| options.workers = None).await;
-    rig.revision(|backend| backend.protocol = protocol).await;
-    let listener = listen().await;
-    rig.pods(&[listener.local_addr().expect("bound")]).await;
-    let (hang_up, hung_up) = tokio::sync::oneshot::channel::<()>();
+    let rig = Rig::with_options(|options| options.workers = None, |backend| backend.protocol = protocol).await;
+    let (listener, address) = bind().await;
+    rig.pods(&[address]).await;
+    let (hang_up, hung_up) = oneshot::channel::<()>();
     let head = head.to_owned();
     let pod = tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("dialled");
         let (mut request, mut chunk) = (Vec::new(), [0; 4096]);
-        // An HTTP/2 request is complete once its HEADERS frame (type 1 on stream 1) has come.
+        // An HTTP/2 request is complete with its HEADERS frame (type 1 on stream 1).
         let is_whole = |bytes: &[u8]| match protocol {
             Protocol::Http1 => bytes.ends_with(b"\r\n\r\n"),
             Protocol::H2c => bytes.windows(6).any(|part| part[0] == 1 && part[2..] == [0, 0, 0, 1]),
@@ -435,21 +409,17 @@ async fn breaks_off(version_2: bool, protocol: Protocol, head: &[u8], end: &'sta
         let _ = hung_up.await;
         stream.write_all(end).await.expect("open");
     });
-    let (first, rest) = first_and_rest(&rig, version_2, hang_up).await;
+    let (first, rest) = first_and_rest(&rig, over_http2, hang_up).await;
     assert_eq!(first, "parts");
     patient(pod).await.expect("no panic");
     rest.is_err()
 }
 
 /// Returns the first frame of the response, and its rest after the pod has closed.
-async fn first_and_rest(
-    rig: &Rig,
-    version_2: bool,
-    hang_up: tokio::sync::oneshot::Sender<()>,
-) -> (Bytes, Result<Bytes, hyper::Error>) {
-    let target = if version_2 { "http://app.ns/" } else { "/" };
+async fn first_and_rest(rig: &Rig, over_http2: bool, hang_up: oneshot::Sender<()>) -> (Bytes, hyper::Result<Bytes>) {
+    let target = if over_http2 { "http://app.ns/" } else { "/" };
     let request = Request::get(target).header("host", "app.ns").body(Empty::<Bytes>::new()).expect("a request");
-    let response = if version_2 {
+    let response = if over_http2 {
         patient(rig::http2_client(rig.address).await.send_request(request)).await
     } else {
         patient(rig.client().await.send_request(request)).await

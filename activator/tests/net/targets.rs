@@ -9,14 +9,14 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Sends a request with this target on a connection that has served others, and returns the response's text.
+/// Sends a request with this target on an open connection, and returns the response's text.
 async fn ask(client: &mut TcpStream, target: &[u8]) -> String {
     let request = [b"GET ", target, b" HTTP/1.1\r\nhost: app.ns\r\n\r\n"].concat();
     patient(client.write_all(&request)).await.expect("open");
     read_until(client, "x-forwarded-proto: http").await
 }
 
-/// Goal: the pod gets the same target as from Knative; in a query, bytes that hyper would refuse are encoded.
+/// Goal: the pod gets the same target as from Knative. In a query, bytes that hyper would refuse are encoded.
 #[tokio::test]
 async fn odd_targets_reach_the_pod() {
     let rows: [(&[u8], &str); 7] = [
@@ -43,25 +43,23 @@ async fn odd_targets_reach_the_pod() {
     }
 }
 
-/// Goal: a target that becomes longer than a read buffer is passed on completely, and so is the request behind it.
+/// Goal: the target is complete even if its encoding exceeds a read buffer. Requests behind it are served.
 #[tokio::test]
-async fn a_long_odd_target_is_whole() {
+async fn a_long_odd_target_is_passed_on_completely() {
     let pod = Pod::start(|request: Request<Incoming>| async move {
         Response::new(rig::full(format!("{} {}\n", request.uri().path().len(), request.uri())))
     })
     .await;
     let rig = PAIRS[0].rig(&pod).await;
-    let mut client = rig.raw().await;
     let target = "\"".repeat(20_000);
     let request = format!("GET /{target} HTTP/1.1\r\nhost: app.ns\r\n\r\n");
     let last = "GET /< HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n";
-    patient(client.write_all(format!("{request}{request}{last}").as_bytes())).await.expect("open");
-    let answers = rig::read_to_end(&mut client).await;
+    let answers = rig::read_to_end(&mut rig.send_raw(&format!("{request}{request}{last}")).await).await;
     let whole = format!("60001 /{}\n", "%22".repeat(20_000));
     assert_eq!(answers.matches(&whole).count(), 2, "{} bytes", answers.len());
     assert!(answers.ends_with("4 /%3C\n"), "{}", &answers[answers.len().saturating_sub(200)..]);
 
-    // One byte longer than allowed after encoding.
+    // Longer than allowed after encoding.
     let mut client = rig.raw().await;
     let request = format!("GET /{} HTTP/1.1\r\nhost: app.ns\r\n\r\n", "\"".repeat(22_000));
     let _ = patient(client.write_all(request.as_bytes())).await;
@@ -69,9 +67,9 @@ async fn a_long_odd_target_is_whole() {
     assert!(answer.starts_with("HTTP/1.1 414"), "{answer}");
 }
 
-/// Goal: early bytes of a tunnel arrive unchanged, even if they look like a target.
+/// Goal: the bytes are unchanged even if they look like a request with an odd target.
 #[tokio::test]
-async fn a_tunnels_first_bytes_are_its_own() {
+async fn early_bytes_of_a_tunnel_arrive_unchanged() {
     const EARLY: &[u8] = b"GET /<\xe9#\" HTTP/1.1\r\n";
     let pod = Pod::start(|mut request: Request<Incoming>| async move {
         let upgraded = hyper::upgrade::on(&mut request);

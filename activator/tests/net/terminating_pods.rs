@@ -1,24 +1,20 @@
-//! Terminating pods, and requests on their way to them: a request that a pod never took is sent elsewhere, whatever its
-//! method.
+//! Terminating pods: a request that a pod has not processed is sent to another, whatever its method.
 
-use crate::rig::{self, Answer, Pod, Rig, listen, patient};
-use bytes::Bytes;
+use crate::frames::{GOAWAY, RST_STREAM, SETTINGS, frame};
+use crate::rig::{self, Answer, Pod, Rig, ask_with, bind, patient};
 use common::backend::Protocol;
 use http::StatusCode;
-use http_body_util::Full;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 async fn post(rig: &Rig, text: &'static str) -> Answer {
-    let request = rig::post("/").body(Full::new(Bytes::from_static(text.as_bytes()))).expect("a request");
-    Answer::read(patient(rig.client().await.send_request(request)).await.expect("an answer")).await
+    ask_with(rig.address, rig::post("/"), text).await
 }
 
-/// Goal: requests that an HTTP/2 pod reports as unprocessed go elsewhere, whatever the method, and with their bodies:
-/// after REFUSED_STREAM, and after a GOAWAY that names no stream. If too much of a body was sent, the request gets an
-/// error that names this.
+/// Goal: requests that an HTTP/2 pod reports as unprocessed go to another pod, with their bodies: after REFUSED_STREAM,
+/// and after a GOAWAY that names no stream. If too much of the body was sent, the activator responds with a 502.
 #[tokio::test]
 async fn a_refused_stream_is_sent_elsewhere() {
     for size in [0, 10_000] {
@@ -28,20 +24,19 @@ async fn a_refused_stream_is_sent_elsewhere() {
 }
 
 async fn refused_then_sent_elsewhere(size: usize, expected: StatusCode) {
-    let refused = b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x07".as_slice();
-    let goodbye = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice();
+    let refused = frame(RST_STREAM, 0, 1, &7_u32.to_be_bytes());
+    let goodbye = frame(GOAWAY, 0, 0, &[0; 8]);
     for answer in [refused, goodbye] {
         let rig = Rig::with_revision(|backend| backend.protocol = Protocol::H2c).await;
-        let listener = listen().await;
-        let address = listener.local_addr().expect("bound");
+        let (listener, address) = bind().await;
         let requests = Arc::new(AtomicUsize::new(0));
         let count = requests.clone();
         let refusing = tokio::spawn(async move {
             let mut streams = tokio::task::JoinSet::new();
             while let Ok((mut stream, _)) = listener.accept().await {
-                let count = count.clone();
+                let (count, mut answer) = (count.clone(), answer.clone());
                 streams.spawn(async move {
-                    stream.write_all(b"\0\0\0\x04\0\0\0\0\0").await?;
+                    stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
                     let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
                     loop {
                         let n = stream.read(&mut chunk).await?;
@@ -54,8 +49,7 @@ async fn refused_then_sent_elsewhere(size: usize, expected: StatusCode) {
                         if bytes.len() >= size
                             && let Some(at) = bytes.windows(6).position(headers)
                         {
-                            let mut answer = answer.to_vec();
-                            if answer[3] == 3 {
+                            if answer[3] == RST_STREAM {
                                 answer[8] = bytes[at + 5];
                             }
                             bytes.clear();
@@ -69,16 +63,13 @@ async fn refused_then_sent_elsewhere(size: usize, expected: StatusCode) {
         rig.pods(&[address]).await;
         let next = Pod::returning().await;
         let text = "x".repeat(size);
-        let request = rig::post("/").body(Full::new(Bytes::from(text.clone()))).expect("a request");
-        let mut client = rig.client().await;
-        let (answered, ()) = tokio::join!(client.send_request(request), async {
+        let (answered, ()) = tokio::join!(ask_with(rig.address, rig::post("/"), text.clone()), async {
             rig::until(|| requests.load(Ordering::SeqCst) > 0).await;
             rig.pods(&[address, next.address]).await;
         });
-        let answered = Answer::read(answered.expect("an answer")).await;
         assert_eq!(answered.status, expected, "{size} bytes: {}", answered.body);
         if expected == StatusCode::OK {
-            assert!(answered.body == text, "{size} bytes: {} came", answered.body.len());
+            assert!(answered.body == text, "{size} bytes: {} returned", answered.body.len());
             assert_eq!(next.requests(), 1);
         } else {
             assert_eq!(answered.header("x-zeroscale-origin"), "activator");
@@ -87,11 +78,10 @@ async fn refused_then_sent_elsewhere(size: usize, expected: StatusCode) {
     }
 }
 
-/// Starts a pod that closes each connection after its first response without announcing it. Counts the closed
-/// connections.
+/// Starts a pod that closes each connection after its first response, without announcing it. Counts closed connections.
 async fn closing() -> (SocketAddr, Arc<AtomicUsize>) {
-    let listener = listen().await;
-    let (address, closed) = (listener.local_addr().expect("bound"), Arc::new(AtomicUsize::new(0)));
+    let (listener, address) = bind().await;
+    let closed = Arc::new(AtomicUsize::new(0));
     let count = closed.clone();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -107,9 +97,8 @@ async fn closing() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, closed)
 }
 
-/// Goal: a connection that the pod closed while it was idle is not reused, so no POST is lost on it.
 #[tokio::test]
-async fn a_post_never_meets_a_connection_that_was_closed_while_idle() {
+async fn a_post_uses_no_connection_that_was_closed_while_idle() {
     let rig = Rig::with_revision(|_| {}).await;
     let (address, closed) = closing().await;
     rig.pods(&[address]).await;
@@ -119,24 +108,21 @@ async fn a_post_never_meets_a_connection_that_was_closed_while_idle() {
     }
 }
 
-/// Goal: a pod that is no longer listed because it terminates loses its idle connections at once, so that no request
-/// uses them. Requests in flight there are completed.
+/// Goal: no request uses the idle connections of a pod that is no longer listed. Requests in flight there are
+/// completed.
 #[tokio::test]
 async fn a_terminating_pods_idle_connections_are_closed_at_once() {
     let rig = Rig::with_revision(|_| {}).await;
-    let listener = listen().await;
-    let (address, next) = (listener.local_addr().expect("bound"), Pod::returning().await);
+    let (listener, address) = bind().await;
+    let next = Pod::returning().await;
     rig.pods(&[address]).await;
-    let taken = async || {
+    let next_request = async || {
         let (mut stream, _) = listener.accept().await.expect("dialled");
-        let mut request = Vec::new();
-        while !request.ends_with(b"\r\n\r\n") {
-            stream.read_buf(&mut request).await.expect("open");
-        }
+        rig::read_until(&mut stream, "\r\n\r\n").await;
         stream
     };
     let (first, second, leave) = (rig.get("app.ns", "/"), rig.get("app.ns", "/"), async {
-        let (mut idle, mut busy) = (taken().await, taken().await);
+        let (mut idle, mut busy) = (next_request().await, next_request().await);
         idle.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nidle").await.expect("open");
         rig.until(|load| load.in_flight == 1).await;
         rig.pods(&[next.address]).await;

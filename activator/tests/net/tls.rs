@@ -1,4 +1,4 @@
-//! System-internal TLS: the listener from the clients' perspective, and queue-proxies from the activator's.
+//! System-internal TLS: clients of the activator's TLS port, and requests of the activator to queue-proxies.
 
 use crate::rig::{self, Answer, Pod, Rig, backend, full, own_address, patient};
 use activator::discovery::{Event, Spec};
@@ -27,7 +27,7 @@ pub(crate) const NAMES: [&str; 2] = ["data-plane.knative.dev", "kn-user-ns"];
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    /// Creates an authority. `name` must be unique, because authorities are found by their names.
+    /// Creates an authority. Its name must be unique, because clients look up authorities by name.
     pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("valid");
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -89,7 +89,7 @@ impl Client<'_> {
 }
 
 fn presented_certificate(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
-    stream.get_ref().1.peer_certificates().expect("one was shown")[0].clone().into_owned()
+    stream.get_ref().1.peer_certificates().expect("a certificate")[0].clone().into_owned()
 }
 
 pub(crate) fn configs(tls: &InternalTls) -> Configs {
@@ -120,10 +120,10 @@ pub(crate) fn get(uri: &str) -> Request<Empty<Bytes>> {
     Request::get(uri).header("host", "app.ns").body(Empty::new()).expect("a request")
 }
 
-/// Goal: the TLS port serves like the plain ports, in the negotiated protocol, or the one detected from the first
-/// bytes.
+/// Goal: without a negotiated protocol, that of the first bytes is served. Other protocols, older versions of TLS and
+/// other names are errors.
 #[tokio::test]
-async fn the_tls_port_speaks_the_agreed_protocol() {
+async fn the_tls_port_serves_the_negotiated_protocol() {
     let authority = Authority::new("one");
     let rig = Rig::start_configured(|_| {}, configs(&internal(&authority, &authority))).await;
     let address = rig.activator.https.expect("TLS is on");
@@ -142,30 +142,30 @@ async fn the_tls_port_speaks_the_agreed_protocol() {
         let answer = Answer::read(patient(http2(stream).await.send_request(request)).await.expect("answered")).await;
         assert_eq!(answer.status, StatusCode::OK, "{alpn:?}");
     }
-    let unknown = Client { alpn: &[b"spdy/3"], ..ANY }.connect(&authority, address).await.expect_err("not spoken");
+    let unknown = Client { alpn: &[b"spdy/3"], ..ANY }.connect(&authority, address).await.expect_err("not supported");
     assert!(unknown.to_string().contains("NoApplicationProtocol"), "{unknown}");
     let old = Client { versions: &[&version::TLS12], ..ANY }.connect(&authority, address).await.expect_err("too old");
     assert!(old.to_string().contains("ProtocolVersion"), "{old}");
-    // The same certificate for every name; the client checks whether it matches.
+    // The certificate is the same for every name; the client rejects it.
     let misnamed =
         Client { name: "other.example", ..ANY }.connect(&authority, address).await.expect_err("another name");
     assert!(misnamed.to_string().contains("kn-routing"), "{misnamed}");
     rig.activator.stop().await;
 }
 
-/// Goal: plain HTTP on the TLS port gets an error with Go's text; the plain ports still serve it.
+/// Goal: the error has Go's text. The plain port still serves plain HTTP.
 #[tokio::test]
-async fn plain_http_on_the_tls_port_is_answered_in_plain() {
+async fn plain_http_on_the_tls_port_gets_a_plain_error() {
     let authority = Authority::new("one");
     let rig = Rig::start_configured(|_| {}, configs(&internal(&authority, &authority))).await;
     let mut stream = TcpStream::connect(rig.activator.https.expect("TLS is on")).await.expect("connected");
     rig::write(&mut stream, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
     let answer = rig::read_to_end(&mut stream).await;
     assert_eq!(answer, "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n");
-    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::NOT_FOUND, "no revision, but an answer");
+    assert_eq!(rig.get("app.ns", "/").await.status, StatusCode::NOT_FOUND, "no revision, but a response");
 }
 
-/// Goal: a connection outlives its certificate, and the next one gets the new certificate.
+/// Goal: the connection continues, and the next one gets the new certificate.
 #[tokio::test]
 async fn a_certificate_is_replaced_while_a_connection_lives() {
     let (first, second) = (Authority::new("first"), Authority::new("second"));
@@ -185,14 +185,15 @@ async fn a_certificate_is_replaced_while_a_connection_lives() {
     assert_eq!(ask(&mut client).await, "hello");
     tls.identity.replace(second.signed(&["kn-routing"]));
     assert_eq!(ask(&mut client).await, "hello", "the old connection");
-    let refused = ANY.connect(&first, address).await.expect_err("signed by another");
+    let refused = ANY.connect(&first, address).await.expect_err("another authority");
     assert!(refused.to_string().contains("UnknownIssuer"), "{refused}");
     let stream = ANY.connect(&second, address).await.expect("shaken");
     assert_ne!(presented_certificate(&stream), before);
     assert_eq!(ask(&mut http1(stream).await).await, "hello", "a new connection");
 }
 
-/// Queue-proxy of `ns/app`, with a plain and a TLS port on its own address. `/last` closes its connection.
+/// Queue-proxy of `ns/app`, with a plain and a TLS port on its own address. A request for `/last` is the last of its
+/// connection.
 pub(crate) struct QueueProxy {
     pub(crate) plain: Pod,
     pub(crate) identity: Identity,
@@ -242,7 +243,7 @@ pub(crate) async fn knative(tls: &InternalTls, pod: &QueueProxy) -> Rig {
     backend.protocol = Protocol::Http1;
     backend.queue_proxy = true;
     let spec = Spec { contract: Contract::Knative, ..Spec::standalone("ns", "app", backend) };
-    rig.tell(Event::Revision(Arc::new(spec))).await;
+    rig.emit(Event::Revision(Arc::new(spec))).await;
     rig.ready_pods(&[pod.plain.address]).await;
     rig.settled().await;
     rig
@@ -252,7 +253,7 @@ pub(crate) fn to_revision(uri: &str) -> http::request::Builder {
     Request::get(uri).header(headers::REVISION, "app").header(headers::NAMESPACE, "ns").header("host", "app.example")
 }
 
-/// Goal: requests go to 8112 over TLS in the client's protocol, probes to 8012 in plain.
+/// Goal: requests go to port 8112 over TLS in the client's protocol, probes go to port 8012.
 #[tokio::test]
 async fn requests_to_queue_proxies_are_encrypted_and_probes_are_not() {
     let authority = Authority::new("one");
@@ -261,17 +262,15 @@ async fn requests_to_queue_proxies_are_encrypted_and_probes_are_not() {
     let host = format!("{}:8112", pod.plain.address.ip());
     let answer = rig.send(to_revision("/path")).await;
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, &*format!("HTTP/1.1 /path Some({host:?})")));
-    let mut client = rig::http2_client::<Empty<Bytes>>(rig.address).await;
-    let request = to_revision("http://app.example/path").body(Empty::new()).expect("a request");
-    let answer = Answer::read(patient(client.send_request(request)).await.expect("answered")).await;
+    let answer = rig::ask_http2(rig.address, to_revision("http://app.example/path"), "").await;
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, &*format!("HTTP/2.0 https://{host}/path None")));
     assert!(pod.plain.requests() > 0, "probes");
 }
 
-/// Goal: an invalid certificate of a pod is reported with a 502, the pod stays in use, and the next valid handshake
-/// serves requests.
+/// Goal: a 502 names the fault of a pod's certificate, the pod stays in use, and the next valid handshake serves
+/// requests.
 #[tokio::test]
-async fn a_wrong_certificate_is_told_and_a_right_one_taken_without_a_restart() {
+async fn an_invalid_certificate_is_reported_and_a_valid_one_accepted_without_a_restart() {
     let (authority, other) = (Authority::new("one"), Authority::new("other"));
     let pod = QueueProxy::start(authority.signed(&["kn-user-other", NAMES[0]])).await;
     let tls = internal(&authority, &authority);
@@ -297,5 +296,5 @@ async fn a_wrong_certificate_is_told_and_a_right_one_taken_without_a_restart() {
     assert_eq!(rig.send(to_revision("/")).await.status, StatusCode::OK);
     pod.identity.replace(authority.signed(&NAMES));
     tls.roots.replace(authority.roots()).expect("TLS 1.3");
-    assert_eq!(rig.send(to_revision("/")).await.status, StatusCode::OK, "the connection that stands");
+    assert_eq!(rig.send(to_revision("/")).await.status, StatusCode::OK, "over the open connection");
 }

@@ -1,6 +1,6 @@
-//! TLS during changes: a drain of encrypted connections, and probes over HTTPS.
+//! TLS during drains and rotations of certificates, and probes over HTTPS.
 
-use crate::rig::{self, Pod, Rig, full, listen, patient, read_until};
+use crate::rig::{self, Pod, Rig, bind, full, patient, read_until};
 use crate::tls::{
     ANY, Authority, Client, NAMES, QueueProxy, configs, get, http1, http2, internal, knative, to_revision,
 };
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Semaphore;
 
-/// Starts a pod that sends `one`, and `two` once it is permitted; an upgrade becomes an echo.
+/// Starts a pod that sends `one`, and `two` once the gate has a permit. An upgrade becomes an echo.
 async fn gated(gate: Arc<Semaphore>) -> Pod {
     Pod::start(move |request: Request<Incoming>| {
         let gate = gate.clone();
@@ -44,7 +44,7 @@ async fn gated(gate: Arc<Semaphore>) -> Pod {
 /// Goal: a drain treats encrypted connections like plain ones: running requests are completed over both protocols, idle
 /// connections are closed, and a tunnel may continue up to the bound.
 #[tokio::test]
-async fn a_drain_finishes_what_runs_over_tls() {
+async fn a_drain_completes_requests_over_tls() {
     let gate = Arc::new(Semaphore::new(0));
     let pod = gated(gate.clone()).await;
     let authority = Authority::new("one");
@@ -66,13 +66,12 @@ async fn a_drain_finishes_what_runs_over_tls() {
         assert_eq!(&part[..], b"one");
     }
     let mut tunnel = ANY.connect(&authority, address).await.expect("shaken");
-    let upgrade = b"GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: Upgrade\r\nupgrade: echo\r\n\r\nearly";
-    patient(tunnel.write_all(upgrade)).await.expect("open");
+    patient(tunnel.write_all(format!("{}early", rig::UPGRADE).as_bytes())).await.expect("open");
     read_until(&mut tunnel, "early").await;
     let mut idle = ANY.connect(&authority, address).await.expect("shaken");
 
     let stopping = tokio::spawn(rig.activator.stop());
-    assert_eq!(patient(idle.read(&mut [0])).await.unwrap_or(0), 0, "what idles is closed");
+    assert_eq!(patient(idle.read(&mut [0])).await.unwrap_or(0), 0, "idle connections are closed");
     rig::until(|| std::net::TcpStream::connect(address).is_err()).await;
     gate.add_permits(2);
     for body in bodies {
@@ -108,7 +107,7 @@ async fn certificates_rotate_under_load() {
         });
     }
     let count = || answered.each_ref().map(|count| count.load(Ordering::SeqCst));
-    // Two of each client, because the first may have begun before.
+    // Two of each client, because the first may have begun earlier.
     let some_more = async || {
         let before = count();
         rig::until(|| count().iter().zip(before).all(|(now, before)| *now >= before + 2)).await;
@@ -131,13 +130,12 @@ async fn certificates_rotate_under_load() {
     }
 }
 
-/// Goal: a probe over HTTPS decides about a pod, regardless of its certificate, and does not redirect requests.
+/// Goal: the probe ignores the pod's certificate. Requests still use the plain port.
 #[tokio::test]
 async fn a_probe_over_https_decides_when_a_pod_is_used() {
     let (ready, probes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let listener = listen().await;
-    let port = listener.local_addr().expect("bound").port();
-    let identity = Identity::new(Authority::new("nobody knows").signed(&["somebody.example"]));
+    let (listener, address) = bind().await;
+    let identity = Identity::new(Authority::new("unknown").signed(&["unknown.example"]));
     let config = server_config(&identity, &Parameters::default(), ClientAuth::None, &[]).expect("valid");
     let (is_ready, count) = (ready.clone(), probes.clone());
     tokio::spawn(async move {
@@ -158,14 +156,12 @@ async fn a_probe_over_https_decides_when_a_pod_is_used() {
         }
     });
     let pod = Pod::saying("served in plain").await;
-    let rig = Rig::start().await;
-    let probe = Probe { kind: ProbeKind::Https, port: Some(port), ..Probe::http("/ready") };
-    rig.revision(|backend| backend.probe = probe).await;
-    rig.pods(&[pod.address]).await;
+    let probe = Probe { kind: ProbeKind::Https, port: Some(address.port()), ..Probe::http("/ready") };
+    let rig = Rig::with_pods(&[pod.address], |backend| backend.probe = probe).await;
     let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
         rig.until(|load| load.queued == 1).await;
         rig::until(|| probes.load(Ordering::SeqCst) >= 5).await;
-        assert_eq!(pod.requests(), 0, "not before it is proven");
+        assert_eq!(pod.requests(), 0, "no request before a probe has passed");
         ready.store(true, Ordering::SeqCst);
     });
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "served in plain"));

@@ -32,7 +32,7 @@ async fn counting() -> Pod {
     .await
 }
 
-/// Goal: curl works in each of its protocols, with and without an upload that it announces and waits for.
+/// Goal: curl works in each of its protocols, without uploads, and with uploads with and without `Expect`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn curl_is_served() {
     let pod = counting().await;
@@ -50,7 +50,7 @@ async fn curl_is_served() {
             if version == "--http1.0" {
                 let upload = run("curl", &[&common[..], &["-T", &path, &url]].concat()).await;
                 assert_eq!(upload, format!("{} bytes over {over}", 3 << 20), "{version}");
-                continue; // It supports neither chunks nor expectations.
+                continue; // HTTP/1.0 supports neither chunks nor expectations.
             }
             let expecting = ["--expect100-timeout", "12", "-H", "Expect: 100-continue"];
             let expecting = if version == "--http1.1" { &expecting[..] } else { &[] };
@@ -62,7 +62,7 @@ async fn curl_is_served() {
                 assert_eq!(upload, format!("{} bytes over {over}", 3 << 20), "{version} {coding}");
             }
             if version == "--http2-prior-knowledge" {
-                continue; // Debian 12's curl cannot use such a connection twice; h2load does.
+                continue; // Debian 12's curl cannot reuse such a connection; h2load does.
             }
             let twice = run("curl", &[&common[..], &["-w", "|%{num_connects}|", &url, &url]].concat()).await;
             assert!(twice.ends_with("|0|"), "{version}: {twice}");
@@ -86,7 +86,7 @@ async fn h2load_loses_nothing() {
 
 /// Goal: a WebSocket passes messages of all kinds and sizes in both directions, and its closing handshake.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_websocket_client_talks_through() {
+async fn websocket_messages_pass_in_both_directions() {
     let pod = Pod::start(|mut request: Request<Incoming>| async move {
         let key = derive_accept_key(request.headers()["sec-websocket-key"].as_bytes());
         let upgraded = hyper::upgrade::on(&mut request);
@@ -99,11 +99,8 @@ async fn a_websocket_client_talks_through() {
                 }
             }
         });
-        let mut response = Response::new(rig::full(""));
-        *response.status_mut() = http::StatusCode::SWITCHING_PROTOCOLS;
-        for (name, value) in [("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-accept", &key)] {
-            response.headers_mut().insert(http::HeaderName::from_static(name), value.parse().expect("a value"));
-        }
+        let mut response = rig::switching_to("websocket");
+        response.headers_mut().insert("sec-websocket-accept", key.parse().expect("a value"));
         response
     })
     .await;

@@ -1,4 +1,4 @@
-//! Spans, from the perspective of a collector and the pods.
+//! Spans that a collector receives, and the trace context that pods receive.
 
 use crate::rig::{self, Pod, Rig, full, patient};
 use activator::{Configs, Options};
@@ -19,8 +19,7 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// Starts a collector of spans, and an activator that sends them there.
 pub(crate) async fn traced(change: impl FnOnce(&mut Options)) -> (Rig, mpsc::UnboundedReceiver<Span>) {
-    let listener = rig::listen().await;
-    let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+    let (listener, address) = rig::bind().await;
     let (sender, spans) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
@@ -31,7 +30,7 @@ pub(crate) async fn traced(change: impl FnOnce(&mut Options)) -> (Rig, mpsc::Unb
                     assert_eq!(request.uri().path(), "/v1/traces");
                     let body = request.into_body().collect().await.expect("whole").to_bytes();
                     let batch = ExportTraceServiceRequest::decode(body).expect("OTLP");
-                    for scope in batch.resource_spans.into_iter().flat_map(|of| of.scope_spans) {
+                    for scope in batch.resource_spans.into_iter().flat_map(|resource| resource.scope_spans) {
                         scope.spans.into_iter().for_each(|span| drop(sender.send(span)));
                     }
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
@@ -44,15 +43,15 @@ pub(crate) async fn traced(change: impl FnOnce(&mut Options)) -> (Rig, mpsc::Unb
         }
     });
     let protocol = TracingProtocol::Otlp(OtlpProtocol::HttpProtobuf);
-    let tracing = TracingConfig { protocol, endpoint, sampling_rate: 1.0 };
+    let tracing = TracingConfig { protocol, endpoint: format!("http://{address}"), sampling_rate: 1.0 };
     let telemetry = watch::channel(Arc::new(ObservabilityConfig { tracing, ..Default::default() })).1;
     (Rig::start_configured(change, Configs { telemetry, ..Configs::default() }).await, spans)
 }
 
-/// Goal: Knative's spans below the client's span, and the client span as the pod's parent; a request of no revision has
-/// one span.
+/// Goal: Knative's spans are below the caller's span, and the span of the attempt is the pod's parent. A request of no
+/// revision has one span.
 #[tokio::test]
-async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
+async fn a_request_has_knatives_spans_and_the_last_is_the_pods_parent() {
     let (rig, mut received) = traced(|_| {}).await;
     let pod = Pod::start(|request: Request<Incoming>| async move {
         let field = |name: &str| request.headers().get(name).map_or("", |value| value.to_str().expect("text"));
@@ -73,7 +72,7 @@ async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
     while spans.len() < 5 {
         spans.push(patient(received.recv()).await.expect("a span"));
     }
-    let (ours, nobodys): (Vec<_>, Vec<_>) = spans.into_iter().partition(|span| span.trace_id == hex(&PARENT[3..35]));
+    let (ours, others): (Vec<_>, Vec<_>) = spans.into_iter().partition(|span| span.trace_id == hex(&PARENT[3..35]));
     let find = |name: &str| ours.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("{name}: {ours:?}"));
     let server = find("GET");
     assert_eq!(server.parent_span_id, hex(&PARENT[36..52]));
@@ -88,17 +87,14 @@ async fn a_request_leaves_upstreams_spans_and_the_pod_sees_the_last() {
     for name in ["kn.revision.name", "k8s.namespace.name", "http.response.status_code"] {
         assert!(server.attributes.iter().any(|attribute| attribute.key == name), "{name}: {server:?}");
     }
-    let [nobody] = &nobodys[..] else { panic!("{nobodys:?}") };
-    assert_eq!((nobody.name.as_str(), nobody.parent_span_id.len()), ("GET", 0));
+    let [span] = &others[..] else { panic!("{others:?}") };
+    assert_eq!((span.name.as_str(), span.parent_span_id.len()), ("GET", 0));
 }
 
-/// Goal: if tracing is off, the client's context passes unchanged.
 #[tokio::test]
 async fn without_tracing_the_callers_context_passes_unchanged() {
-    let rig = Rig::start().await;
     let pod = Pod::echoing().await;
-    rig.revision(|_| {}).await;
-    rig.pods(&[pod.address]).await;
+    let rig = Rig::with_pods(&[pod.address], |_| {}).await;
     let answer = rig.send(Request::get("/").header("host", "app.ns").header("traceparent", PARENT)).await;
     assert!(answer.body.contains(&format!("traceparent: {PARENT}")), "{}", answer.body);
 }

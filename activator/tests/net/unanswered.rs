@@ -1,22 +1,21 @@
-//! Programs that close the connection instead of responding: a handler that panics, nginx's 444. The number of runs is
-//! limited, and no pod is taken out of use.
+//! Programs that close the connection instead of responding, like a handler that panics, or nginx's 444. The number of
+//! runs is limited, and no pod is taken out of use.
 
-use crate::frames::{GOAWAY, HEADERS, PREFACE, RST_STREAM, block, frame};
+use crate::frames::*;
 use crate::log;
-use crate::rig::{self, Rig, listen};
+use crate::rig::{self, Rig, bind};
 use activator_core::breaker::Capacity;
 use bytes::Bytes;
 use common::backend::{Probe, Protocol};
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http::{Request, StatusCode};
+use http_body_util::Full;
 use socket2::SockRef;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -34,7 +33,7 @@ enum ConnectionEnd {
     HalfAHead,
 }
 
-/// Pod that answers `/meet` once [`IDLE`] requests for it are there, and closes on every other request.
+/// Pod that sends responses for `/meet` once it has [`IDLE`] such requests, and closes on every other request.
 struct Closing {
     address: SocketAddr,
     accepted: Arc<AtomicUsize>,
@@ -44,8 +43,7 @@ struct Closing {
 
 impl Closing {
     async fn start(way: ConnectionEnd) -> Self {
-        let listener = listen().await;
-        let address = listener.local_addr().expect("bound");
+        let (listener, address) = bind().await;
         let (accepted, runs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (count, ran, met) = (accepted.clone(), runs.clone(), Arc::new(Barrier::new(IDLE)));
         let accepting = tokio::spawn(async move {
@@ -90,18 +88,16 @@ async fn serve(
     }
 }
 
-/// Starts two such pods, with as many connections to each as it has slots.
+/// Starts an activator with two such pods, each with [`IDLE`] slots.
 async fn two(way: ConnectionEnd) -> (Arc<Rig>, [Closing; 2]) {
-    let rig = Arc::new(
-        Rig::with_revision(|backend| {
-            backend.probe = Probe::default(); // A pod that is out of use returns only by a listing.
-            backend.container_concurrency = IDLE as u32;
-        })
-        .await,
-    );
+    let rig = Rig::with_revision(|backend| {
+        backend.probe = Probe::default(); // A pod that was taken out of use does not return without a new listing.
+        backend.container_concurrency = IDLE as u32;
+    });
+    let rig = Arc::new(rig.await);
     let pods = [Closing::start(way).await, Closing::start(way).await];
     rig.ready_pods(&pods.each_ref().map(|pod| pod.address)).await;
-    rig.until(is_whole).await;
+    rig.until(has_both_pods).await;
     (rig, pods)
 }
 
@@ -112,27 +108,23 @@ fn runs_of(pods: &[Closing; 2]) -> [usize; 2] {
     runs
 }
 
-fn is_whole(load: activator_core::breaker::Load) -> bool {
+/// Returns true if both pods are in use.
+fn has_both_pods(load: activator_core::breaker::Load) -> bool {
     load.capacity == Capacity::Limited(2 * IDLE as u32)
 }
 
-/// Sends as many requests at once as both pods take, so that each connection is opened and used.
+/// Sends as many requests at once as both pods accept, so that each connection is opened and used.
 async fn meet(rig: &Arc<Rig>) {
-    let mut sent = JoinSet::new();
-    for _ in 0..2 * IDLE {
-        let rig = rig.clone();
-        sent.spawn(async move { rig.get("app.ns", "/meet").await.status });
-    }
-    for status in rig::patient(sent.join_all()).await {
-        assert_eq!(status, StatusCode::OK);
+    for answer in rig::patient(rig.get_many("/meet", 2 * IDLE).join_all()).await {
+        assert_eq!(answer.status, StatusCode::OK);
     }
 }
 
-/// Goal: a request whose program closes runs at most twice: over the idle connection and over a new one to the other
-/// pod. If none was idle it runs once, over a new connection, unless that was reset. It ends in a 502; both pods stay
-/// in use, with their idle connections. Half a head is a response that began: the request runs once.
+/// Goal: the request runs at most twice: over an idle connection and over a new one to the other pod. If no connection
+/// was idle, it runs once, over a new connection, unless that was reset. Half a head is a response that began: the
+/// request runs once. Idle connections stay open.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
+async fn a_request_whose_program_closes_gets_a_502_and_its_pod_stays_in_use() {
     const ONCE: [usize; 2] = [0, 1];
     const ON_BOTH: [usize; 2] = [1, 1];
     for (way, over_idle) in
@@ -149,7 +141,8 @@ async fn a_program_that_closes_is_answered_for_and_no_pod_is_taken_out() {
             let refusal = (answer.status, answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
             assert_eq!(refusal, (StatusCode::BAD_GATEWAY, "activator", "pod"), "{way:?}: {}", answer.body);
             assert_eq!(runs_of(&pods), expected, "{way:?}, warm: {warm}");
-            assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{way:?}, warm: {warm}: a pod is out");
+            let load = rig.activator.load(&rig::key("app"));
+            assert!(load.is_some_and(has_both_pods), "{way:?}, warm: {warm}: a pod is out of use");
             meet(&rig).await;
             let accepted: usize = pods.iter().map(|pod| pod.accepted.load(Ordering::SeqCst)).sum();
             assert!(accepted <= 2 * IDLE + 2, "{way:?}, warm: {warm}: {accepted} connections");
@@ -165,19 +158,17 @@ async fn an_idempotent_request_is_sent_again_after_a_reset() {
         [("GET", "", [1, 1]), ("DELETE", "", [1, 1]), ("PUT", "body", [1, 1]), ("POST", "body", [0, 1])]
     {
         let (rig, pods) = two(ConnectionEnd::Reset).await;
-        let mut client = rig.raw().await;
         let length = body.len();
         let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {length}\r\n\r\n{body}");
-        rig::write(&mut client, &request).await;
-        let answer = rig::read_until(&mut client, "\r\n\r\n").await;
+        let answer = rig::read_until(&mut rig.send_raw(&request).await, "\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 502 "), "{method}: {answer}");
         assert_eq!(runs_of(&pods), expected, "{method}");
-        assert!(rig.activator.load(&rig::key("app")).is_some_and(is_whole), "{method}: a pod is out");
+        assert!(rig.activator.load(&rig::key("app")).is_some_and(has_both_pods), "{method}: a pod is out of use");
     }
 }
 
-/// Goal: a request that is not safe to repeat runs once, and so does one with a chunked body, even if that turns out to
-/// be empty, whatever its method and headers. Method: the same request without a body runs twice.
+/// Goal: a request with a chunked body runs once, even if the body is empty, whatever the method and headers, and so
+/// does a request that is not safe to repeat. Method: the same requests without a body run twice.
 #[tokio::test]
 async fn a_request_with_chunks_runs_once() {
     const KEY: &str = "idempotency-key: once";
@@ -194,10 +185,8 @@ async fn a_request_with_chunks_runs_once() {
     for (method, [one, other], body, expected) in rows {
         let (rig, pods) = two(ConnectionEnd::Finish).await;
         meet(&rig).await;
-        let mut client = rig.raw().await;
         let request = format!("{method} /close HTTP/1.1\r\nhost: app.ns\r\n{one}\r\n{other}\r\n\r\n{body}");
-        rig::write(&mut client, &request).await;
-        let answer = rig::read_until(&mut client, "\r\n\r\n").await;
+        let answer = rig::read_until(&mut rig.send_raw(&request).await, "\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 502 "), "{request}: {answer}");
         assert_eq!(runs_of(&pods).iter().sum::<usize>(), expected, "{request}");
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
@@ -205,10 +194,9 @@ async fn a_request_with_chunks_runs_once() {
     }
 }
 
-/// Goal: regardless of the number of requests that a pod leaves without a response, the log reports it once in the
-/// first minute, and the same for another pod.
+/// Goal: regardless of the number of requests without a response, there is one line for each pod in the first minute.
 #[tokio::test]
-async fn a_pod_that_does_not_answer_is_told_of_once() {
+async fn a_pod_that_sends_no_response_is_logged_once() {
     log::capture();
     let (rig, pods) = two(ConnectionEnd::HalfAHead).await;
     let ran = |pod: &Closing| pod.runs.load(Ordering::SeqCst);
@@ -222,14 +210,13 @@ async fn a_pod_that_does_not_answer_is_told_of_once() {
     }
 }
 
-const END: u8 = 5;
-
 /// Reaction of an HTTP/2 program to the first request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum First {
     Answered,
-    /// The client gives up on it.
+    /// No response, until the client gives up.
     Unanswered,
+    /// As to every other request.
     AsOthers,
 }
 
@@ -246,21 +233,20 @@ enum Http2Way {
 
 async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<AtomicUsize>) -> std::io::Result<()> {
     stream.read_exact(&mut [0; PREFACE.len()]).await?;
-    stream.write_all(&frame(4, 0, 0, &[])).await?;
+    stream.write_all(&frame(SETTINGS, 0, 0, &[])).await?;
     let mut first = first;
     loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).await?;
-        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        stream.read_exact(&mut payload).await?;
-        if head[3] != HEADERS {
+        let received = read_frame(&mut stream).await?;
+        if received.kind != HEADERS {
             continue;
         }
-        let id = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        let id = received.stream;
         runs.fetch_add(1, Ordering::SeqCst);
         match std::mem::replace(&mut first, First::AsOthers) {
             First::Answered => {
-                stream.write_all(&frame(HEADERS, END, id, &block(&[(b":status", b"204")]))).await?;
+                stream
+                    .write_all(&frame(HEADERS, END_STREAM | END_HEADERS, id, &block(&[(b":status", b"204")])))
+                    .await?;
                 continue;
             }
             First::Unanswered => continue,
@@ -268,10 +254,7 @@ async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<Ato
         }
         match way {
             Http2Way::Finish => return Ok(()),
-            Http2Way::Reset => {
-                SockRef::from(&stream).set_linger(Some(Duration::ZERO))?;
-                return Ok(());
-            }
+            Http2Way::Reset => return SockRef::from(&stream).set_linger(Some(Duration::ZERO)),
             Http2Way::ResetStream(code) => stream.write_all(&frame(RST_STREAM, 0, id, &code.to_be_bytes())).await?,
             Http2Way::GoAway => {
                 stream.write_all(&frame(GOAWAY, 0, 0, &[id.to_be_bytes(), [0; 4]].concat())).await?;
@@ -281,9 +264,9 @@ async fn http2(mut stream: TcpStream, way: Http2Way, first: First, runs: Arc<Ato
     }
 }
 
-/// Goal: the same over HTTP/2. A reset of the stream means that it ran, unless it is REFUSED_STREAM (see
-/// `terminating_pods` and `hostile_pods`), and so does a GOAWAY that names it. An idle connection is like one with an
-/// earlier response. A small body is sent again with its PUT.
+/// Goal: over HTTP/2 a request whose program closes runs at most twice. It counts as taken if its stream is reset,
+/// except by REFUSED_STREAM (see `terminating_pods` and `hostile_pods`), and if a GOAWAY names it. An idle connection
+/// is treated like one with an earlier response. A small body is sent again with its PUT.
 #[tokio::test]
 async fn a_stream_that_was_taken_runs_twice_at_most() {
     let rows = [
@@ -308,11 +291,10 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
                 backend.container_concurrency = 1;
             })
             .await;
-            let (listener, runs) = (listen().await, Arc::new(AtomicUsize::new(0)));
-            let address = listener.local_addr().expect("bound");
+            let ((listener, address), runs) = (bind().await, Arc::new(AtomicUsize::new(0)));
             let counted = runs.clone();
             tokio::spawn(async move {
-                // On any other connection nothing comes first: it would be another run.
+                // Only on the first connection: elsewhere it would be another run.
                 let mut first = first;
                 while let Ok((stream, _)) = listener.accept().await {
                     let first = std::mem::replace(&mut first, First::AsOthers);
@@ -320,7 +302,7 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
                 }
             });
             rig.ready_pods(&[address]).await;
-            // One client, so that one worker has all of it.
+            // One client, so that one worker has all requests.
             let mut client = rig::http2_client(rig.address).await;
             let mut send = |method: &str| {
                 let request = Request::builder().method(method).uri("http://app.ns/");
@@ -347,20 +329,25 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
             let runs = runs.load(Ordering::SeqCst) - before;
             assert!(expected.contains(&runs), "{name}: {runs} runs");
             let load = rig.activator.load(&rig::key("app")).expect("known");
-            assert_eq!(load.capacity, Capacity::Limited(1), "{name}: the pod is out");
+            assert_eq!(load.capacity, Capacity::Limited(1), "{name}: the pod is out of use");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
         }
     }
 }
 
-/// Goal: a pod that dies with a request on a connection without an earlier response is distinguished from a program
-/// that closes: it accepts no other connection, so the request goes to another pod.
+/// Closes a listener, and waits until no process has a copy of it. A child process of another test may, until its exec.
+async fn close(listener: TcpListener, address: SocketAddr) {
+    drop(listener);
+    while TcpStream::connect(address).await.is_ok() {}
+}
+
+/// Goal: on a connection without an earlier response, a pod that died is distinguished from a program that closes: it
+/// accepts no other connection, so the request goes to another pod.
 #[tokio::test]
-async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
+async fn a_request_whose_pod_died_goes_to_another() {
     for reset in [false, true] {
         let rig = Rig::with_revision(|backend| backend.probe = Probe::default()).await;
-        let dying = listen().await;
-        let address = dying.local_addr().expect("bound");
+        let (dying, address) = bind().await;
         rig.ready_pods(&[address]).await;
         let next = rig::Pod::saying("next").await;
         let (answer, ()) = tokio::join!(rig.get("app.ns", "/"), async {
@@ -368,9 +355,7 @@ async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
             stream.read_exact(&mut [0; 16]).await.expect("a head");
             rig.ready_pods(&[address, next.address]).await;
             rig.settled().await;
-            drop(dying);
-            // A child process of another test holds it, too, until its exec.
-            while TcpStream::connect(address).await.is_ok() {}
+            close(dying, address).await;
             if reset {
                 SockRef::from(&stream).set_linger(Some(Duration::ZERO)).expect("open");
             }
@@ -381,28 +366,19 @@ async fn a_pod_that_dies_on_its_first_request_costs_it_nothing() {
     }
 }
 
-/// Goal: a PUT whose pod ended after it had read the body reaches the next pod with the whole body.
+/// Method: the pod ends after it has read the body.
 #[tokio::test]
-async fn a_put_whose_pod_ended_is_sent_again_with_its_body() {
+async fn a_put_whose_pod_died_is_sent_again_with_its_body() {
     let rig = Rig::with_revision(|backend| backend.probe = Probe::default()).await;
-    let ending = listen().await;
-    let address = ending.local_addr().expect("bound");
+    let (ending, address) = bind().await;
     rig.ready_pods(&[address]).await;
-    let next =
-        rig::Pod::start(|request: Request<Incoming>| async move { Response::new(request.into_body().boxed_unsync()) })
-            .await;
-    let mut client = rig.raw().await;
-    rig::write(&mut client, "PUT / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 5\r\n\r\nwhole").await;
+    let next = rig::Pod::streaming_back().await;
+    let mut client = rig.send_raw("PUT / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 5\r\n\r\nwhole").await;
     let (mut stream, _) = ending.accept().await.expect("dialled");
-    let mut request = Vec::new();
-    while !request.ends_with(b"whole") {
-        request.push(stream.read_u8().await.expect("the request"));
-    }
+    rig::read_until(&mut stream, "whole").await;
     rig.ready_pods(&[address, next.address]).await;
     rig.settled().await;
-    drop(ending);
-    // A child process of another test holds it, too, until its exec.
-    while TcpStream::connect(address).await.is_ok() {}
+    close(ending, address).await;
     drop(stream);
     let answer = rig::read_until(&mut client, "whole").await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");

@@ -2,16 +2,16 @@
 
 use crate::frames::{END_HEADERS, END_STREAM, HEADERS, SETTINGS, WINDOW_UPDATE, block, frame};
 use crate::hostile::{Frames, GET};
-use crate::rig::{self, AnyBody, Pod, Rig, patient, write};
+use crate::rig::{self, AnyBody, Pod, Rig, patient};
+use activator::Options;
 use bytes::Bytes;
 use common::backend::Protocol;
 use http::{Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, Empty, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 
 /// Length of a piece of an endless body.
 const PIECE: usize = 32 << 10;
@@ -40,8 +40,8 @@ async fn endless() -> (Pod, Arc<AtomicUsize>) {
     (pod, pieces)
 }
 
-/// Opens an HTTP/2 client with maximum windows and `streams` requests.
-async fn ask_http2(rig: &Rig, streams: u32) -> Frames {
+/// Opens an HTTP/2 client that grants maximum windows, sends `streams` requests and reads nothing.
+async fn open_unread(rig: &Rig, streams: u32) -> Frames {
     let mut client = Frames::open(rig).await;
     let open = (1_u32 << 31) - 1;
     let mut bytes = frame(SETTINGS, 0, 0, &[&4_u16.to_be_bytes()[..], &open.to_be_bytes()].concat());
@@ -53,63 +53,55 @@ async fn ask_http2(rig: &Rig, streams: u32) -> Frames {
 }
 
 /// Goal: clients that do not read use at most an eighth of the process's memory limit, in either protocol. A client
-/// that reads still gets its megabyte, and all memory is freed at the end. Method: read the charge once pods are asked
-/// for nothing more.
+/// that reads still gets its megabyte, and all memory is freed at the end. Method: read the charge once the pod sends
+/// nothing more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_nobody_reads_share_a_bound() {
+async fn unread_responses_share_a_bound() {
     const BUDGET: u64 = 1 << 20;
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Rig::start_with(|options| options.memory_limit = Some(8 * BUDGET)).await;
-        rig.revision(|backend| backend.protocol = protocol).await;
+        let limit = |options: &mut Options| options.memory_limit = Some(8 * BUDGET);
+        let rig = Rig::with_options(limit, |backend| backend.protocol = protocol).await;
         let (pod, pieces) = endless().await;
         rig.pods(&[pod.address]).await;
-        let mut slow: Vec<TcpStream> = Vec::new();
+        let mut slow = Vec::new();
         for _ in 0..20 {
-            let mut client = rig.raw().await;
-            write(&mut client, "GET /endless HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
-            slow.push(client);
+            slow.push(rig.send_raw("GET /endless HTTP/1.1\r\nhost: app.ns\r\n\r\n").await);
         }
-        let streams = ask_http2(&rig, 100).await;
+        let streams = open_unread(&rig, 100).await;
         rig.until(|load| load.in_flight == 120).await;
-        stands_still(&pieces).await;
+        stops_changing(&pieces).await;
         let charged = rig.activator.output();
         assert!((BUDGET / 2..=BUDGET).contains(&charged), "{protocol:?}: {charged} bytes");
-        let mut client = rig.client().await;
-        let request = Request::get("/large").header("host", "app.ns").body(Empty::<Bytes>::new()).expect("valid");
-        let answer = patient(client.send_request(request)).await.expect("an answer");
-        let body = patient(answer.into_body().collect()).await.expect("all of it").to_bytes();
-        assert_eq!(body.len(), 1 << 20, "{protocol:?}");
-        // A client that starts to read gets more as well: this exceeds the kernel's buffers.
+        assert_eq!(rig.get("app.ns", "/large").await.body.len(), 1 << 20, "{protocol:?}");
+        // A client that starts to read gets more than the kernel's buffers hold.
         let mut last = slow.pop().expect("one of them");
-        let mut read = vec![0; 24 << 20];
-        patient(last.read_exact(&mut read)).await.expect("what it asked for");
-        drop((slow, last, streams, client));
+        patient(last.read_exact(&mut vec![0; 24 << 20])).await.expect("more of its response");
+        drop((slow, last, streams));
         rig::until(|| rig.activator.output() == 0).await;
         rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
     }
 }
 
-/// Goal: even with enough memory, an HTTP/2 stream takes only a little ahead of its client, because a client with many
-/// streams would take the part of others. Method: as above; read the charge once pods are asked for nothing more.
+/// Goal: even with enough memory, an HTTP/2 stream buffers only a little ahead of its client, because a client with
+/// many streams would use up the share of others. Method: as above.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_takes_little_ahead() {
+async fn a_stream_buffers_little_ahead_of_its_client() {
     const STREAMS: u32 = 100;
     const AHEAD: u64 = 32 << 10;
-    let rig = Rig::start_with(|options| options.memory_limit = Some(8 << 30)).await;
-    rig.revision(|_| {}).await;
+    let rig = Rig::with_options(|options| options.memory_limit = Some(8 << 30), |_| {}).await;
     let (pod, pieces) = endless().await;
     rig.pods(&[pod.address]).await;
-    let _streams = ask_http2(&rig, STREAMS).await;
+    let _streams = open_unread(&rig, STREAMS).await;
     rig.until(|load| load.in_flight == STREAMS).await;
-    stands_still(&pieces).await;
-    // This much, and the piece that came last.
+    stops_changing(&pieces).await;
+    // Up to the limit, and the piece that exceeded it.
     let most = u64::from(STREAMS) * (AHEAD + (64 << 10));
     let charged = rig.activator.output();
     assert!((u64::from(STREAMS) * AHEAD / 2..most).contains(&charged), "{charged} bytes, at most {most}");
 }
 
 /// Waits until the count has not changed for a while.
-async fn stands_still(count: &AtomicUsize) {
+async fn stops_changing(count: &AtomicUsize) {
     let mut before = usize::MAX;
     patient(async {
         while before != count.load(Ordering::SeqCst) {
@@ -134,26 +126,24 @@ async fn with_heads(length: usize) -> Pod {
     .await
 }
 
-/// Goal: large heads are charged to their workload until they are written, refused with a reason beyond its share, and
-/// freed; over HTTP/1 the connection ends with them. Method: a client over HTTP/2 sends requests and reads nothing,
-/// until the kernel takes no more of it.
+/// Goal: large response heads are charged to their workload until they are written, and freed then. Beyond its share
+/// they are refused with a reason. An HTTP/1 connection ends with such a response. Method: an HTTP/2 client sends
+/// requests and reads nothing, until the kernel's buffers are full.
 #[tokio::test]
 async fn large_heads_are_charged_until_they_are_written() {
     const HELD: u64 = 2 << 20;
-    const ROUND: u32 = 5; // So few that no streams are charged: an idle connection with a charge would be cut.
+    const ROUND: u32 = 5; // So few that no streams are charged: an idle connection with a charge could be closed.
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Rig::start_with(|options| options.memory_limit = Some(2 * HELD)).await;
-        rig.revision(|backend| backend.protocol = protocol).await;
+        let limit = |options: &mut Options| options.memory_limit = Some(2 * HELD);
+        let rig = Rig::with_options(limit, |backend| backend.protocol = protocol).await;
         let pod = with_heads(300_000).await;
         rig.pods(&[pod.address]).await;
         let answer = rig.get("app.ns", "/").await;
-        assert_eq!(
-            (answer.status, answer.header("connection"), answer.body.as_str()),
-            (StatusCode::OK, "close", "done")
-        );
+        let received = (answer.status, answer.header("connection"), answer.body.as_str());
+        assert_eq!(received, (StatusCode::OK, "close", "done"));
         rig::until(|| rig.activator.held() == (0, 0)).await;
 
-        let mut stuck = ask_http2(&rig, 0).await;
+        let mut stuck = open_unread(&rig, 0).await;
         let mut rounds = 0;
         let refused = loop {
             let before = pod.requests();

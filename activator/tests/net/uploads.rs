@@ -2,23 +2,22 @@
 
 use crate::rig::{self, Rig, patient, read_until, write};
 use crate::scripted::Scripted;
-use common::backend::Protocol;
+use common::backend::{Backend, Protocol};
 use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-/// Goal: an error response that a pod sends before an upload is complete, followed by a close, reaches the client,
-/// regardless of the remaining length.
+/// Goal: the response reaches the client even if the pod then closes its connection, regardless of the remaining
+/// length.
 #[tokio::test]
 async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
     const LENGTH: usize = 8 << 20;
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
+    let (mut pods, rig) = Scripted::with_rig().await;
     for taken in [0, 1, 100_000] {
         let (mut read, mut write) = rig.raw().await.into_split();
         let uploading = tokio::spawn(async move {
             let head = format!("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: {LENGTH}\r\n\r\n");
-            // Until the peer takes no more.
+            // Until the peer accepts no more.
             let _ = write.write_all(head.as_bytes()).await;
             let _ = write.write_all(&vec![b'x'; LENGTH]).await;
             write
@@ -36,20 +35,19 @@ async fn a_refusal_in_the_middle_of_an_upload_is_passed_on() {
 }
 
 /// Goal: a client that sends its whole upload before it reads gets the activator's error response, and no reset.
-/// Method: every error counts.
 #[tokio::test]
-async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
+async fn our_own_refusal_reaches_a_client_that_keeps_sending() {
     const LENGTH: usize = 6 << 20;
     let rig = Rig::with_revision(|backend| backend.timeout_ms = 200).await;
     let rows = [
-        ("nobody there", "host: nobody.ns", 404),
-        ("nobody there in time", "host: app.ns", 504),
+        ("an unknown host", "host: nobody.ns", 404),
+        ("no pod in time", "host: app.ns", 504),
         ("a head that is refused", "host: app.ns\r\nexpect: a-coin", 417),
         ("a head that is not understood", "host: app.ns\r\nx y: z", 400),
     ];
     for (name, fields, status) in rows {
-        let mut client = rig.raw().await;
-        write(&mut client, &format!("POST / HTTP/1.1\r\n{fields}\r\ncontent-length: {LENGTH}\r\n\r\n")).await;
+        let head = format!("POST / HTTP/1.1\r\n{fields}\r\ncontent-length: {LENGTH}\r\n\r\n");
+        let mut client = rig.send_raw(&head).await;
         patient(client.write_all(&vec![b'x'; LENGTH])).await.unwrap_or_else(|error| panic!("{name}: {error}"));
         let mut answer = Vec::new();
         patient(client.read_to_end(&mut answer)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -58,14 +56,12 @@ async fn a_refusal_of_ours_reaches_a_client_that_sends_on() {
     }
 }
 
-/// Goal: a response that has begun does not stop its upload, and neither waits for the other.
+/// Goal: upload and response do not wait for each other.
 #[tokio::test]
-async fn an_upload_goes_on_after_its_answer_has_begun() {
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
-    let mut client = rig.raw().await;
-    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n").await;
-    let (head, mut pod) = pods.next_request().await;
+async fn an_upload_continues_after_its_response_has_begun() {
+    let (mut pods, rig) = Scripted::with_rig().await;
+    let begun = "POST / HTTP/1.1\r\nhost: app.ns\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
+    let (mut client, head, mut pod) = pods.request(&rig, begun).await;
     assert!(head.contains("transfer-encoding: chunked"), "{head}");
     assert_eq!(read_until(&mut pod, "a\r\n").await, "1\r\na\r\n");
     write(&mut pod, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nearly\r\n").await;
@@ -81,12 +77,11 @@ async fn an_upload_goes_on_after_its_answer_has_begun() {
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Goal: an upload that the pod stops reading ends with the pod's response, and its client gets that.
+/// Goal: the client gets the response.
 #[tokio::test]
-async fn an_upload_that_nobody_reads_ends_with_its_answer() {
+async fn an_upload_that_the_pod_stops_reading_ends_with_its_response() {
     const LENGTH: usize = 32 << 20;
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
+    let (mut pods, rig) = Scripted::with_rig().await;
     for answer in ["content-length: 2\r\n\r\nok", "transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"] {
         let (mut read, mut write) = rig.raw().await.into_split();
         let uploading = tokio::spawn(async move {
@@ -98,17 +93,16 @@ async fn an_upload_that_nobody_reads_ends_with_its_answer() {
         rig::write(&mut pod, &format!("HTTP/1.1 200 OK\r\n{answer}")).await;
         read_until(&mut read, "ok").await;
         pod.shutdown().await.expect("open");
-        assert!(patient(uploading).await.expect("no panic").is_err(), "nobody takes it");
-        // The activator closes: an end follows the bytes that it had written.
-        let mut rest = Vec::new();
-        let _ = patient(pod.read_to_end(&mut rest)).await;
+        assert!(patient(uploading).await.expect("no panic").is_err(), "the rest is not accepted");
+        // The activator closes the connection behind the bytes that it has written.
+        let rest = rig::read_to_end(&mut pod).await;
         assert!(rest.len() < LENGTH, "{}", rest.len());
     }
     rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
 }
 
-/// Starts a pod that answers every request at once and completely, and then reads the upload for as long as it lasts.
-/// Reports the end of each upload.
+/// Starts a pod that sends every response at once and completely, and then reads the upload to its end, which it
+/// reports.
 async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<()>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     if protocol == Protocol::Http1 {
@@ -126,8 +120,7 @@ async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<(
         });
         return (address, receiver);
     }
-    let listener = rig::listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = rig::bind().await;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let sender = sender.clone();
@@ -151,17 +144,14 @@ async fn answering(protocol: Protocol) -> (SocketAddr, mpsc::UnboundedReceiver<(
     (address, receiver)
 }
 
-/// Goal: an upload with a complete response that neither side ends is ended by the activator: at the pod, where it
-/// would run beside the next request, and for its client, whose response stays complete. Nothing is counted or held
-/// afterwards.
+/// Goal: after a complete response the activator ends the upload: at the pod, where it would run beside the next
+/// request, and for the client, whose response stays complete. Nothing is counted or held afterwards.
 #[tokio::test]
-async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
+async fn an_upload_that_neither_side_ends_ends_with_its_response() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let (address, mut ended) = answering(protocol).await;
-        let rig = Rig::with_pods(&[address], |backend| {
-            (backend.protocol, backend.container_concurrency) = (protocol, 1);
-        })
-        .await;
+        let change = |backend: &mut Backend| (backend.protocol, backend.container_concurrency) = (protocol, 1);
+        let rig = Rig::with_pods(&[address], change).await;
 
         for framing in ["content-length: 100000000", "transfer-encoding: chunked"] {
             let (mut read, mut write) = rig.raw().await.into_split();
@@ -171,11 +161,11 @@ async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
             assert!(answer.starts_with("HTTP/1.1 200 "), "{protocol:?}: {answer}");
             patient(ended.recv()).await.expect("the pod runs");
             rig.until(|load| (load.in_flight, load.queued) == (0, 0)).await;
-            // The client may send for a little while longer, and the bytes are dropped.
+            // The client may send a little longer, and the bytes are dropped.
             let mut sent = 0_usize;
             while patient(write.write_all(&[b'x'; 64 * 1024])).await.is_ok() {
                 sent += 64 * 1024;
-                assert!(sent < 64 << 20, "{protocol:?}, {framing}: still taken");
+                assert!(sent < 64 << 20, "{protocol:?}, {framing}: still accepted");
             }
         }
 
@@ -194,10 +184,10 @@ async fn an_upload_that_neither_side_ends_ends_with_its_answer() {
     }
 }
 
-/// Goal: an HTTP/2 connection on which many uploads got early responses is replaced, and no request on it is lost.
-/// Method: a request is held on it while uploads are refused beside it, until it takes no more streams.
+/// Goal: an HTTP/2 connection on which many uploads got early responses accepts no more streams, and no request on it
+/// is lost. Method: a request is held on it while uploads beside it are refused.
 #[tokio::test]
-async fn a_connection_that_early_answers_have_worn_is_replaced() {
+async fn a_connection_with_many_early_responses_is_replaced() {
     let (pod, _ended) = answering(Protocol::Http1).await;
     let rig = Rig::with_revision(|backend| backend.protocol = Protocol::Http1).await;
     let (sender, connection) = h2::client::handshake(rig.raw().await).await.expect("settings");
@@ -212,27 +202,25 @@ async fn a_connection_that_early_answers_have_worn_is_replaced() {
         upload.send_data("more is to come".into(), false).expect("open");
         assert_eq!(patient(answer).await.expect("an answer").status(), http::StatusCode::NOT_FOUND);
         refused += 1;
-        assert!(refused < 100, "it is kept");
+        assert!(refused < 100, "it is not replaced");
     }
     rig.pods(&[pod]).await;
-    assert_eq!(patient(held).await.expect("it is served still").status(), http::StatusCode::OK);
+    assert_eq!(patient(held).await.expect("it is still served").status(), http::StatusCode::OK);
     drop(sender);
-    patient(served).await.expect("no panic").expect("it ends in order");
-    assert!(refused >= 50, "replaced after {refused}: that is often");
+    patient(served).await.expect("no panic").expect("an orderly end");
+    assert!(refused >= 50, "already replaced after {refused}");
 }
 
-/// Goal: after a complete early response the client's connection is closed in order, although the client is still
-/// sending. If this is known when the head is sent, the head announces the close.
+/// Goal: after a complete early response the client's connection is not reset, although the client is still sending. If
+/// the close is known when the head is sent, the head announces it.
 #[tokio::test]
-async fn a_client_that_has_its_answer_early_is_closed_in_order() {
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
+async fn an_early_response_ends_its_connection_in_order() {
+    let (mut pods, rig) = Scripted::with_rig().await;
     let whole = ("content-length: 2\r\n\r\nok", "", true);
     let in_parts = ("content-length: 2\r\n\r\n", "ok", false);
     for (first, rest, closes) in [whole, in_parts] {
-        let mut client = rig.raw().await;
-        write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 6\r\n\r\nabc").await;
-        let (_, mut pod) = pods.next_request().await;
+        let upload = "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 6\r\n\r\nabc";
+        let (mut client, _, mut pod) = pods.request(&rig, upload).await;
         write(&mut pod, &format!("HTTP/1.1 200 OK\r\n{first}")).await;
         let head = read_until(&mut client, "\r\n\r\n").await;
         assert_eq!(head.contains("connection: close\r\n"), closes, "{head}");
@@ -248,15 +236,13 @@ async fn a_client_that_has_its_answer_early_is_closed_in_order() {
 /// Goal: a body of a request that usually has none is neither lost nor left for the next request.
 #[tokio::test]
 async fn a_get_may_have_a_body() {
-    let mut pods = Scripted::start().await;
-    let rig = Rig::with_pods(&[pods.address], |_| {}).await;
+    let (mut pods, rig) = Scripted::with_rig().await;
     for (framing, sent, expected) in [
         ("content-length: 2", "hi", "hi"),
         ("transfer-encoding: chunked", "2\r\nhi\r\n0\r\n\r\n", "2\r\nhi\r\n0\r\n\r\n"),
     ] {
-        let mut client = rig.raw().await;
-        write(&mut client, &format!("GET / HTTP/1.1\r\nhost: app.ns\r\n{framing}\r\n\r\n{sent}")).await;
-        let (head, mut pod) = pods.next_request().await;
+        let request = format!("GET / HTTP/1.1\r\nhost: app.ns\r\n{framing}\r\n\r\n{sent}");
+        let (mut client, head, mut pod) = pods.request(&rig, &request).await;
         assert!(head.starts_with("GET / HTTP/1.1\r\n") && head.contains(framing), "{head}");
         assert_eq!(read_until(&mut pod, expected).await, expected);
         write(&mut pod, "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").await;

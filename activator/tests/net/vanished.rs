@@ -1,9 +1,7 @@
-//! Clients that vanish silently, as when a node dies: neither an end nor any response comes from them.
-//!
-//! A client is silenced with a socket filter on its side that drops every packet before TCP sees it, so that its kernel
-//! acknowledges nothing. This needs no privileges.
+//! Clients that vanish silently, as when a node dies: their kernel neither ends the connection nor acknowledges
+//! anything. [`silence`] makes a client do so.
 
-use crate::rig::{self, Pod, Rig, patient, read_until, write};
+use crate::rig::{self, Pod, Rig, patient, read_until};
 use crate::silence::{descriptor, silence};
 use activator::KeepAlive;
 use bytes::Bytes;
@@ -12,7 +10,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use socket2::{SockRef, Socket};
+use socket2::Socket;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -23,12 +21,10 @@ const KEEPALIVE: KeepAlive = KeepAlive { every: Duration::from_secs(1), question
 const SILENCE: Duration = Duration::from_secs(4);
 
 async fn start() -> Rig {
-    let rig = Rig::start_with(|options| options.clients.keepalive = Some(KEEPALIVE)).await;
-    rig.revision(|_| {}).await;
-    rig
+    Rig::with_options(|options| options.clients.keepalive = Some(KEEPALIVE), |_| {}).await
 }
 
-/// Sends a request over HTTP/2 that never ends by itself.
+/// Sends a request over HTTP/2 that waits forever.
 async fn http2(rig: &Rig) -> Socket {
     let stream = rig.raw().await;
     let socket = descriptor(&stream);
@@ -40,24 +36,22 @@ async fn http2(rig: &Rig) -> Socket {
     socket
 }
 
-/// Goal: a held request whose client has vanished frees its slot, over either protocol and with an unread body; a
-/// request of a live client continues to wait, however silent the client is.
+/// Goal: the request is removed over either protocol, and with an unread body. A request of a live client continues to
+/// wait, however silent the client is.
 #[tokio::test]
-async fn a_vanished_client_gives_its_place_back() {
+async fn a_held_request_of_a_vanished_client_is_removed() {
     let rig = start().await;
     let mut vanishing = Vec::new();
     for request in [
-        "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n",
+        rig::GET,
         "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody",
         "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 400000\r\n\r\nbody",
     ] {
-        let mut client = rig.raw().await;
-        write(&mut client, request).await;
+        let client = rig.send_raw(request).await;
         vanishing.push((descriptor(&client), Some(client)));
     }
     vanishing.push((http2(&rig).await, None));
-    let mut staying = rig.raw().await;
-    write(&mut staying, "GET / HTTP/1.1\r\nhost: app.ns\r\n\r\n").await;
+    let mut staying = rig.send_raw(rig::GET).await;
     http2(&rig).await;
     let all = u32::try_from(vanishing.len()).expect("a few");
     rig.until(|load| load.queued == all + 2).await;
@@ -66,16 +60,15 @@ async fn a_vanished_client_gives_its_place_back() {
     rig.until(|load| load.queued == 2).await;
     tokio::time::sleep_until(start + SILENCE).await;
     rig.until(|load| load.queued == 2).await;
-    let pod = Pod::saying("hello").await;
-    rig.pods(&[pod.address]).await;
+    let pod = rig.only_pod(Pod::saying("hello").await).await;
     read_until(&mut staying, "hello").await;
     rig::until(|| pod.requests() == 2).await;
 }
 
-/// Goal: the same after the response has begun: a silent tunnel, a silent body, and a body with data that is always
-/// unacknowledged.
+/// Goal: after the response has begun, a silent tunnel, a silent body, and a body with unacknowledged data end. A
+/// tunnel of a live client stays.
 #[tokio::test]
-async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
+async fn tunnels_and_responses_of_a_vanished_client_end() {
     let rig = start().await;
     let pod = Pod::start(|mut request: Request<Incoming>| async move {
         match request.uri().path() {
@@ -103,29 +96,26 @@ async fn a_vanished_client_ends_its_tunnel_and_its_answer() {
     let mut clients = Vec::new();
     for (path, answer) in [("/tunnel", "101 Switching"), ("/silent", "part"), ("/chatty", "part"), ("/tunnel", "101 ")]
     {
-        let mut client = rig.raw().await;
         let upgrade = if path == "/tunnel" { "connection: upgrade\r\nupgrade: x\r\n" } else { "" };
-        write(&mut client, &format!("GET {path} HTTP/1.1\r\nhost: app.ns\r\n{upgrade}\r\n")).await;
+        let mut client = rig.send_raw(&format!("GET {path} HTTP/1.1\r\nhost: app.ns\r\n{upgrade}\r\n")).await;
         read_until(&mut client, answer).await;
         clients.push(client);
     }
     rig.until(|load| load.in_flight == 4).await;
-    clients[..3].iter().for_each(|client| silence(&SockRef::from(client)));
+    clients[..3].iter().for_each(silence);
     let start = Instant::now();
     rig.until(|load| load.in_flight == 1).await;
     tokio::time::sleep_until(start + SILENCE).await;
     rig.until(|load| load.in_flight == 1).await;
 }
 
-/// Goal: a live client that pauses reading is not affected, although bytes for it find no room.
+/// Goal: the client stays connected even if bytes for it find no room.
 #[tokio::test]
-async fn a_client_that_pauses_reading_is_left_alone() {
+async fn a_client_that_pauses_reading_is_not_cut_off() {
     const LENGTH: usize = 16 * 1024 * 1024;
     let rig = start().await;
-    let pod = Pod::start(|_| async { Response::new(rig::full(vec![b'x'; LENGTH])) }).await;
-    rig.pods(&[pod.address]).await;
-    let mut client = rig.raw().await;
-    write(&mut client, "GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n").await;
+    let _pod = rig.only_pod(Pod::start(|_| async { Response::new(rig::full(vec![b'x'; LENGTH])) }).await).await;
+    let mut client = rig.send_raw("GET / HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n").await;
     read_until(&mut client, "\r\n\r\n").await;
     tokio::time::sleep(SILENCE).await;
     let rest = patient(rig::read_to_end(&mut client)).await;

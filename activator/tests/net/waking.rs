@@ -1,43 +1,42 @@
 //! New pods, and the requests that wait for them.
 
-use crate::rig::{self, Pod, Rig, listen, patient, read_until, until, write};
+use crate::rig::{self, Pod, Rig, bind, patient, read_until, until};
 use activator::discovery::{Event, Spec};
 use common::backend::Probe;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
-/// Goal: a request that was admitted and found its pod gone returns to the head of the queue, before later requests,
-/// and reaches the next pod with its body.
+/// Goal: an admitted request that found its pod gone is sent to the next pod before later requests, with its body.
 #[tokio::test]
-async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
+async fn an_unsent_request_returns_to_the_head_of_the_queue() {
     let rig = Rig::with_revision(|backend| backend.container_concurrency = 1).await;
     let first = Pod::saying("first").await;
-    let left = first.address;
-    rig.pods(&[left]).await;
+    let address = first.address;
+    rig.pods(&[address]).await;
     assert_eq!(rig.get("app.ns", "/before").await.body, "first");
     first.kill().await;
     let mut clients = Vec::new();
     for (waiting, path) in (1..).zip(["/1", "/2", "/3"]) {
-        let mut client = rig.raw().await;
-        write(&mut client, &format!("POST {path} HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody")).await;
-        // The first is admitted, finds no pod, and waits again; from then on the revision has no capacity.
+        let request = format!("POST {path} HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody");
+        clients.push(rig.send_raw(&request).await);
+        // The first is admitted, finds its pod gone, and waits again; from then on the revision has no capacity.
         rig.until(|load| load.queued == waiting && load.in_flight == 0).await;
-        clients.push(client);
     }
     let order = Arc::new(Mutex::new(Vec::new()));
     let observed = order.clone();
     let next = Pod::start(move |request: Request<Incoming>| {
-        observed.lock().unwrap_or_else(PoisonError::into_inner).push(request.uri().path().to_owned());
+        observed.lock().push(request.uri().path().to_owned());
         async move { Response::new(request.into_body().boxed_unsync()) }
     })
     .await;
-    rig.pods(&[left, next.address]).await;
+    rig.pods(&[address, next.address]).await;
     for client in &mut clients {
         read_until(client, "body").await;
     }
-    assert_eq!(*order.lock().unwrap_or_else(PoisonError::into_inner), ["/1", "/2", "/3"]);
+    assert_eq!(*order.lock(), ["/1", "/2", "/3"]);
 }
 
 /// Goal: a request that waits again is held like others: it is charged, and ends with its client, although its body is
@@ -45,12 +44,10 @@ async fn an_unsent_request_is_the_first_when_the_next_pod_comes() {
 #[tokio::test]
 async fn an_unsent_request_ends_with_its_client() {
     let rig = Rig::with_revision(|backend| backend.container_concurrency = 1).await;
-    let pod = Pod::saying("first").await;
-    rig.pods(&[pod.address]).await;
+    let pod = rig.only_pod(Pod::saying("first").await).await;
     assert_eq!(rig.get("app.ns", "/before").await.body, "first");
     pod.kill().await;
-    let mut client = rig.raw().await;
-    write(&mut client, "POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody").await;
+    let client = rig.send_raw("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 4\r\n\r\nbody").await;
     rig.until(|load| load.queued == 1 && load.in_flight == 0).await;
     until(|| matches!(rig.activator.held(), (1, 1..))).await;
     rig::reset(client);
@@ -58,21 +55,20 @@ async fn an_unsent_request_ends_with_its_client() {
     until(|| rig.activator.held() == (0, 0)).await;
 }
 
-/// Goal: a pod whose probe hangs delays neither another pod nor another revision. Method: when both have responded, the
+/// Goal: the probe delays neither pods of its own revision nor those of another. Method: when both have responded, the
 /// probe still hangs.
 #[tokio::test]
-async fn a_probe_that_hangs_delays_nobody() {
+async fn a_probe_that_hangs_delays_no_other_pod() {
     let rig = Rig::start().await;
     let known = async |name: &str, pods: &[std::net::SocketAddr]| {
         let mut spec = Spec::standalone("ns", name, rig::backend(name));
         spec.backend.probe = Probe::http("/ready");
         spec.rules.answer_timeout = rig::PATIENCE;
-        rig.tell(Event::Revision(Arc::new(spec))).await;
+        rig.emit(Event::Revision(Arc::new(spec))).await;
         rig.pods_of(name, pods).await;
         until(|| rig.activator.load(&rig::key(name)).is_some()).await;
     };
-    let (hanging, good, other) = (listen().await, Pod::saying("good").await, Pod::saying("other").await);
-    let address = hanging.local_addr().expect("bound");
+    let ((hanging, address), good, other) = (bind().await, Pod::saying("good").await, Pod::saying("other").await);
     known("app", &[address]).await;
     let (hung, _) = patient(hanging.accept()).await.expect("probed");
     known("app", &[address, good.address]).await;
@@ -89,13 +85,13 @@ async fn a_probe_that_hangs_delays_nobody() {
             Err(_) => break false,
         }
     };
-    assert!(!is_over, "the probe was given up before");
+    assert!(!is_over, "the probe had ended before");
 }
 
-/// Goal: a request that times out while the API server refuses to wake its revision gets the API server's reason,
-/// regardless of when that came; a request that times out for another reason does not.
+/// Goal: if the API server refuses to wake the revision, before the request or while it is held, the error of a timeout
+/// names the API server's reason. Without a refusal it does not.
 #[tokio::test]
-async fn who_waits_in_vain_for_a_refused_wake_is_told_why() {
+async fn a_timeout_after_a_refused_wake_names_the_reason() {
     let rig = Rig::start().await;
     let bounded = |timeout_ms: u64, refused: Option<&'static str>| {
         move |backend: &mut common::backend::Backend| {

@@ -45,7 +45,7 @@ impl Active {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Scale that [`crate::scale_to_zero`] returned, never below 0; `None` if unknown.
-    pub want: Option<i32>,
+    pub wanted_scale: Option<i32>,
     /// Number of ready pods.
     pub ready: u32,
     /// Number of ready pods that makes the revision active.
@@ -93,11 +93,11 @@ impl ActiveCondition {
 /// Returns the conditions to set.
 pub fn decide(input: &Input) -> ActiveOutcome {
     let enough = i64::from(input.ready) >= i64::from(input.min_ready);
-    let active = if input.want == Some(0) || input.min_ready == 0 {
+    let active = if input.wanted_scale == Some(0) || input.min_ready == 0 {
         let timed_out = input.active.is_activating() && input.min_ready > 0;
         Some(if timed_out { ActiveCondition::TimedOut } else { ActiveCondition::NoTraffic })
     } else {
-        match (enough, input.want.is_some() || !input.active.is_inactive()) {
+        match (enough, input.wanted_scale.is_some() || !input.active.is_inactive()) {
             (true, true) => Some(ActiveCondition::Active),
             (true, false) => None,
             (false, true) => Some(ActiveCondition::Queued),
@@ -117,8 +117,8 @@ mod tests {
     fn the_table_of_the_module_holds() {
         use ActiveCondition::{NoTraffic, Queued, TimedOut};
         let (on, off, coming) = (Active::True(AGE), Active::False(AGE), Active::Unknown(AGE));
-        // (want, ready, min ready, condition) -> condition to set
-        for (want, ready, min_ready, active, expected) in [
+        // (wanted_scale, ready, min ready, condition) -> condition to set
+        for (wanted_scale, ready, min_ready, active, expected) in [
             (Some(0), 0, 1, on, Some(NoTraffic)),
             (Some(0), 3, 1, off, Some(NoTraffic)),
             (Some(0), 0, 1, coming, Some(TimedOut)),
@@ -134,7 +134,7 @@ mod tests {
             (None, 0, 1, off, Some(NoTraffic)),
             (None, 1, 1, off, None),
         ] {
-            let input = Input { want, ready, min_ready, service_known: true, active };
+            let input = Input { wanted_scale, ready, min_ready, service_known: true, active };
             assert_eq!(decide(&input).active, expected, "{input:?}");
         }
     }

@@ -19,7 +19,7 @@ use std::fmt;
 use std::time::Duration;
 
 /// Maximum length of external text in a message, in characters.
-const FOREIGN_MAX: usize = 300;
+const EXTERNAL_MAX: usize = 300;
 /// Time that a container without a readiness probe must run after its first restart before it counts as serving.
 /// Doubles after each further restart.
 const SETTLES_IN: Duration = Duration::from_secs(10);
@@ -28,7 +28,7 @@ const SETTLES_IN_MAX: Duration = Duration::from_secs(300);
 /// Length from which a run is not part of a crash loop. Kubernetes resets its back-off after the same time.
 const LONG_RUN: Duration = Duration::from_secs(600);
 /// Number of restarts from which a container counts as crash looping.
-const LOOP: u32 = 2;
+const LOOP_RESTARTS: u32 = 2;
 
 /// Reason why pods do not serve.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -92,66 +92,67 @@ impl ContainerFacts {
     /// Returns the reason why the container will not serve without a change, or `None` if it serves or is merely
     /// starting.
     pub fn cause(&self) -> Option<Cause> {
-        if let Some(known) = self.waiting.as_ref().and_then(|(reason, message)| self.waits(reason, message)) {
+        if let Some(known) = self.waiting.as_ref().and_then(|(reason, message)| self.waiting_cause(reason, message)) {
             return Some(known);
         }
         let is_down = !self.ready || self.settles_in().is_some();
-        let has_crashed = self.restarts >= LOOP || (self.restarts > 0 && self.ended.is_some());
+        let has_crashed = self.restarts >= LOOP_RESTARTS || (self.restarts > 0 && self.ended.is_some());
         let is_recent = |ended: &Ended| ended.ran.is_none_or(|ran| ran < LONG_RUN);
         let last = self.ended.as_ref().or(self.last.as_ref()).filter(|last| is_recent(last))?;
-        (is_down && has_crashed).then(|| self.crashes(Some(last)))
+        (is_down && has_crashed).then(|| self.crash_cause(Some(last)))
     }
 
     /// Returns the reason why the container waits, or `None` if that is part of a normal start.
-    fn waits(&self, reason: &str, message: &str) -> Option<Cause> {
+    fn waiting_cause(&self, reason: &str, message: &str) -> Option<Cause> {
         let name = &self.name;
         let is = |words: &[&str]| words.iter().any(|word| message.contains(word));
         let (cause_reason, text) = match reason {
             "" | "ContainerCreating" | "PodInitializing" => return None,
-            "CrashLoopBackOff" => return Some(self.crashes(self.last.as_ref())),
+            "CrashLoopBackOff" => return Some(self.crash_cause(self.last.as_ref())),
             "ErrImagePull"
             | "ImagePullBackOff"
             | "ErrImageNeverPull"
             | "InvalidImageName"
             | "ImageInspectError"
             | "RegistryUnavailable" => {
-                ("ImagePull", format!("the image of container {name:?} cannot be pulled: {}", foreign(message)))
+                ("ImagePull", format!("the image of container {name:?} cannot be pulled: {}", external(message)))
             }
             "CreateContainerConfigError" if is(&["mounts volume", "volume"]) && !is(&["secret", "configmap"]) => {
-                ("VolumeFailed", foreign(message))
+                ("VolumeFailed", external(message))
             }
-            "CreateContainerConfigError" if is(&["secret", "Secret"]) => ("SecretMissing", self.needs(message)),
+            "CreateContainerConfigError" if is(&["secret", "Secret"]) => ("SecretMissing", self.not_created(message)),
             "CreateContainerConfigError" if is(&["configmap", "ConfigMap"]) => {
-                ("ConfigMapMissing", self.needs(message))
+                ("ConfigMapMissing", self.not_created(message))
             }
             "CreateContainerError" | "RunContainerError" | "StartError" | "ContainerCannotRun"
                 if is_missing(message) =>
             {
-                ("ProgramMissing", format!("container {name:?} cannot run its command: {}", foreign(message)))
+                ("ProgramMissing", format!("container {name:?} cannot run its command: {}", external(message)))
             }
-            other => (other, format!("container {name:?} does not start: {}", foreign(message))),
+            other => (other, format!("container {name:?} does not start: {}", external(message))),
         };
         Some(cause(cause_reason, text))
     }
 
-    fn needs(&self, message: &str) -> String {
-        format!("container {:?} cannot be created: {}", self.name, foreign(message))
+    /// Returns the message about a container that cannot be created.
+    fn not_created(&self, message: &str) -> String {
+        format!("container {:?} cannot be created: {}", self.name, external(message))
     }
 
-    fn crashes(&self, last: Option<&Ended>) -> Cause {
+    fn crash_cause(&self, last: Option<&Ended>) -> Cause {
         let name = &self.name;
         let Some(last) = last else {
             return cause("CrashLoop", format!("container {name:?} ends soon after each start"));
         };
         if is_missing(&last.message) || last.reason == "StartError" {
-            let why = foreign(&last.message);
+            let why = external(&last.message);
             return cause("ProgramMissing", format!("container {name:?} cannot run its command: {why}"));
         }
         let how = match last.reason.as_str() {
             "" | "Error" | "Completed" => format!("exit code {}", last.exit_code),
             reason => format!("exit code {} ({reason})", last.exit_code),
         };
-        let why = if last.message.is_empty() { String::new() } else { format!(": {}", foreign(&last.message)) };
+        let why = if last.message.is_empty() { String::new() } else { format!(": {}", external(&last.message)) };
         cause("CrashLoop", format!("container {name:?} ends soon after each start, last with {how}{why}"))
     }
 
@@ -162,14 +163,14 @@ impl ContainerFacts {
         let ran = self.running.filter(|_| self.restarts > 0 && self.probe.is_none() && self.ready)?;
         let is_short = self.last.as_ref().is_none_or(|last| last.ran.is_none_or(|ran| ran < LONG_RUN));
         let doubled = SETTLES_IN.saturating_mul(1 << (self.restarts - 1).min(8)).min(SETTLES_IN_MAX);
-        let must = if is_short { doubled } else { SETTLES_IN };
-        Some(must.saturating_sub(ran)).filter(|left| !left.is_zero())
+        let required = if is_short { doubled } else { SETTLES_IN };
+        Some(required.saturating_sub(ran)).filter(|left| !left.is_zero())
     }
 }
 
 /// Returns the cause of an unschedulable pod, with the scheduler's message.
 pub fn unschedulable(message: &str) -> Cause {
-    cause("Unschedulable", format!("the pod fits on no node: {}", foreign(message)))
+    cause("Unschedulable", format!("the pod fits on no node: {}", external(message)))
 }
 
 /// Returns the cause of a pod that the API server rejects, with the API server's message.
@@ -181,13 +182,13 @@ pub fn refused(message: &str) -> Cause {
         () if message.contains("admission webhook") || message.contains("failed calling webhook") => "AdmissionDenied",
         () => "PodRefused",
     };
-    cause(reason, format!("the API server accepts no pod: {}", foreign(why)))
+    cause(reason, format!("the API server accepts no pod: {}", external(why)))
 }
 
 /// Returns the cause for a pod that has been starting for a while, from the last warning about it.
 pub fn warned(reason: &str, message: &str, starting: Option<&ContainerFacts>) -> Option<Cause> {
     match reason {
-        "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" => Some(cause("VolumeFailed", foreign(message))),
+        "FailedMount" | "FailedAttachVolume" | "FailedMapVolume" => Some(cause("VolumeFailed", external(message))),
         "FailedCreate" => Some(refused(message.split_once("error: ").map_or(message, |(_, why)| why))),
         "Unhealthy" => starting.map(|container| probe_fails(container, message)),
         _ => None,
@@ -198,7 +199,7 @@ pub fn warned(reason: &str, message: &str, starting: Option<&ContainerFacts>) ->
 pub fn probe_fails(container: &ContainerFacts, last: &str) -> Cause {
     let probe = container.probe.as_deref().map(|probe| format!(" ({probe})")).unwrap_or_default();
     let last = last.split_once("probe failed: ").map_or(last, |(_, result)| result);
-    let last = if last.is_empty() { String::new() } else { format!(": {}", foreign(last)) };
+    let last = if last.is_empty() { String::new() } else { format!(": {}", external(last)) };
     cause("ProbeFailing", format!("the readiness probe of container {:?} does not pass{probe}{last}", container.name))
 }
 
@@ -240,8 +241,8 @@ fn is_missing(message: &str) -> bool {
 }
 
 /// Returns external text as one line of bounded length.
-fn foreign(text: &str) -> String {
-    excerpt(text.trim_end().trim_end_matches(['.', ';']), FOREIGN_MAX)
+fn external(text: &str) -> String {
+    excerpt(text.trim_end().trim_end_matches(['.', ';']), EXTERNAL_MAX)
 }
 
 #[cfg(test)]
@@ -274,18 +275,16 @@ mod tests {
     #[test]
     fn a_waiting_container_has_the_cause_that_it_names() {
         let missing = r#"exec: "x": executable file not found in $PATH: unknown"#;
+        let not_configured = |message| waiting("CreateContainerConfigError", message);
         let rows = [
             (waiting("ContainerCreating", ""), None),
             (waiting("PodInitializing", ""), None),
             (waiting("CrashLoopBackOff", "back-off 10s restarting failed container=app pod=a_b(c)"), Some("CrashLoop")),
             (waiting("ErrImagePull", "not found"), Some("ImagePull")),
             (waiting("ImagePullBackOff", "Back-off pulling image \"a:b\""), Some("ImagePull")),
-            (waiting("CreateContainerConfigError", "secret \"s\" not found"), Some("SecretMissing")),
-            (waiting("CreateContainerConfigError", "couldn't find key k in ConfigMap ns/c"), Some("ConfigMapMissing")),
-            (
-                waiting("CreateContainerConfigError", "container \"app\" mounts volume \"d\" at /d"),
-                Some("VolumeFailed"),
-            ),
+            (not_configured("secret \"s\" not found"), Some("SecretMissing")),
+            (not_configured("couldn't find key k in ConfigMap ns/c"), Some("ConfigMapMissing")),
+            (not_configured("container \"app\" mounts volume \"d\" at /d"), Some("VolumeFailed")),
             (waiting("CreateContainerError", "program \"x\" not found in /bin"), Some("ProgramMissing")),
             (waiting("RunContainerError", missing), Some("ProgramMissing")),
             (waiting("PortCollision", "8080 is taken"), Some("PortCollision")),
@@ -327,12 +326,12 @@ mod tests {
             waiting: Some(("CrashLoopBackOff".into(), String::new())),
             ..running(restarts, 0, 0)
         };
-        assert_eq!(down(2).cause(), running(2, 1, 0).cause(), "it is the same cause while it runs and while it waits");
+        assert_eq!(down(2).cause(), running(2, 1, 0).cause(), "the same cause while it runs and while it waits");
     }
 
     /// Goal: messages of the API server and of events are reported without the names of pods.
     #[test]
-    fn what_others_say_is_told_without_the_names_of_pods() {
+    fn external_messages_are_reported_without_pod_names() {
         let quota = refused("pods \"hello-5d8f-x7k2p\" is forbidden: exceeded quota: q, used: pods=1, limited: pods=1");
         assert_eq!(quota.reason, "QuotaExceeded");
         assert_eq!(quota.message, "the API server accepts no pod: exceeded quota: q, used: pods=1, limited: pods=1");
@@ -348,6 +347,6 @@ mod tests {
             warned("Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503", Some(&container));
         let text = "the readiness probe of container \"app\" does not pass (GET :80/ready): HTTP probe failed with statuscode: 503";
         assert_eq!(probe.map(|cause| cause.message).as_deref(), Some(text));
-        assert_eq!(foreign(&"x ".repeat(1_000)).chars().count(), FOREIGN_MAX);
+        assert_eq!(external(&"x ".repeat(1_000)).chars().count(), EXTERNAL_MAX);
     }
 }

@@ -59,15 +59,15 @@ pub enum Route<I> {
     Drop,
 }
 
-/// Routes a stat whose revision belongs to `owner`. `came` is its path unless it is first-hand; `held` is the time for
-/// which it has waited here.
-pub fn route<I: PartialEq>(owner: Owner<I>, came: Option<&Forwarded<I>>, held: Duration) -> Route<I> {
-    match (owner, came) {
+/// Routes a stat whose revision belongs to `owner`. `forwarded` is its path unless it is first-hand; `held` is the time
+/// for which it has waited here.
+pub fn route<I: PartialEq>(owner: Owner<I>, forwarded: Option<&Forwarded<I>>, held: Duration) -> Route<I> {
+    match (owner, forwarded) {
         (Owner::Us, _) => Route::Record,
         (Owner::Nobody, _) => Route::Hold,
         (Owner::Other(owner), None) => Route::Send(owner, Hop::First),
-        (Owner::Other(owner), Some(came))
-            if came.by.as_ref() == Some(&owner) && (came.hop == Hop::Second || held < NEWS_WITHIN) =>
+        (Owner::Other(owner), Some(path))
+            if path.by.as_ref() == Some(&owner) && (path.hop == Hop::Second || held < NEWS_WITHIN) =>
         {
             Route::Hold
         }
@@ -82,10 +82,10 @@ mod tests {
 
     /// Goal: the table of the module holds, cell by cell. Instances are numbers.
     #[test]
-    fn a_stat_takes_two_hops_at_most_and_never_goes_back() {
-        let came = |hop, by| Some(Forwarded { hop, by });
-        let (first, second) = (came(Hop::First, Some(1)), came(Hop::Second, Some(1)));
-        let unnamed = (came(Hop::First, None), came(Hop::Second, None));
+    fn a_stat_takes_at_most_two_hops() {
+        let path = |hop, by| Some(Forwarded { hop, by });
+        let (first, second) = (path(Hop::First, Some(1)), path(Hop::Second, Some(1)));
+        let unnamed = (path(Hop::First, None), path(Hop::Second, None));
         let rows = [
             (Owner::Us, &None, Route::Record),
             (Owner::Us, &first, Route::Record),
@@ -101,11 +101,11 @@ mod tests {
             (Owner::Nobody, &first, Route::Hold),
             (Owner::Nobody, &second, Route::Hold),
         ];
-        for (owner, came, expected) in rows {
-            assert_eq!(route(owner.clone(), came.as_ref(), Duration::ZERO), expected, "{owner:?} {came:?}");
+        for (owner, path, expected) in rows {
+            assert_eq!(route(owner.clone(), path.as_ref(), Duration::ZERO), expected, "{owner:?} {path:?}");
             let expected =
-                if (&owner, came) == (&Owner::Other(1), &first) { Route::Send(1, Hop::Second) } else { expected };
-            assert_eq!(route(owner.clone(), came.as_ref(), NEWS_WITHIN), expected, "no news: {owner:?} {came:?}");
+                if (&owner, path) == (&Owner::Other(1), &first) { Route::Send(1, Hop::Second) } else { expected };
+            assert_eq!(route(owner.clone(), path.as_ref(), NEWS_WITHIN), expected, "no news: {owner:?} {path:?}");
         }
     }
 }

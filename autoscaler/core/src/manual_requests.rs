@@ -1,8 +1,8 @@
-//! Manual orders of an operator: a pause, and one request to wake or to sleep.
+//! Manual requests of an operator: a pause, and one request to wake or to sleep.
 //!
 //! # Pause
 //!
-//! A pause keeps the current state: [`paused`] wants the replicas that it finds, writes none, and requests no probe.
+//! A pause keeps the current state: [`paused`] returns the current replicas, writes none, and requests no probe.
 //! Manual changes of the replicas are accepted. The decider keeps measuring, so that the load is known when the pause
 //! ends.
 //!
@@ -75,7 +75,7 @@ pub struct Input {
 /// Next step for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Want a pod, whatever the load.
+    /// Request a pod, whatever the load.
     Wake,
     /// Remove the last pod without waiting for a window.
     Sleep {
@@ -178,7 +178,8 @@ pub fn applied(input: ToZero, step: Step, activation: i32) -> ToZero {
 
 /// Returns the outcome for a paused workload with this many replicas.
 pub fn paused(replicas: i32) -> ScaleOutcome {
-    ScaleOutcome { want: Some(replicas), patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Paused }
+    let wanted_scale = Some(replicas);
+    ScaleOutcome { wanted_scale, patch: None, requeue: None, probe: ProbeNeed::None, reason: Reason::Paused }
 }
 
 #[cfg(test)]
@@ -215,57 +216,40 @@ mod tests {
 
     #[test]
     fn the_table_of_the_module_holds() {
+        use RequestRejection::{Expired, Metrics, Min, Paused, Serving};
+        let (done, rejected) = (Step::Over(Ok(())), |rejection| Step::Over(Err(rejection)));
+        let sleeps = |forget| Step::Sleep { forget };
+        let old = |input| Input { age: AGE_MAX + NEW, ..input };
+        let paused = |input| Input { paused: true, ..input };
+        let activating = |input| Input { active: Active::Unknown(NEW), ..input };
+        let (idle, serving) = (sleep(Some(0), Some(false)), sleep(Some(1), Some(true)));
         let rows = [
             ("asleep", wake(0, ASLEEP), Step::Wake),
             ("falling asleep", wake(1, ASLEEP), Step::Wake),
-            ("never looked at", wake(0, Active::Absent), Step::Wake),
-            ("on its way", wake(1, Active::Unknown(NEW)), Step::Over(Ok(()))),
-            ("awake", wake(1, AWAKE), Step::Over(Ok(()))),
-            ("paused", Input { paused: true, ..wake(0, ASLEEP) }, Step::Over(Err(RequestRejection::Paused))),
+            ("no condition yet", wake(0, Active::Absent), Step::Wake),
+            ("activating", wake(1, Active::Unknown(NEW)), done),
+            ("awake", wake(1, AWAKE), done),
+            ("paused", paused(wake(0, ASLEEP)), rejected(Paused)),
             ("at the limit of its age", Input { age: AGE_MAX, ..wake(0, ASLEEP) }, Step::Wake),
-            ("beyond", Input { age: AGE_MAX + NEW, ..wake(0, ASLEEP) }, Step::Over(Err(RequestRejection::Expired))),
-            ("calm, and was busy", sleep(Some(1), Some(false)), Step::Sleep { forget: true }),
-            ("calm, and forgotten", sleep(Some(0), Some(false)), Step::Sleep { forget: false }),
-            (
-                "calm, falling asleep",
-                Input { active: ASLEEP, ..sleep(Some(0), Some(false)) },
-                Step::Sleep { forget: false },
-            ),
-            ("serving", sleep(Some(1), Some(true)), Step::Over(Err(RequestRejection::Serving))),
-            (
-                "waking for somebody",
-                Input { active: Active::Unknown(NEW), ..sleep(Some(1), Some(true)) },
-                Step::Over(Err(RequestRejection::Serving)),
-            ),
-            (
-                "waking for nobody",
-                Input { active: Active::Unknown(NEW), ..sleep(Some(0), Some(false)) },
-                Step::Sleep { forget: false },
-            ),
-            ("nobody knows", sleep(Some(1), None), Step::Wait),
-            ("not decided yet", sleep(None, Some(false)), Step::Wait),
-            ("no pods", Input { replicas: 0, ..sleep(None, None) }, Step::Over(Ok(()))),
-            ("a minimum", Input { min: 3, ..sleep(Some(0), Some(false)) }, Step::Over(Err(RequestRejection::Min(3)))),
-            (
-                "a metric",
-                Input { desired: Some(2), ..sleep(Some(0), Some(false)) },
-                Step::Over(Err(RequestRejection::Metrics(2))),
-            ),
-            (
-                "paused and serving",
-                Input { paused: true, ..sleep(Some(1), Some(true)) },
-                Step::Over(Err(RequestRejection::Paused)),
-            ),
-            (
-                "old and serving",
-                Input { age: AGE_MAX + NEW, ..sleep(Some(1), Some(true)) },
-                Step::Over(Err(RequestRejection::Expired)),
-            ),
+            ("beyond the limit of its age", old(wake(0, ASLEEP)), rejected(Expired)),
+            ("idle after load", sleep(Some(1), Some(false)), sleeps(true)),
+            ("idle, and the load is forgotten", idle, sleeps(false)),
+            ("idle, falling asleep", Input { active: ASLEEP, ..idle }, sleeps(false)),
+            ("serving", serving, rejected(Serving)),
+            ("activating with a waiting request", activating(serving), rejected(Serving)),
+            ("activating without requests", activating(idle), sleeps(false)),
+            ("unknown whether it serves", sleep(Some(1), None), Step::Wait),
+            ("no decision yet", sleep(None, Some(false)), Step::Wait),
+            ("no pods", Input { replicas: 0, ..sleep(None, None) }, done),
+            ("a minimum", Input { min: 3, ..idle }, rejected(Min(3))),
+            ("a metric", Input { desired: Some(2), ..idle }, rejected(Metrics(2))),
+            ("paused and serving", paused(serving), rejected(Paused)),
+            ("old and serving", old(serving), rejected(Expired)),
             ("begun long ago", begun(wake(0, ASLEEP)), Step::Wake),
-            ("falling asleep since long ago", begun(sleep(Some(0), Some(false))), Step::Sleep { forget: false }),
-            ("nobody has known for long", begun(sleep(Some(1), None)), Step::Over(Err(RequestRejection::Expired))),
-            ("nothing decided for long", begun(sleep(None, Some(false))), Step::Over(Err(RequestRejection::Expired))),
-            ("waits since then", Input { age: AGE_MAX, ..begun(sleep(None, None)) }, Step::Wait),
+            ("falling asleep since long ago", begun(idle), sleeps(false)),
+            ("unknown for long whether it serves", begun(sleep(Some(1), None)), rejected(Expired)),
+            ("no decision for long", begun(sleep(None, Some(false))), rejected(Expired)),
+            ("begun, at the limit of its age", Input { age: AGE_MAX, ..begun(sleep(None, None)) }, Step::Wait),
         ];
         for (name, input, expected) in rows {
             assert_eq!(step(&input), expected, "{name}");
@@ -274,7 +258,7 @@ mod tests {
 
     /// Goal: a step changes the outcome of the way to zero as requested, and the proof of the path is still required.
     #[test]
-    fn a_step_changes_what_the_way_to_zero_comes_to() {
+    fn a_step_changes_the_outcome_of_the_way_to_zero() {
         use crate::path_mode::PathMode;
         use crate::scale_to_zero::{ProbeResult, decide};
         let rest = |current, active, desired| ToZero {
@@ -291,37 +275,34 @@ mod tests {
             proxy_for: Duration::from_secs(3600),
             probe_needed: true,
             probe: ProbeResult::NotAsked,
-            warm_in: None,
-            unheard: false,
+            warm_up_left: None,
+            unattested: false,
         };
         let to = |input, step, activation| {
             let outcome = decide(&applied(input, step, activation));
-            (outcome.want, outcome.patch, outcome.probe)
+            (outcome.wanted_scale, outcome.patch, outcome.probe)
         };
+        let (none, ask) = (ProbeNeed::None, ProbeNeed::Ask);
         let sleep = Step::Sleep { forget: true };
-        assert_eq!(to(rest(0, ASLEEP, Some(0)), Step::Wake, 0), (Some(1), Some(1), ProbeNeed::None));
-        assert_eq!(to(rest(0, ASLEEP, None), Step::Wake, 3), (Some(3), Some(3), ProbeNeed::None));
-        assert_eq!(
-            to(rest(0, ASLEEP, Some(0)), Step::Wake, 9),
-            (Some(5), Some(5), ProbeNeed::None),
-            "the maximum holds"
-        );
-        assert_eq!(to(rest(1, AWAKE, Some(0)), Step::Wait, 0).0, Some(1), "the window");
-        assert_eq!(to(rest(2, AWAKE, Some(2)), sleep, 0), (Some(0), None, ProbeNeed::None), "inactive first");
-        assert_eq!(to(rest(2, ASLEEP, Some(0)), sleep, 0), (Some(0), None, ProbeNeed::Ask), "then the proof");
+        assert_eq!(to(rest(0, ASLEEP, Some(0)), Step::Wake, 0), (Some(1), Some(1), none));
+        assert_eq!(to(rest(0, ASLEEP, None), Step::Wake, 3), (Some(3), Some(3), none));
+        assert_eq!(to(rest(0, ASLEEP, Some(0)), Step::Wake, 9), (Some(5), Some(5), none), "the maximum holds");
+        assert_eq!(to(rest(1, AWAKE, Some(0)), Step::Wait, 0).0, Some(1), "the stable window");
+        assert_eq!(to(rest(2, AWAKE, Some(2)), sleep, 0), (Some(0), None, none), "inactive first");
+        assert_eq!(to(rest(2, ASLEEP, Some(0)), sleep, 0), (Some(0), None, ask), "then the proof");
         for waking in [Active::Unknown(NEW), Active::Absent] {
-            assert_eq!(to(rest(1, waking, Some(0)), sleep, 0), (Some(0), None, ProbeNeed::Ask), "no pod was ready");
+            assert_eq!(to(rest(1, waking, Some(0)), sleep, 0), (Some(0), None, ask), "no pod was ready");
         }
         let proven = ToZero { probe: ProbeResult::InPath, ..rest(2, ASLEEP, Some(0)) };
-        assert_eq!(to(proven, sleep, 0), (Some(0), Some(0), ProbeNeed::None), "then none, and no retention");
-        assert_eq!(to(proven, Step::Wait, 0).1, None, "which holds otherwise");
+        assert_eq!(to(proven, sleep, 0), (Some(0), Some(0), none), "then no pod, and no retention");
+        assert_eq!(to(proven, Step::Wait, 0).1, None, "retention applies otherwise");
     }
 
     #[test]
-    fn a_pause_wants_what_there_is_and_writes_nothing() {
+    fn a_pause_keeps_the_replicas_and_writes_nothing() {
         for replicas in [0, 1, 7] {
             let outcome = paused(replicas);
-            assert_eq!((outcome.want, outcome.patch, outcome.probe), (Some(replicas), None, ProbeNeed::None));
+            assert_eq!((outcome.wanted_scale, outcome.patch, outcome.probe), (Some(replicas), None, ProbeNeed::None));
         }
     }
 }

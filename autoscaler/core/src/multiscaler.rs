@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_does_not_tick_and_what_is_added_twice_ticks_once() {
+    fn a_removed_revision_does_not_tick_and_one_added_twice_ticks_once() {
         let (mut wheel, epoch) = wheel(2);
         wheel.remove(&0);
         wheel.remove(&7);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_going_back_takes_nothing_twice() {
+    fn no_phase_is_taken_twice_if_the_clock_goes_back() {
         let (mut wheel, epoch) = wheel(20);
         assert_eq!(due(&mut wheel, epoch + TICK).len(), 20);
         assert_eq!(due(&mut wheel, epoch), [0; 0]);

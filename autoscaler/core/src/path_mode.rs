@@ -27,25 +27,25 @@ pub enum PathMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Input {
     /// Scale that [`crate::scale_to_zero`] returned; `None` if unknown.
-    pub want: Option<i32>,
+    pub wanted_scale: Option<i32>,
     /// Excess burst capacity of the decider.
     pub excess_burst_capacity: i32,
     /// Current mode; `None` if there is no ServerlessService yet.
     pub present: Option<PathMode>,
     /// True if an unknown scale must not change the mode.
     pub keep_when_unknown: bool,
-    /// True if the decider took over and its stable window is not full yet.
+    /// True if the decider has taken over and its stable window is not full yet.
     pub warming: bool,
 }
 
 /// Returns the mode to set.
 pub fn path_mode(input: &Input) -> PathMode {
-    let keep = input.present.filter(|_| match input.want {
+    let keep = input.present.filter(|_| match input.wanted_scale {
         None => input.keep_when_unknown || input.warming,
-        Some(want) => want > 0 && input.warming,
+        Some(scale) => scale > 0 && input.warming,
     });
-    keep.unwrap_or(match input.want {
-        Some(want) if want > 0 && input.excess_burst_capacity >= 0 => PathMode::Serve,
+    keep.unwrap_or(match input.wanted_scale {
+        Some(scale) if scale > 0 && input.excess_burst_capacity >= 0 => PathMode::Serve,
         _ => PathMode::Proxy,
     })
 }
@@ -57,8 +57,8 @@ mod tests {
     #[test]
     fn traffic_goes_straight_to_pods_only_with_capacity_to_spare() {
         use PathMode::{Proxy, Serve};
-        // (want, EBC, present, keep when unknown, warming) -> mode
-        for (want, ebc, present, keep, warming, expected) in [
+        // (wanted_scale, EBC, present, keep when unknown, warming) -> mode
+        for (wanted_scale, ebc, present, keep, warming, expected) in [
             (Some(1), 0, Some(Proxy), false, false, Serve),
             (Some(1), -1, Some(Serve), false, false, Proxy),
             (Some(0), 5, Some(Serve), false, false, Proxy),
@@ -71,7 +71,7 @@ mod tests {
             (Some(3), 5, None, false, true, Serve),
             (Some(0), 5, Some(Serve), true, true, Proxy), // At zero only the activators can respond.
         ] {
-            let input = Input { want, excess_burst_capacity: ebc, present, keep_when_unknown: keep, warming };
+            let input = Input { wanted_scale, excess_burst_capacity: ebc, present, keep_when_unknown: keep, warming };
             assert_eq!(path_mode(&input), expected, "{input:?}");
         }
     }

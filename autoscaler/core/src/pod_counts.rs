@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_are_kubernetes_words() {
+    fn phases_are_parsed_from_kubernetes_names() {
         assert_eq!(Phase::parse(Some("Running")), Phase::Running);
         assert_eq!(Phase::parse(Some("Pending")), Phase::Pending);
         for other in [Some("Succeeded"), Some("Failed"), Some("Unknown"), Some("running"), Some(""), None] {

@@ -96,29 +96,11 @@ mod tests {
     /// Goal: sample sizes are correct at both ends of each range of populations.
     #[test]
     fn samples_grow_with_the_population_up_to_sixteen() {
-        let first_with = [
-            (0, 0),
-            (1, 1),
-            (2, 2),
-            (3, 3),
-            (4, 4),
-            (6, 5),
-            (7, 6),
-            (10, 7),
-            (13, 8),
-            (16, 9),
-            (21, 10),
-            (27, 11),
-            (37, 12),
-            (52, 13),
-            (79, 14),
-            (148, 15),
-            (589, 16),
-        ];
-        for pair in first_with.windows(2) {
-            let [(from, size), (next, _)] = [pair[0], pair[1]];
-            assert_eq!(sample_size(from), size, "the first of a range");
-            assert_eq!(sample_size(next - 1), size, "the last of a range");
+        // The first population of each sample size, from 0 to 16.
+        let first_with = [0, 1, 2, 3, 4, 6, 7, 10, 13, 16, 21, 27, 37, 52, 79, 148, 589];
+        for (size, range) in first_with.windows(2).enumerate() {
+            assert_eq!(sample_size(range[0]), size, "the first of a range");
+            assert_eq!(sample_size(range[1] - 1), size, "the last of a range");
         }
         assert_eq!(sample_size(589), 16);
         assert_eq!(sample_size(1_000_000), 16);
@@ -126,7 +108,7 @@ mod tests {
 
     /// Goal: older pods are preferred, and the group of which only a part is scraped is in random order.
     #[test]
-    fn old_pods_are_asked_first() {
+    fn old_pods_are_scraped_first() {
         let now = Timestamp::from_secs(1_000_000);
         let pods = |old: usize, young: usize| {
             let started = move |i| if i < old { now - WINDOW } else { now - WINDOW + Duration::from_nanos(1) };
@@ -140,12 +122,12 @@ mod tests {
         let many = choose(pods(25, 5), now, WINDOW, &mut rng);
         assert_eq!(many.needed, 11);
         assert!(many.order[..25].iter().all(|i| *i < 25) && !many.order[..25].is_sorted(), "the old are shuffled");
-        assert!(many.order[25..].is_sorted(), "the young are the last resort");
+        assert!(many.order[25..].is_sorted(), "the young are last");
         let just = choose(pods(11, 19), now, WINDOW, &mut rng);
         assert_eq!(just.needed, 11);
         assert!(!just.order[..11].is_sorted() && just.order[11..].is_sorted(), "as many old ones as are needed");
         let unknown = choose([("a", None), ("b", Some(now - WINDOW))], now, WINDOW, &mut rng);
-        assert_eq!(unknown.order, ["b", "a"], "a pod that does not say when it started is young");
+        assert_eq!(unknown.order, ["b", "a"], "a pod without a start time is young");
     }
 
     #[test]

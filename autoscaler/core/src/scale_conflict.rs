@@ -28,7 +28,7 @@ pub struct ScaleConflict {
     /// Last written scale and its time.
     written: Option<(i32, Instant)>,
     /// Number of times that the scale was reverted.
-    undone: u32,
+    reverts: u32,
 }
 
 impl ScaleConflict {
@@ -36,7 +36,7 @@ impl ScaleConflict {
     /// `is_awaited` is true if requests wait for them.
     pub fn pause(&self, replicas: i32, is_awaited: bool, now: Instant) -> Option<Duration> {
         let (_, at) = self.written.filter(|(last, at)| *last == replicas && now < *at + CALM_AFTER)?;
-        let paused = self.undone.checked_sub(FREE_ATTEMPTS)?;
+        let paused = self.reverts.checked_sub(FREE_ATTEMPTS)?;
         let doubled = PAUSE.saturating_mul(1 << paused.min(16)).min(PAUSE_MAX);
         let pause = if is_awaited { REASSERT_EVERY } else { doubled };
         Some((at + pause).saturating_duration_since(now)).filter(|left| !left.is_zero())
@@ -49,16 +49,16 @@ impl ScaleConflict {
 
     /// Returns true if another writer keeps changing the scale: the rewrites without a pause are used up.
     pub fn is_contested(&self, now: Instant) -> bool {
-        self.undone >= FREE_ATTEMPTS && self.written.is_some_and(|(_, at)| now < at + CALM_AFTER)
+        self.reverts >= FREE_ATTEMPTS && self.written.is_some_and(|(_, at)| now < at + CALM_AFTER)
     }
 
     /// Records that `replicas` were written and accepted. Returns true if the conflict must be reported: this was the
     /// last rewrite without a pause.
     pub fn written(&mut self, replicas: i32, now: Instant) -> bool {
         let again = self.written.is_some_and(|(last, at)| last == replicas && now < at + CALM_AFTER);
-        self.undone = if again { self.undone.saturating_add(1) } else { 0 };
+        self.reverts = if again { self.reverts.saturating_add(1) } else { 0 };
         self.written = Some((replicas, now));
-        self.undone == FREE_ATTEMPTS
+        self.reverts == FREE_ATTEMPTS
     }
 }
 
@@ -74,7 +74,7 @@ mod tests {
     /// Goal: the first rewrites are immediate, the conflict is reported once, and then each pause is twice as long as
     /// the last, up to the longest.
     #[test]
-    fn whoever_undoes_a_scale_again_and_again_slows_it_down() {
+    fn repeated_reverts_slow_down_the_rewrites() {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
         let (mut verdicts, mut reported) = (Vec::new(), Vec::new());
         for _ in 0..13 {
@@ -97,7 +97,7 @@ mod tests {
     /// Goal: while requests wait, the scale is rewritten every second however often it was reverted, and the conflict
     /// stays known until it is over.
     #[test]
-    fn awaited_pods_are_asked_for_every_second() {
+    fn awaited_pods_are_requested_every_second() {
         let (mut conflict, mut now) = (ScaleConflict::default(), origin());
         for turn in 0..100 {
             assert_eq!(conflict.is_contested(now), turn > FREE_ATTEMPTS, "turn {turn}");
@@ -114,9 +114,10 @@ mod tests {
         assert!(!conflict.is_contested(now), "another scale is wanted");
     }
 
-    /// Goal: another scale, and a scale that has stood for long, are written at once and restart the count.
+    /// Goal: another scale, and a scale that was not reverted for exactly [`CALM_AFTER`], are written at once and
+    /// restart the count.
     #[test]
-    fn another_scale_and_peace_end_it() {
+    fn another_scale_or_a_calm_time_ends_the_conflict() {
         let (mut conflict, now) = (ScaleConflict::default(), origin());
         for _ in 0..6 {
             conflict.written(3, now);
@@ -128,16 +129,11 @@ mod tests {
         assert_eq!(conflict.pause(3, false, now + CALM_AFTER), None, "it was forgotten");
         conflict.written(4, now);
         conflict.written(3, now);
-        assert_eq!(conflict.pause(3, false, now), None, "so it was when something else was asked for between");
-    }
-
-    /// Goal: exactly [`CALM_AFTER`] ends the conflict, and a nanosecond less does not.
-    #[test]
-    fn peace_begins_when_it_is_due() {
-        let (mut conflict, now) = (ScaleConflict::default(), origin());
+        assert_eq!(conflict.pause(3, false, now), None, "another scale was written in between");
+        let mut conflict = ScaleConflict::default();
         assert!((0..FREE_ATTEMPTS).all(|_| !conflict.written(3, now)));
-        let mut in_peace = conflict;
-        assert!(conflict.written(3, now + CALM_AFTER - Duration::from_nanos(1)));
-        assert!(!in_peace.written(3, now + CALM_AFTER));
+        let mut calm = conflict;
+        assert!(conflict.written(3, now + CALM_AFTER - Duration::from_nanos(1)), "a nanosecond too early");
+        assert!(!calm.written(3, now + CALM_AFTER));
     }
 }

@@ -30,9 +30,9 @@ pub struct ScaleStatus {
     pub excess_burst_capacity: i32,
     /// Time until the stable window is full after a takeover; `None` if it is full. Until then a new owner may scale
     /// up, but neither scales down nor changes the path mode.
-    pub warm_in: Option<Duration>,
+    pub warm_up_left: Option<Duration>,
     /// True if the last evaluation lacked the attestation of a ready activator. The last pod then stays.
-    pub unheard: bool,
+    pub unattested: bool,
 }
 
 impl ScaleStatus {
@@ -44,7 +44,7 @@ impl ScaleStatus {
             // Truncated toward zero, unlike the value of a decision.
             BurstCapacity::Limited(burst) => (f64::from(spec.initial_scale) * spec.total_value - burst) as i32,
         };
-        Self { desired: None, excess_burst_capacity, warm_in: None, unheard: false }
+        Self { desired: None, excess_burst_capacity, warm_up_left: None, unattested: false }
     }
 
     /// Returns the status of a target that standalone finds with this many replicas. With none, the desired scale is 0,
@@ -55,7 +55,7 @@ impl ScaleStatus {
 
     /// Returns the status of a revision that another process has scaled before.
     pub fn taken_over(spec: &DeciderSpec) -> Self {
-        Self { warm_in: Some(spec.stable_window), ..Self::initial(spec) }
+        Self { warm_up_left: Some(spec.stable_window), ..Self::initial(spec) }
     }
 
     /// Stores a decision of an evaluation that had all attestations if `attested` is true. Returns true if the
@@ -63,18 +63,18 @@ impl ScaleStatus {
     #[must_use]
     pub fn apply(&mut self, decision: &Decision, attested: bool) -> bool {
         let before = *self;
-        self.unheard = !attested;
+        self.unattested = !attested;
         if let Ok(recommendation) = decision {
             self.desired = Some(recommendation.desired);
             self.excess_burst_capacity = recommendation.excess_burst_capacity;
-            self.warm_in = recommendation.warm_in;
+            self.warm_up_left = recommendation.warm_up_left;
         }
         let is_changed =
             before.desired != self.desired || !same_sign(before.excess_burst_capacity, self.excess_burst_capacity);
-        let is_warm = before.warm_in.is_some() && self.warm_in.is_none();
+        let is_warmed_up = before.warm_up_left.is_some() && self.warm_up_left.is_none();
         // A last pod that was kept because an attestation was missing may go now.
-        let may_leave = before.unheard && attested && self.desired == Some(0);
-        is_changed || is_warm || may_leave
+        let may_leave = before.unattested && attested && self.desired == Some(0);
+        is_changed || is_warmed_up || may_leave
     }
 
     /// Returns true if a stat with this concurrency makes an evaluation due at once. `target_is_empty` is true if the

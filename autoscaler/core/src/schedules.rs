@@ -122,11 +122,11 @@ impl Schedule {
         let pattern = &self.cron.pattern;
         let has_times = !pattern.minutes.values().is_empty() && !pattern.hours.values().is_empty();
         let has_days = has_times && days(pattern, Date::constant(2000, 1, 1)).next().is_some();
-        has_days && self.after(Timestamp::from_secs(EPOCH)).is_some()
+        has_days && self.next_after(Timestamp::from_secs(EPOCH)).is_some()
     }
 
     /// Returns the first occurrence after a time.
-    fn after(&self, time: Timestamp) -> Option<Timestamp> {
+    fn next_after(&self, time: Timestamp) -> Option<Timestamp> {
         let time = jiff::Timestamp::from_second(time.as_secs()).ok()?;
         let from = Zoned::new(time, self.zone.clone());
         let next = match &self.times {
@@ -182,26 +182,26 @@ fn times(text: &str, cron: &Cron) -> Option<Vec<Time>> {
 
 /// Returns the days that match an expression, from a day on up to the end of the last of [`YEARS`].
 fn days(pattern: &CronPattern, from: Date) -> impl Iterator<Item = Date> {
-    looked_at(pattern, from).filter(move |day| is_meant(pattern, *day))
+    examined_days(pattern, from).filter(move |day| matches_day(pattern, *day))
 }
 
 /// Returns the days to examine: all days of a matching month, and one day of any other.
-fn looked_at(pattern: &CronPattern, from: Date) -> impl Iterator<Item = Date> {
+fn examined_days(pattern: &CronPattern, from: Date) -> impl Iterator<Item = Date> {
     let after = move |day: &Date| {
-        let last = if is_month_meant(pattern, *day) { *day } else { day.last_of_month() };
+        let last = if matches_month(pattern, *day) { *day } else { day.last_of_month() };
         last.tomorrow().ok()
     };
     successors(Some(from), after).take_while(move |day| day.year() - from.year() <= YEARS)
 }
 
-fn is_meant(pattern: &CronPattern, day: Date) -> bool {
+fn matches_day(pattern: &CronPattern, day: Date) -> bool {
     let midnight = day.to_datetime(Time::midnight());
     let (civil, week_day) = (midnight.to_civil(), midnight.civil_weekday());
-    is_month_meant(pattern, day)
+    matches_month(pattern, day)
         && pattern.day_match(civil.year(), civil.month(), civil.day(), week_day).unwrap_or(false)
 }
 
-fn is_month_meant(pattern: &CronPattern, day: Date) -> bool {
+fn matches_month(pattern: &CronPattern, day: Date) -> bool {
     pattern.month_match(u32::from(day.month().unsigned_abs())).unwrap_or(false)
 }
 
@@ -224,7 +224,7 @@ fn search(cron: &Cron, from: &Zoned, years: i16) -> Option<jiff::Timestamp> {
     Some(within.find_next_occurrence(from, false).ok()?.timestamp())
 }
 
-/// Schedule with its first occurrence that was not over at the last look.
+/// Schedule with its first occurrence that is not over at the current time of the search.
 struct ScheduleCursor<'a> {
     schedule: &'a Schedule,
     occurs: Option<Timestamp>,
@@ -232,11 +232,11 @@ struct ScheduleCursor<'a> {
 
 impl<'a> ScheduleCursor<'a> {
     fn new(schedule: &'a Schedule, now: Timestamp) -> Self {
-        Self { schedule, occurs: schedule.after(now - schedule.duration) }
+        Self { schedule, occurs: schedule.next_after(now - schedule.duration) }
     }
 
     /// Advances to a later time. Returns true if that took a search.
-    fn go_on(&mut self, now: Timestamp) -> bool {
+    fn advance(&mut self, now: Timestamp) -> bool {
         let is_over = self.occurs.is_some_and(|occurs| occurs <= now - self.schedule.duration);
         if is_over {
             *self = Self::new(self.schedule, now);
@@ -244,7 +244,7 @@ impl<'a> ScheduleCursor<'a> {
         is_over
     }
 
-    /// Returns whether the schedule is active, and the time at which that may change.
+    /// Returns true if the schedule is active, and the time at which that may change.
     fn at(&self, now: Timestamp) -> (bool, Option<Timestamp>) {
         // If any occurrence makes it active, the first one that is not over does.
         let Some(occurs) = self.occurs else { return (false, None) };
@@ -270,7 +270,7 @@ fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, 
     let mut next = None;
     for _ in 0..LOOKAHEAD {
         let Some(time) = change.filter(|time| next.is_none() && *time <= now + HORIZON) else { break };
-        searches += all.iter_mut().map(|followed| usize::from(followed.go_on(time))).sum::<usize>();
+        searches += all.iter_mut().map(|cursor| usize::from(cursor.advance(time))).sum::<usize>();
         let (then, later) = at(&all, own, time);
         if then != bounds {
             next = Some((time, then));
@@ -282,7 +282,7 @@ fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, 
 
 /// Returns the bounds, and the time at which a schedule may change them.
 fn at(schedules: &[ScheduleCursor<'_>], own: Bounds, now: Timestamp) -> (Bounds, Option<Timestamp>) {
-    let all: Vec<_> = schedules.iter().map(|followed| (followed.schedule, followed.at(now))).collect();
+    let all: Vec<_> = schedules.iter().map(|cursor| (cursor.schedule, cursor.at(now))).collect();
     let active = all.iter().filter(|(_, (is_active, _))| *is_active).map(|(schedule, _)| schedule.bounds(own));
     let bounds = active.max_by_key(|bounds| (bounds.min, Reverse(bounds.max.is_some()), bounds.max));
     (bounds.unwrap_or(own), all.iter().filter_map(|(_, (_, change))| *change).min())
@@ -319,62 +319,54 @@ mod tests {
     /// Goal: occurrences are correct around clock changes and leap days. Rows: expression, zone, start time, and the
     /// occurrences that follow.
     #[test]
-    fn leap_days_and_clocks_that_change_are_right() {
+    fn occurrences_are_correct_around_clock_changes_and_leap_days() {
+        const BERLIN: &str = "Europe/Berlin";
+        const LORD_HOWE: &str = "Australia/Lord_Howe";
         let rows: [(&str, &str, &str, &[&str]); 21] = [
             // Summer time begins in Berlin on 2026-03-29 at 02:00 and ends on 2026-10-25 at 03:00.
-            ("0 8 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", &["2026-03-29T06:00:00Z", "2026-03-30T06:00:00Z"]),
-            ("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", &["2026-03-29T01:00:00Z", "2026-03-30T00:30:00Z"]),
-            ("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", &["2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z"]),
-            ("0 * * * *", "Europe/Berlin", "2026-03-29T00:30:00Z", &["2026-03-29T01:00:00Z", "2026-03-29T02:00:00Z"]),
-            (
-                "0 * * * *",
-                "Europe/Berlin",
-                "2026-10-24T23:30:00Z",
-                &["2026-10-25T00:00:00Z", "2026-10-25T01:00:00Z", "2026-10-25T02:00:00Z"],
-            ),
+            ("0 8 * * *", BERLIN, "2026-03-28T12:00", &["2026-03-29T06:00", "2026-03-30T06:00"]),
+            ("30 2 * * *", BERLIN, "2026-03-28T12:00", &["2026-03-29T01:00", "2026-03-30T00:30"]),
+            ("30 2 * * *", BERLIN, "2026-10-24T12:00", &["2026-10-25T00:30", "2026-10-26T01:30"]),
+            ("0 * * * *", BERLIN, "2026-03-29T00:30", &["2026-03-29T01:00", "2026-03-29T02:00"]),
+            ("0 * * * *", BERLIN, "2026-10-24T23:30", &["2026-10-25T00:00", "2026-10-25T01:00", "2026-10-25T02:00"]),
             // Each time of a list follows the same rules.
             (
                 "30 2,14 * * *",
-                "Europe/Berlin",
-                "2026-03-28T15:00:00Z",
-                &["2026-03-29T01:00:00Z", "2026-03-29T12:30:00Z", "2026-03-30T00:30:00Z"],
+                BERLIN,
+                "2026-03-28T15:00",
+                &["2026-03-29T01:00", "2026-03-29T12:30", "2026-03-30T00:30"],
             ),
             (
                 "0,30 2-3 * * *",
-                "Europe/Berlin",
-                "2026-10-24T12:00:00Z",
-                &["2026-10-25T00:00:00Z", "2026-10-25T00:30:00Z", "2026-10-25T02:00:00Z", "2026-10-25T02:30:00Z"],
+                BERLIN,
+                "2026-10-24T12:00",
+                &["2026-10-25T00:00", "2026-10-25T00:30", "2026-10-25T02:00", "2026-10-25T02:30"],
             ),
-            ("@midnight", "UTC", "2026-01-01T12:00:00Z", &["2026-01-02T00:00:00Z"]),
+            ("@midnight", "UTC", "2026-01-01T12:00", &["2026-01-02T00:00"]),
             // A skipped hour at the end of a Saturday, and a skipped half hour on Lord Howe Island.
-            ("30 23 * * 6", "America/Nuuk", "2026-03-28T12:00:00Z", &["2026-03-29T01:00:00Z", "2026-04-05T00:30:00Z"]),
-            (
-                "15 2 * * *",
-                "Australia/Lord_Howe",
-                "2026-10-03T00:00:00Z",
-                &["2026-10-03T15:30:00Z", "2026-10-04T15:15:00Z"],
-            ),
+            ("30 23 * * 6", "America/Nuuk", "2026-03-28T12:00", &["2026-03-29T01:00", "2026-04-05T00:30"]),
+            ("15 2 * * *", LORD_HOWE, "2026-10-03T00:00", &["2026-10-03T15:30", "2026-10-04T15:15"]),
             // Days: a step alone does not restrict, and of two restricted fields either may match. 2026-01-03 is a
             // Saturday.
-            ("0 8 */2 * 1-5", "UTC", "2026-01-01T12:00:00Z", &["2026-01-05T08:00:00Z", "2026-01-07T08:00:00Z"]),
-            ("0 8 */2 * +1-5", "UTC", "2026-01-01T12:00:00Z", &["2026-01-05T08:00:00Z", "2026-01-07T08:00:00Z"]),
-            ("0 8 3 * 1", "UTC", "2026-01-01T12:00:00Z", &["2026-01-03T08:00:00Z", "2026-01-05T08:00:00Z"]),
-            ("0 8 1-7 * */6", "UTC", "2026-01-01T12:00:00Z", &["2026-01-03T08:00:00Z", "2026-01-04T08:00:00Z"]),
+            ("0 8 */2 * 1-5", "UTC", "2026-01-01T12:00", &["2026-01-05T08:00", "2026-01-07T08:00"]),
+            ("0 8 */2 * +1-5", "UTC", "2026-01-01T12:00", &["2026-01-05T08:00", "2026-01-07T08:00"]),
+            ("0 8 3 * 1", "UTC", "2026-01-01T12:00", &["2026-01-03T08:00", "2026-01-05T08:00"]),
+            ("0 8 1-7 * */6", "UTC", "2026-01-01T12:00", &["2026-01-03T08:00", "2026-01-04T08:00"]),
             // Half an hour on Lord Howe Island.
-            ("0 9 * * *", "Australia/Lord_Howe", "2026-04-03T23:00:00Z", &["2026-04-04T22:30:00Z"]),
-            ("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", &["2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"]),
-            ("0 0 29 2 *", "UTC", "2096-03-01T00:00:00Z", &["2104-02-29T00:00:00Z"]),
-            ("*/5 0 29 2 +1", "UTC", "2072-02-29T12:00:00Z", &["2112-02-29T00:00:00Z", "2112-02-29T00:05:00Z"]),
-            ("0 9 * * 0", "UTC", "2026-01-01T00:00:00Z", &["2026-01-04T09:00:00Z"]),
-            ("0 9 * * MON-FRI", "UTC", "2026-01-02T10:00:00Z", &["2026-01-05T09:00:00Z"]),
-            ("0 9 31 * *", "Asia/Kolkata", "2026-02-01T00:00:00Z", &["2026-03-31T03:30:00Z", "2026-05-31T03:30:00Z"]),
+            ("0 9 * * *", LORD_HOWE, "2026-04-03T23:00", &["2026-04-04T22:30"]),
+            ("0 0 29 2 *", "UTC", "2026-01-01T00:00", &["2028-02-29T00:00", "2032-02-29T00:00"]),
+            ("0 0 29 2 *", "UTC", "2096-03-01T00:00", &["2104-02-29T00:00"]),
+            ("*/5 0 29 2 +1", "UTC", "2072-02-29T12:00", &["2112-02-29T00:00", "2112-02-29T00:05"]),
+            ("0 9 * * 0", "UTC", "2026-01-01T00:00", &["2026-01-04T09:00"]),
+            ("0 9 * * MON-FRI", "UTC", "2026-01-02T10:00", &["2026-01-05T09:00"]),
+            ("0 9 31 * *", "Asia/Kolkata", "2026-02-01T00:00", &["2026-03-31T03:30", "2026-05-31T03:30"]),
         ];
         for (cron, zone, from, expected) in rows {
             let schedule = schedule(cron, zone, 1, 0, 1);
-            let mut from = time(from);
+            let mut from = time(&format!("{from}:00Z"));
             for expected in expected {
-                from = schedule.after(from).expect(cron);
-                assert_eq!(time_text(from), *expected, "{cron} in {zone}");
+                from = schedule.next_after(from).expect(cron);
+                assert_eq!(time_text(from), format!("{expected}:00Z"), "{cron} in {zone}");
             }
         }
     }
@@ -402,14 +394,14 @@ mod tests {
         assert_eq!(
             found.next.map(|(at, _)| time_text(at)).as_deref(),
             Some("2026-10-25T04:00:00Z"),
-            "05:00, not 06:00"
+            "at 05:00 local time, not 06:00"
         );
     }
 
     /// Goal: of overlapping schedules the one with the largest minimum applies, and a change without an effect is not
     /// reported.
     #[test]
-    fn of_schedules_that_overlap_the_one_with_more_counts() {
+    fn of_overlapping_schedules_the_largest_minimum_applies() {
         let day = schedule("0 6 * * *", "UTC", 12, 0, 2);
         let noon = schedule("0 11 * * *", "UTC", 2, 0, 5);
         let all = [day.clone(), noon, schedule("0 12 * * *", "UTC", 4, 0, 1)];
@@ -429,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_schedule_does_not_say_stays_and_its_most_is_not_below_its_least() {
+    fn omitted_bounds_stay_and_the_maximum_is_at_least_the_minimum() {
         let schedule = |min, max| {
             let every_minute =
                 Written { cron: "* * * * *", time_zone: "UTC", duration: hours(1), ..Written::default() };
@@ -447,12 +439,12 @@ mod tests {
         }
         let (five, unlimited) = (schedule(Some(1), Some(5)), schedule(Some(1), Some(0)));
         for all in [[five.clone(), unlimited.clone()], [unlimited, five]] {
-            assert_eq!(bounds(&all, OWN), Bounds { min: 1, max: None }, "of equals the one that allows more");
+            assert_eq!(bounds(&all, OWN), Bounds { min: 1, max: None }, "of equal minimums the larger maximum");
         }
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused_with_a_word() {
+    fn invalid_schedules_are_rejected_with_a_reason() {
         for cron in [
             "",
             "* * * *",
@@ -482,7 +474,7 @@ mod tests {
     /// Goal: an expression that never occurs is rejected after examining the days of some years, and without a search
     /// if no day of the calendar matches. Rows: expression, and number of days examined per year.
     #[test]
-    fn what_never_comes_is_refused_after_the_days_of_some_years() {
+    fn an_expression_that_never_occurs_is_rejected_after_a_bounded_search() {
         let rows = [
             ("0-3 0-5 8-14 * +1#1", 366),
             ("*/7 */5 8-14 * +1#1", 366),
@@ -494,7 +486,7 @@ mod tests {
         for (cron, of_a_year) in rows {
             let pattern = parse(cron).expect(cron).pattern;
             let from = Date::constant(2000, 1, 1);
-            assert!(looked_at(&pattern, from).count() <= of_a_year * 41, "{cron}");
+            assert!(examined_days(&pattern, from).count() <= of_a_year * 41, "{cron}");
             assert_eq!(days(&pattern, from).next(), None, "{cron}");
             assert_eq!(read(cron, "UTC").err(), Some(ScheduleError::Never), "{cron}");
         }
@@ -505,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_ends_with_its_years() {
+    fn a_search_ends_after_its_years() {
         let leap_day = parse("*/5 0 29 2 *").expect("good");
         let from = Zoned::new(jiff::Timestamp::from_second(EPOCH).expect("a time"), TimeZone::UTC);
         let after =
@@ -520,7 +512,7 @@ mod tests {
     /// Looking ahead takes one more for each occurrence that is over: an occurrence years ahead is not searched for
     /// again.
     #[test]
-    fn what_is_in_force_takes_few_searches() {
+    fn the_bounds_in_force_take_few_searches() {
         let minute = |cron: &str, min: i32| {
             let written = Written {
                 cron,

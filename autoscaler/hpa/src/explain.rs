@@ -21,7 +21,7 @@ use std::sync::Arc;
 const ENTRIES_MAX: usize = 20;
 /// Maximum length of a text in an entry.
 const TEXT_MAX: usize = 400;
-/// Field that names the subject of a document, and distinguishes it from a document about a revision.
+/// Field with the name of the object. It distinguishes this document from a document about a revision.
 pub const SUBJECT: &str = "horizontalPodAutoscaler";
 
 /// Explanations of all objects.
@@ -38,9 +38,9 @@ struct Explained {
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
-    /// Time of the first one, in seconds.
+    /// Time of the first reconcile, in seconds.
     since: i64,
-    /// Time until the last one, in seconds.
+    /// Time from the first to the last reconcile, in seconds.
     lasted_secs: i64,
     passes: u32,
     replicas: Option<i32>,
@@ -52,7 +52,7 @@ struct Entry {
 
 impl Explanations {
     /// Records a completed reconcile. `current` are the replicas that the target had.
-    pub(crate) fn passed(
+    pub(crate) fn record_reconcile(
         &self,
         key: &Key,
         (min, max): (i32, i32),
@@ -77,27 +77,27 @@ impl Explanations {
             "error": conclusion.error,
         });
         let (wanted, scaled) = (conclusion.desired_replicas, conclusion.action != Action::None);
-        let (why, measured) = (shortened(&why(status, conclusion)), shortened(&measured.join(", ")));
+        let (why, measured) = (shortened(&reason(status, conclusion)), shortened(&measured.join(", ")));
         let entry = Entry { replicas: current, wanted, scaled, why, measured, ..Entry::default() };
         self.record(key, latest, entry, now);
     }
 
-    /// Records that an object is not acted upon.
-    pub(crate) fn refused(&self, key: &Key, why: &str, now: Timestamp) {
+    /// Records why the controller does not act on an object.
+    pub(crate) fn record_blocked(&self, key: &Key, why: &str, now: Timestamp) {
         self.record(key, json!({"error": why}), Entry { why: shortened(why), ..Entry::default() }, now);
     }
 
-    /// Forgets an object that is deleted, or moved to another process.
-    pub(crate) fn forget(&self, key: &Key) {
+    /// Removes an object that was deleted, or that another process leads.
+    pub(crate) fn remove(&self, key: &Key) {
         self.0.write().remove(key);
     }
 
     fn record(&self, key: &Key, latest: Value, new: Entry, now: Timestamp) {
-        let mut all = self.0.write();
-        let explained = all.entry(key.clone()).or_default();
+        let mut objects = self.0.write();
+        let explained = objects.entry(key.clone()).or_default();
         explained.latest = latest;
         match explained.history.back_mut() {
-            Some(last) if last.is_like(&new) => {
+            Some(last) if last.has_same_result(&new) => {
                 last.lasted_secs = now.as_secs() - last.since;
                 last.passes = last.passes.saturating_add(1);
             }
@@ -110,8 +110,8 @@ impl Explanations {
 
     /// Returns the latest reconcile and the history of an object, oldest first.
     pub fn document(&self, key: &Key) -> Option<Value> {
-        let all = self.0.read();
-        let explained = all.get(key)?;
+        let objects = self.0.read();
+        let explained = objects.get(key)?;
         let mut document = explained.latest.clone();
         document[SUBJECT] = json!(key.to_string());
         document["history"] = json!(explained.history);
@@ -120,14 +120,14 @@ impl Explanations {
 }
 
 impl Entry {
-    /// Reports whether a reconcile had the same result, whatever was measured. A change of the scale is never the same.
-    fn is_like(&self, new: &Self) -> bool {
+    /// Reports whether both have the same result, whatever was measured. Changes of the scale are always different.
+    fn has_same_result(&self, new: &Self) -> bool {
         !new.scaled && !self.scaled && (self.replicas, self.wanted, &self.why) == (new.replicas, new.wanted, &new.why)
     }
 }
 
 /// Returns the event of a change or the error, or else the reasons of the conditions.
-fn why(status: &HorizontalPodAutoscalerStatus, conclusion: &Conclusion) -> String {
+fn reason(status: &HorizontalPodAutoscalerStatus, conclusion: &Conclusion) -> String {
     if conclusion.action != Action::None {
         let event = conclusion.events.iter().find(|event| event.reason == "SuccessfulRescale");
         return event.map(|event| event.message.clone()).unwrap_or_default();
@@ -189,7 +189,7 @@ pub fn table(document: &Value) -> String {
     let _ = writeln!(out, "{subject}: replicas {replicas}, wants {desired}, bounds {min}..{max}");
     for metric in document["metrics"].as_array().into_iter().flatten() {
         let [kind, measured, proposed] = ["type", "measured", "proposed"].map(|field| text(&metric[field]));
-        let _ = writeln!(out, "  {kind} {measured} asks for {proposed}");
+        let _ = writeln!(out, "  {kind} {measured} proposes {proposed}");
     }
     for condition in document["conditions"].as_array().into_iter().flatten() {
         let sign = if condition["status"] == true { '+' } else { '-' };

@@ -1,6 +1,6 @@
 //! `autoscaler-hpa`: HorizontalPodAutoscalers, for Knative's class HPA or instead of Kubernetes' own controller.
 //!
-//! The binary starts with Knative's environment alone, and then does the work of upstream's binary of this name
+//! Without flags and with Knative's environment, the binary does the work of upstream's binary of this name
 //! (`--hpa=delegate`).
 //!
 //! Not here: upstream's flags for API rate limits (this process does not limit its writes), and its klog flags
@@ -61,8 +61,8 @@ async fn main() -> anyhow::Result<()> {
 
 /// Returns the mode. In standalone `autoscaler` itself evaluates metrics, and no component reads PodAutoscalers, so
 /// there is nothing to delegate.
-fn mode(rules: Mode, hpa: Option<HpaMode>) -> anyhow::Result<HpaMode> {
-    match (rules, hpa) {
+fn mode(install: Mode, hpa: Option<HpaMode>) -> anyhow::Result<HpaMode> {
+    match (install, hpa) {
         (Mode::Knative, hpa) => Ok(hpa.unwrap_or(HpaMode::Delegate)),
         (Mode::Standalone, Some(HpaMode::Native)) => Ok(HpaMode::Native),
         (Mode::Standalone, _) => bail!(
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments_are_upstreams_and_delegate_is_the_default() {
+    fn arguments_match_upstream_and_delegate_is_the_default() {
         let arguments = Arguments::try_parse_from(["x", "--disable-ha", "--server=http://127.0.0.1:1", "--cluster=c"]);
         let arguments = arguments.expect("valid");
         assert!(arguments.disable_ha && arguments.hpa.is_none());

@@ -30,10 +30,10 @@ pub struct ControllerOptions {
     /// Share of its target by which a metric may differ without an effect.
     #[arg(long = "horizontal-pod-autoscaler-tolerance", default_value = "0.1", value_parser = tolerance)]
     pub tolerance: f64,
-    /// Time after its start during which a pod's cpu counts only if the pod is ready.
+    /// Time after the start of a pod during which its cpu counts only if the pod is ready.
     #[arg(long = "horizontal-pod-autoscaler-cpu-initialization-period", default_value = "5m", value_parser = duration)]
     pub cpu_initialization_period: Duration,
-    /// Time after its start during which a pod that became unready counts as never ready.
+    /// Time after the start of a pod. A pod that became unready within this time counts as never ready.
     #[arg(long = "horizontal-pod-autoscaler-initial-readiness-delay", default_value = "30s", value_parser = duration)]
     pub initial_readiness_delay: Duration,
     /// Feature gates `HPAScaleToZero=true|false` and `HPAConfigurableTolerance=true|false`, separated by commas.
@@ -41,14 +41,16 @@ pub struct ControllerOptions {
     pub gates: Gates,
 }
 
+/// Command line with only these flags.
+#[derive(Parser)]
+struct Flags {
+    #[command(flatten)]
+    options: ControllerOptions,
+}
+
 /// The defaults of the flags.
 impl Default for ControllerOptions {
     fn default() -> Self {
-        #[derive(Parser)]
-        struct Flags {
-            #[command(flatten)]
-            options: ControllerOptions,
-        }
         Flags::parse_from([""]).options
     }
 }
@@ -102,28 +104,22 @@ fn gates(text: &str) -> Result<Gates, String> {
 mod tests {
     use super::*;
 
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        options: ControllerOptions,
-    }
-
-    fn read(args: &[&str]) -> Result<ControllerOptions, String> {
+    fn parse(args: &[&str]) -> Result<ControllerOptions, String> {
         let all = ["x"].iter().chain(args);
-        Cli::try_parse_from(all).map(|cli| cli.options).map_err(|error| error.to_string())
+        Flags::try_parse_from(all).map(|flags| flags.options).map_err(|error| error.to_string())
     }
 
     #[test]
-    fn the_defaults_are_upstreams() {
+    fn the_defaults_match_upstream() {
         let options = ControllerOptions::default();
         assert_eq!((options.rules(), options.gates), (Rules::default(), Gates::default()));
         assert_eq!((options.concurrent_syncs.get(), options.sync_period), (5, Duration::from_secs(15)));
-        assert_eq!(read(&[]), Ok(options));
+        assert_eq!(parse(&[]), Ok(options));
     }
 
     #[test]
-    fn flags_are_named_and_bounded_as_upstreams() {
-        let options = read(&[
+    fn names_and_bounds_of_the_flags_match_upstream() {
+        let options = parse(&[
             "--concurrent-horizontal-pod-autoscaler-syncs=2",
             "--horizontal-pod-autoscaler-sync-period=1m",
             "--horizontal-pod-autoscaler-downscale-stabilization=0",
@@ -144,7 +140,7 @@ mod tests {
             ("--feature-gates=HPAScaleToZero=yes", "must be true or false"),
             ("--feature-gates=Nope=true", "is not a supported feature gate"),
         ] {
-            let error = read(&[bad]).expect_err(bad);
+            let error = parse(&[bad]).expect_err(bad);
             assert!(error.contains(expected), "{bad}: {error}");
         }
     }

@@ -1,10 +1,10 @@
-//! Pods in the form of the rules: labels, phase, times, readiness and requests, which is some hundred bytes for each.
+//! Converts pods to the form of the rules: labels, phase, times, readiness and requests, some hundred bytes for each.
 
 use hpa_core::pod::{Container, Phase, Pod, Readiness, Resources};
 use hpa_core::quantity;
 use hpa_core::status::timestamp;
 use k8s_openapi::api::core::v1::{self as core, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use std::collections::BTreeMap;
 
 /// Converts a pod to the form of the rules.
@@ -54,9 +54,9 @@ fn requests(resources: Option<&ResourceRequirements>) -> Resources {
 }
 
 /// Parses amounts, which the API server has validated.
-fn amounts(written: &BTreeMap<String, Written>) -> Resources {
-    let amount = |(resource, amount): (&String, &Written)| Some((resource.clone(), quantity::milli(amount).ok()?));
-    written.iter().filter_map(amount).collect()
+fn amounts(amounts: &BTreeMap<String, ApiQuantity>) -> Resources {
+    let milli = |(resource, amount): (&String, &ApiQuantity)| Some((resource.clone(), quantity::milli(amount).ok()?));
+    amounts.iter().filter_map(milli).collect()
 }
 
 #[cfg(test)]
@@ -65,9 +65,10 @@ mod tests {
     use common::time::Timestamp;
     use serde_json::json;
 
-    fn pod(namespace: &str, name: &str, app: &str) -> core::Pod {
-        serde_json::from_value(json!({
-            "metadata": {"name": name, "namespace": namespace, "labels": {"app": app}},
+    #[test]
+    fn a_converted_pod_has_all_fields_that_the_rules_read() {
+        let pod: core::Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p", "namespace": "ns", "labels": {"app": "web"}},
             "spec": {
                 "containers": [{"name": "app", "resources": {"requests": {"cpu": "100m", "memory": "1Ki"}}}],
                 "initContainers": [
@@ -84,13 +85,9 @@ mod tests {
                 ],
             },
         }))
-        .expect("a pod")
-    }
-
-    #[test]
-    fn a_pod_keeps_what_the_rules_look_at() {
-        let pod = trimmed(&pod("ns", "p", "web"));
-        assert_eq!(pod.request(None, "cpu"), Ok(150), "the container and the sidecar");
+        .expect("a pod");
+        let pod = trimmed(&pod);
+        assert_eq!(pod.request(None, "cpu"), Ok(150), "container and sidecar");
         assert_eq!(pod.request(Some("app"), "memory"), Ok(1_024_000));
         assert_eq!((pod.phase, pod.deleting), (Phase::Running, false));
         assert_eq!(pod.start_time, Some(Timestamp::from_secs(1_700_000_000)));

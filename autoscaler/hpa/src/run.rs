@@ -134,20 +134,20 @@ fn identity() -> String {
 /// Returns an error if a port cannot be bound, the API server is too old, or the leases' ConfigMap is invalid; in mode
 /// `delegate` for any invalid ConfigMap.
 pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let (leases, last) = (CancellationToken::new(), CancellationToken::new());
-    let (_leases_end, _last_ends) = (leases.clone().drop_guard(), last.clone().drop_guard());
+    let (leases, end) = (CancellationToken::new(), CancellationToken::new());
+    let (_leases_guard, _end_guard) = (leases.clone().drop_guard(), end.clone().drop_guard());
     let (metrics, explanations) = (Metrics::default(), Arc::<Explanations>::default());
     if let Some(listen) = options.probes {
-        admin::serve(listen, Metrics::default(), vec![probes(shutdown.clone())], last.clone()).await?;
+        admin::serve(listen, Metrics::default(), vec![probes(shutdown.clone())], end.clone()).await?;
     }
     if let Some(least) = &options.process.kubernetes_min_version {
         let Some(checked) = shutdown.run_until_cancelled(least.check(&client)).await else { return Ok(()) };
         checked?;
     }
-    let configs = shutdown.run_until_cancelled(Configs::read(&client, &options, &last)).await;
+    let configs = shutdown.run_until_cancelled(Configs::read(&client, &options, &end)).await;
     let Some(configs) = configs else { return Ok(()) };
     if options.mode == HpaMode::Delegate {
-        configs.refusals.none()?; // As upstream, which it replaces.
+        configs.refusals.none()?; // As upstream, any invalid map ends the process.
     }
     configs.refusals.register(&metrics);
     let diagnostics = observe::Diagnostics {
@@ -157,15 +157,15 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
         pages: vec![explain::page(explanations.clone())],
         admin: options.admin,
     };
-    let mut observed = diagnostics.observe(&options.process, last.clone()).await?;
+    let mut observed = diagnostics.observe(&options.process, end.clone()).await?;
     let election = Result::clone(&configs.election.borrow());
     let election_map = options.process.config_maps.leader_election.clone();
     let election = election.with_context(|| election_map.clone())?;
-    tokio::spawn(tell_of_edits(election_map, configs.election.clone(), last.clone()));
+    tokio::spawn(tell_of_edits(election_map, configs.election.clone(), end.clone()));
     let listed = CancellationToken::new();
     let (shares, released) = campaign(&client, &options, &election, &listed, &leases);
     let (clock, leadership) = (Clock::system(), Arc::new(shares));
-    tokio::spawn(resync(clock.clone(), last.clone()));
+    tokio::spawn(resync(clock.clone(), end.clone()));
     match options.mode {
         HpaMode::Native => {
             let controller = options.controller;
@@ -182,7 +182,7 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     if let Err(error) = released.await {
         tracing::error!(%error, "leases were not released; other replicas take over when they expire");
     }
-    last.cancel();
+    end.cancel();
     observed.flushed().await;
     Ok(())
 }
@@ -274,7 +274,7 @@ mod tests {
     /// Goal: a process that cannot list all its objects leaves the leases to others, and campaigns as soon as it can.
     /// Method: each list in turn is rejected at first.
     #[tokio::test(start_paused = true)]
-    async fn it_campaigns_once_everything_is_listed() {
+    async fn the_process_campaigns_once_its_objects_are_listed() {
         let autoscalers = "/apis/autoscaling.internal.knative.dev/v1alpha1/podautoscalers";
         let serverless = "/apis/networking.internal.knative.dev/v1alpha1/serverlessservices";
         let horizontals = "/apis/autoscaling/v2/horizontalpodautoscalers";
@@ -283,54 +283,53 @@ mod tests {
         let (maps, leases) =
             ("/api/v1/namespaces/sys/configmaps", "/apis/coordination.k8s.io/v1/namespaces/sys/leases");
         let lists = [autoscalers, serverless, horizontals, "/api/v1/pods", maps, leases];
-        for (mode, refused) in native.into_iter().chain(delegate) {
+        for (mode, rejected) in native.into_iter().chain(delegate) {
             let (mock, shutdown) = (Mock::default(), CancellationToken::new());
-            let answer = |list: &str| {
+            let allow = |list: &str| {
                 let body = json!({"metadata": {"resourceVersion": "1"}, "items": []});
                 mock.now(&format!("GET {list}?&limit=100"), 200, body);
             };
-            lists.into_iter().filter(|list| *list != refused).for_each(answer);
+            lists.into_iter().filter(|list| *list != rejected).for_each(allow);
             let running = tokio::spawn(run(bare(mode), mock.client(), shutdown.clone()));
             let campaigns = async || {
                 tokio::time::sleep(Duration::from_secs(120)).await;
                 mock.request_lines().iter().any(|line| line.starts_with("POST") && line.contains(leases))
             };
-            assert!(!campaigns().await, "{mode:?}: {refused} is refused");
-            answer(refused);
-            assert!(campaigns().await, "{mode:?}: {refused} is answered");
+            assert!(!campaigns().await, "{mode:?}: {rejected} is rejected");
+            allow(rejected);
+            assert!(campaigns().await, "{mode:?}: {rejected} is listed");
             shutdown.cancel();
             running.await.expect("no panic").expect("no error");
         }
     }
 
-    /// Goal: a process that waits for its configuration ends at shutdown, too.
     #[tokio::test(start_paused = true)]
-    async fn it_ends_while_its_configuration_cannot_be_read() {
+    async fn the_process_ends_while_its_configuration_cannot_be_read() {
         let (mock, shutdown) = (Mock::default(), CancellationToken::new()); // Every request gets a 404.
         let running = tokio::spawn(run(bare(HpaMode::Native), mock.client(), shutdown.clone()));
         tokio::time::sleep(Duration::from_secs(60)).await;
         let requests = mock.request_lines();
         assert!(!requests.is_empty() && requests.iter().all(|line| line.contains("/configmaps")), "{requests:?}");
         shutdown.cancel();
-        let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("it ends");
+        let ended = tokio::time::timeout(Duration::from_secs(60), running).await.expect("an end");
         ended.expect("no panic").expect("no error");
     }
 
     /// Returns options without open ports.
     fn bare(mode: HpaMode) -> HpaOptions {
         let read = |name: &str| (name == "SYSTEM_NAMESPACE").then(|| "sys".to_owned());
-        let options = HpaOptions::from_env(mode, read).expect("enough");
+        let options = HpaOptions::from_env(mode, read).expect("sufficient");
         HpaOptions { probes: None, admin: None, process: ProcessOptions::default(), ..options }
     }
 
     #[test]
-    fn knatives_environment_is_enough() {
+    fn knatives_environment_is_sufficient() {
         let read = |pairs: &'static [(&str, &str)]| {
             HpaOptions::from_env(HpaMode::Delegate, move |name| {
                 pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
             })
         };
-        let options = read(&[("SYSTEM_NAMESPACE", "knative-serving")]).expect("enough");
+        let options = read(&[("SYSTEM_NAMESPACE", "knative-serving")]).expect("sufficient");
         assert_eq!((options.workers, options.probes.map(|probes| probes.port())), (2, Some(8080)));
         assert_eq!(options.admin.map(|admin| admin.port()), Some(9090));
         assert_eq!(options.process.config_maps.leader_election, "config-leader-election");
@@ -347,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_is_host_and_uuid_and_nobody_elses() {
+    fn each_identity_is_the_host_name_and_a_new_uuid() {
         let (first, second) = (identity(), identity());
         assert_ne!(first, second);
         let (_, uuid) = first.split_once('_').expect("two parts");
@@ -357,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_fail_once_the_end_has_begun() {
+    fn probes_fail_once_shutdown_has_begun() {
         let shutdown = CancellationToken::new();
         let page = probes(shutdown.clone());
         let codes = || PROBES.map(|path| page(path).map(|response| response.status().as_u16()));

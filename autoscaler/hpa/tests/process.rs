@@ -5,7 +5,7 @@
 use std::process::Command;
 
 #[test]
-fn it_names_what_is_missing_or_out_of_place() {
+fn errors_name_the_missing_or_invalid_setting() {
     let run = |env: &[(&str, &str)], args: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_autoscaler-hpa"));
         let output = command.env_clear().envs(env.iter().copied()).args(args).output().expect("started");

@@ -35,7 +35,7 @@ impl Error {
         }
     }
 
-    /// Returns the obstacle that it means for a change of replicas, for the history.
+    /// Returns the obstacle to a change of replicas, for the history.
     pub(crate) fn obstacle(&self) -> Obstacle {
         match self {
             Self::Write(WriteError::LeaseEnds) => Obstacle::LeaseEnding,

@@ -1,4 +1,4 @@
-//! The facts that are kept of a scale target: those that decisions depend on.
+//! Facts of a scale target that decisions depend on. Nothing else of it is kept.
 
 use crate::scale::PodSet;
 use common::labels::{self, LabelSelector};
@@ -76,7 +76,7 @@ impl Target {
     pub(crate) fn from_object(object: &DynamicObject) -> Self {
         let spec = &object.data["spec"];
         let labels = labels_at(&spec["selector"]["matchLabels"]);
-        let of_pods = labels_at(&spec["template"]["metadata"]["labels"]).or_else(|| labels.clone());
+        let pod_labels = labels_at(&spec["template"]["metadata"]["labels"]).or_else(|| labels.clone());
         let expressions = spec["selector"]["matchExpressions"].as_array().is_some_and(|list| !list.is_empty());
         let text = || serde_json::from_value::<LabelSelector>(spec["selector"].clone()).ok()?.text().ok();
         // If pods are made from another object's template, as with a Rollout, only the status contains the selector.
@@ -91,7 +91,7 @@ impl Target {
                 Some(labels) if !labels.is_empty() => Selector::Labels(labels),
                 _ => reported.map_or(Selector::Missing, |text| Selector::Expressions(text.to_owned())),
             },
-            labels: of_pods.unwrap_or_default(),
+            labels: pod_labels.unwrap_or_default(),
             host_network: template.host_network == Some(true),
             containers: template.containers.into_iter().map(facts).collect(),
             template: fingerprint(&spec["template"]),
@@ -111,8 +111,8 @@ fn fingerprint(template: &serde_json::Value) -> u64 {
 
 /// Returns the message of a `ReplicaFailure` condition, which Deployments and ReplicaSets have.
 fn refused(status: &serde_json::Value) -> Option<String> {
-    let of = |condition: &&serde_json::Value| condition["type"] == "ReplicaFailure" && condition["status"] == "True";
-    let condition = status["conditions"].as_array()?.iter().find(of)?;
+    let fails = |condition: &&serde_json::Value| condition["type"] == "ReplicaFailure" && condition["status"] == "True";
+    let condition = status["conditions"].as_array()?.iter().find(fails)?;
     condition["message"].as_str().map(str::to_owned)
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_target_of_any_kind_is_read_by_its_shape() {
+    fn a_target_of_any_kind_is_parsed() {
         let object = |spec: serde_json::Value| -> DynamicObject {
             serde_json::from_value(json!({
                 "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a", "uid": "u"}, "spec": spec,

@@ -27,16 +27,16 @@ impl Links {
     /// no longer has.
     pub(crate) fn apply(&self, workload: &Key, targets: Option<Named>) -> Named {
         let Inner { targets: all, by_target } = &mut *self.inner.write();
-        let mut left = all.remove(workload).unwrap_or_default();
+        let mut released = all.remove(workload).unwrap_or_default();
         for target in targets.iter().flatten() {
             by_target.insert(target.clone(), workload.clone());
         }
-        left.retain(|target| !targets.iter().flatten().any(|present| present == target));
-        left.iter().for_each(|target| by_target.remove(target, workload));
+        released.retain(|target| !targets.iter().flatten().any(|present| present == target));
+        released.iter().for_each(|target| by_target.remove(target, workload));
         if let Some(targets) = targets {
             all.insert(workload.clone(), targets);
         }
-        left
+        released
     }
 
     pub(crate) fn knows(&self, workload: &Key) -> bool {
@@ -64,7 +64,7 @@ impl Links {
         self.inner.read().targets.values().flatten().any(|target| target.resource == *resource)
     }
 
-    /// Returns all resources of which a target is scaled.
+    /// Returns all resources with a scaled target.
     pub(crate) fn resources(&self) -> HashSet<TargetResource> {
         self.inner.read().targets.values().flatten().map(|target| target.resource.clone()).collect()
     }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_lead_back() {
+    fn targets_map_back_to_their_workloads() {
         let links = Links::default();
         let (a, b, target) = (Key::new("ns", "a"), Key::new("ns", "b"), target("Deployment", "d"));
         links.apply(&b, Some(smallvec![target.clone()]));
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_named_from_the_first_user_to_the_last() {
+    fn a_resource_is_known_while_any_workload_names_it() {
         let links = Links::default();
         let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
         let (one, other, elsewhere) =
@@ -107,9 +107,9 @@ mod tests {
         links.apply(&a, Some(smallvec![one.clone()]));
         links.apply(&a, Some(smallvec![one.clone()]));
         links.apply(&b, Some(smallvec![other]));
-        let mut naming = links.of_resource(&one.resource);
-        naming.sort();
-        assert_eq!(naming, [a.clone(), b.clone()]);
+        let mut workloads = links.of_resource(&one.resource);
+        workloads.sort();
+        assert_eq!(workloads, [a.clone(), b.clone()]);
         links.apply(&a, Some(smallvec![elsewhere.clone()]));
         assert_eq!(links.resources(), [one.resource.clone(), elsewhere.resource.clone()].into());
         links.apply(&b, None);

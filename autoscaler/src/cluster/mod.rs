@@ -1,5 +1,5 @@
-//! Cluster state of the reconcilers apart from a front end's own objects: the targets of workloads, an index that is
-//! current with every event, and the routing of events to the workloads concerned.
+//! Cluster state of the reconcilers, apart from a front end's own objects: the targets of workloads, an index that each
+//! event updates at once, and the routing of events to the workloads concerned.
 //!
 //! A front end watches its own objects and records them with their targets in the [`Index`]. It receives other events
 //! through [`Beside`].
@@ -68,8 +68,8 @@ impl Index {
     /// Records a workload and its targets; none: it is gone.
     pub(crate) fn apply(&self, key: &Key, targets: Option<Named>, priority: Priority) {
         // Another workload may have waited for a target that this one has released.
-        for left in self.links.apply(key, targets) {
-            self.links.of_target(&left).into_iter().for_each(|waiting| self.queue.add(waiting, Priority::Normal));
+        for released in self.links.apply(key, targets) {
+            self.links.of_target(&released).into_iter().for_each(|waiting| self.queue.add(waiting, Priority::Normal));
         }
         self.queue.add(key.clone(), priority);
     }
@@ -93,7 +93,7 @@ impl Index {
     pub(crate) fn reconcile_now(&self, key: &Key) {
         self.beside.look_at_measurement(key, Priority::Normal);
         self.beside.look_at_path(key, Priority::Normal);
-        // Last, because the runtime first runs the task that was woken last.
+        // This comes last, because the runtime first runs the task that was woken last.
         self.queue.add(key.clone(), Priority::Urgent);
     }
 }
@@ -103,9 +103,9 @@ impl TargetListener for Index {
         self.links.is_named(resource)
     }
 
-    fn on_event(&self, news: TargetEvent<'_>) {
-        let (concerned, priority) = match news {
-            TargetEvent::Came(target) => (self.links.of_target(target), Priority::New),
+    fn on_event(&self, event: TargetEvent<'_>) {
+        let (concerned, priority) = match event {
+            TargetEvent::Created(target) => (self.links.of_target(target), Priority::New),
             TargetEvent::Changed(target) => (self.links.of_target(target), Priority::Normal),
             TargetEvent::Listed(resource) => (self.links.of_resource(resource), Priority::New),
         };
@@ -123,31 +123,31 @@ mod tests {
     use crate::api_server;
     use smallvec::smallvec;
 
-    /// Front end with no further objects to look at.
-    struct Nothing;
+    /// Front end without reactions to events.
+    struct NoReactions;
 
-    impl Beside for Nothing {}
+    impl Beside for NoReactions {}
 
     fn deployment(name: &str) -> TargetKey {
         TargetKey { resource: TargetResource::for_kind("apps/v1", "Deployment"), object: Key::new("ns", name) }
     }
 
     fn stores(client: Client) -> Stores {
-        Stores::new(client, WorkQueue::new(), (Arc::new(Nothing), Namespaces::default()), CancellationToken::new())
+        Stores::new(client, WorkQueue::new(), (Arc::new(NoReactions), Namespaces::default()), CancellationToken::new())
     }
 
-    /// Goal: of many workloads that arrive at once, the first is finished before the last is started.
+    /// Goal: if many workloads arrive at once, the first is finished before the last is started.
     #[tokio::test]
-    async fn what_follows_from_one_goes_before_others_that_have_come() {
+    async fn follow_up_work_precedes_new_workloads() {
         let stores = stores(api_server::client(|_| None).0);
         let put =
             |name, priority| stores.index.apply(&Key::new("ns", name), Some(smallvec![deployment(name)]), priority);
         ["a", "b", "c"].into_iter().for_each(|name| put(name, Priority::New));
-        stores.index.on_event(TargetEvent::Came(&deployment("c")));
+        stores.index.on_event(TargetEvent::Created(&deployment("c")));
         let queue = stores.queue();
-        let next = || queue.try_next().expect("one waits").key().name().to_owned();
+        let next = || queue.try_next().expect("a queued key").key().name().to_owned();
         assert_eq!(next(), "a");
-        put("a", Priority::Normal); // As after its own reconcile's write.
+        put("a", Priority::Normal); // The event of a write by its own reconcile.
         assert_eq!([next(), next()], ["a", "b"]);
         stores.index.on_event(TargetEvent::Changed(&deployment("b")));
         assert_eq!([next(), next()], ["b", "c"]);
@@ -155,7 +155,7 @@ mod tests {
 
     /// Goal: targets are listed as soon as the named targets are known, not only when this process becomes an owner.
     #[tokio::test]
-    async fn targets_are_listed_before_anybody_looks_at_one() {
+    async fn targets_are_listed_before_the_first_read() {
         let (client, requests) = api_server::client(|_| None);
         let stores = stores(client);
         stores.index.apply(&Key::new("ns", "hello"), Some(smallvec![deployment("hello")]), Priority::New);

@@ -38,7 +38,7 @@ impl<K: Eq + Hash, V: Ord + Clone> MultiMap<K, V> {
         }
     }
 
-    /// Moves a value from one key to another; `None`: no key.
+    /// Moves a value from one key to another; `None`: it has no key.
     pub(crate) fn relocate(&mut self, value: &V, before: Option<&K>, after: Option<K>) {
         if before == after.as_ref() {
             return;

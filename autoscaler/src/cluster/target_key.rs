@@ -26,7 +26,7 @@ pub(crate) struct TargetResource {
     plural: String,
 }
 
-/// Names of the resources that a version serves, subresources as `NAME/scale`. Empty for a version that does not
+/// Names of the resources that a version serves, with subresources as `NAME/scale`. Empty for a version that does not
 /// exist.
 pub(crate) type Served = HashSet<String>;
 
@@ -171,12 +171,12 @@ mod tests {
     use super::*;
 
     fn reference(api_version: &str, kind: &str, name: &str) -> ObjectReference {
-        let some = |s: &str| Some(s.to_owned());
-        ObjectReference { api_version: some(api_version), kind: some(kind), name: some(name) }
+        let [api_version, kind, name] = [api_version, kind, name].map(|text| Some(text.to_owned()));
+        ObjectReference { api_version, kind, name }
     }
 
     #[test]
-    fn a_kind_is_asked_for_by_upstreams_plural() {
+    fn a_kind_maps_to_upstreams_plural() {
         let rows = [
             ("apps/v1", "Deployment", "apps", "v1", "deployments", "deployments.apps"),
             ("v1", "ReplicationController", "", "v1", "replicationcontrollers", "replicationcontrollers"),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_a_scale_can_be_scaled() {
+    fn only_resources_with_a_scale_subresource_can_be_scaled() {
         let nothing = Served::new();
         let served =
             Served::from(["configmaps", "replicationcontrollers", "replicationcontrollers/scale"].map(str::to_owned));
@@ -224,7 +224,7 @@ mod tests {
 
     /// Goal: no value that a user writes can escape its segment of an API path.
     #[test]
-    fn a_reference_that_cannot_be_used_is_refused_by_field() {
+    fn an_invalid_reference_is_rejected_with_its_field() {
         let rows = [
             (reference("apps///v1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"apps///v1\""),
             (reference("apps%2Fv1", "Deployment", "a"), "spec.scaleTargetRef.apiVersion: \"apps%2Fv1\""),

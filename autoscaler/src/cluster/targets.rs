@@ -59,7 +59,7 @@ const CORE: &str = "v1";
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TargetEvent<'a> {
     /// A target was created.
-    Came(&'a TargetKey),
+    Created(&'a TargetKey),
     /// A fact of a target changed, or the target is gone.
     Changed(&'a TargetKey),
     /// A resource has been listed for the first time. Objects that are unknown now do not exist.
@@ -71,7 +71,7 @@ pub(crate) trait TargetListener: Send + Sync + 'static {
     /// Returns whether some workload names a target of this resource.
     fn is_named(&self, resource: &TargetResource) -> bool;
 
-    fn on_event(&self, news: TargetEvent<'_>);
+    fn on_event(&self, event: TargetEvent<'_>);
 }
 
 /// Targets of all resources that are in use.
@@ -80,7 +80,7 @@ pub(crate) struct Targets {
     namespaces: Namespaces,
     shutdown: CancellationToken,
     watched: Mutex<HashMap<TargetResource, Watched>>,
-    audience: Arc<dyn TargetListener>,
+    listener: Arc<dyn TargetListener>,
 }
 
 struct Watched {
@@ -95,9 +95,9 @@ impl Targets {
         client: Client,
         namespaces: Namespaces,
         shutdown: CancellationToken,
-        audience: Arc<dyn TargetListener>,
+        listener: Arc<dyn TargetListener>,
     ) -> Self {
-        Self { client, namespaces, shutdown, watched: Mutex::default(), audience }
+        Self { client, namespaces, shutdown, watched: Mutex::default(), listener }
     }
 
     /// Returns the facts of a target. The first read of a resource starts its watch, if it can be scaled.
@@ -155,21 +155,21 @@ impl Targets {
     }
 
     fn watch(self: &Arc<Self>, resource: &TargetResource) -> Arc<Store<Target>> {
-        let (audience, of) = (self.audience.clone(), resource.clone());
-        let listener = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
-            let target = TargetKey { resource: of.clone(), object: object.clone() };
+        let (listener, watched) = (self.listener.clone(), resource.clone());
+        let on_change = move |object: &Key, old: Option<&Arc<Target>>, new: Option<&Arc<Target>>| {
+            let target = TargetKey { resource: watched.clone(), object: object.clone() };
             match (old, new) {
-                (None, Some(_)) => audience.on_event(TargetEvent::Came(&target)),
-                (old, new) if old != new => audience.on_event(TargetEvent::Changed(&target)),
+                (None, Some(_)) => listener.on_event(TargetEvent::Created(&target)),
+                (old, new) if old != new => listener.on_event(TargetEvent::Changed(&target)),
                 _ => {}
             }
         };
-        let store = Arc::new(Store::packing(listener));
+        let store = Arc::new(Store::packing(on_change));
         let (targets, resource, following) = (self.clone(), resource.clone(), store.clone());
         tokio::spawn(async move {
             let listed = async {
                 following.synced().await;
-                targets.audience.on_event(TargetEvent::Listed(&resource));
+                targets.listener.on_event(TargetEvent::Listed(&resource));
                 std::future::pending::<()>().await;
             };
             tokio::select! {
@@ -237,13 +237,13 @@ impl Targets {
         }
     }
 
-    /// Ends when a resource is no longer in use, and removes it.
+    /// Waits until a resource is no longer in use, and removes it.
     async fn unused(&self, resource: &TargetResource) {
         loop {
             sleep(LINGER).await;
             let mut watched = self.watched.lock();
             let idle = watched.get(resource).is_none_or(|known| known.used.elapsed() >= LINGER);
-            if idle && !self.audience.is_named(resource) {
+            if idle && !self.listener.is_named(resource) {
                 watched.remove(resource);
                 return;
             }

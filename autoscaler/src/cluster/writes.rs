@@ -57,8 +57,8 @@ impl Writes {
     }
 }
 
-/// Returns the urgency of writes of a kind. Late EndpointSlices lead to pods that are gone, a ServerlessService says
-/// whether requests pass through activators, and a NetworkPolicy says who may connect to them.
+/// Returns the urgency of writes of a kind. Late EndpointSlices lead to pods that are gone, a ServerlessService
+/// determines whether requests pass through activators, and a NetworkPolicy which clients may connect to activators.
 fn class_of<K: Kind>() -> WriteClass {
     match &*K::kind(&()) {
         "EndpointSlice" | "NetworkPolicy" | "ServerlessService" => WriteClass::Scale,
@@ -74,7 +74,7 @@ mod tests {
 
     /// Goal: writes that change the routing do not wait behind statuses.
     #[test]
-    fn where_the_traffic_goes_is_as_urgent_as_replicas() {
+    fn routing_writes_are_as_urgent_as_replicas() {
         assert_eq!(class_of::<EndpointSlice>(), WriteClass::Scale);
         assert_eq!(class_of::<ServerlessService>(), WriteClass::Scale);
         assert_eq!(class_of::<Metric>(), WriteClass::Object);

@@ -6,9 +6,9 @@
 //! # Edge cases
 //!
 //! - A stat for a revision that is not collected here is dropped and counted: its owner may be about to change.
-//! - A revision without pods has nothing to scrape; [`scraper`] skips it at the cost of a lookup.
-//! - Missing endpoints, and Services that keep leading to the same pods, may be transient. They are reported only if
-//!   the third consecutive scrape has the same result ([`TRANSIENT_FAILURES_MAX`]). Upstream reports each one, and so
+//! - A revision without pods has nothing to scrape; [`scraper`] skips it after one lookup.
+//! - Missing endpoints, and Services that keep leading to the same pods, may be transient. They are reported only at
+//!   the third consecutive scrape with such a failure ([`TRANSIENT_FAILURES_MAX`]). Upstream reports each one, and so
 //!   writes a status each second.
 //! - Without a scrape target an empty window means zero load; with one it means missing data.
 
@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Consecutive scrapes without new data that are tolerated before the Metric reports it.
+/// Number of consecutive scrapes with a possibly transient failure that are not reported.
 pub const TRANSIENT_FAILURES_MAX: u32 = 2;
 
 /// Measurements of all revisions of this process.
@@ -41,7 +41,7 @@ pub struct Collector {
     requests: Requests,
     /// Observer of recorded stats and of wakes, once it is set.
     pub(crate) observer: OnceLock<Arc<dyn LoadObserver>>,
-    /// Queue of revisions with new observations about their ports.
+    /// Queue of revisions with new observations about their ports, once it is set.
     ports: OnceLock<Requests>,
 }
 
@@ -74,13 +74,13 @@ impl Collected {
 
     /// Sets the health, unless the change may be transient. Returns whether it has changed.
     fn set_health(&mut self, health: CollectionHealth) -> bool {
-        let in_doubt = matches!(health, Err(CollectionError::NoEndpoints(_) | CollectionError::DidNotReceiveStat(_)));
-        self.transient_failures = if in_doubt { self.transient_failures.saturating_add(1) } else { 0 };
-        let news = self.health != health && !(1..=TRANSIENT_FAILURES_MAX).contains(&self.transient_failures);
-        if news {
+        let doubtful = matches!(health, Err(CollectionError::NoEndpoints(_) | CollectionError::DidNotReceiveStat(_)));
+        self.transient_failures = if doubtful { self.transient_failures.saturating_add(1) } else { 0 };
+        let is_changed = self.health != health && !(1..=TRANSIENT_FAILURES_MAX).contains(&self.transient_failures);
+        if is_changed {
             self.health = health;
         }
-        news
+        is_changed
     }
 }
 
@@ -100,7 +100,7 @@ impl Collector {
         Self { revisions: DashMap::new(), clock, requests, observer: OnceLock::new(), ports: OnceLock::new() }
     }
 
-    /// Records a stat at its own time, or at `now` if it has none. Returns `None` if the revision is not collected here.
+    /// Records a stat at its own time, or at `now` if it has none. Returns none if the revision is not collected here.
     pub fn record(&self, key: &RevisionKey, stat: &Stat, now: Timestamp) -> Option<Result<(), RejectedStat>> {
         let collected = self.get(key)?;
         let recorded = collected.lock().metrics.record(stat, now);
@@ -118,8 +118,8 @@ impl Collector {
         if let Some(observer) = self.observer.get() {
             observer.record_observations(key, observations);
         }
-        let is_news = collected.lock().observe(observations);
-        if let Some(queue) = self.ports.get().filter(|_| is_news) {
+        let is_changed = collected.lock().observe(observations);
+        if let Some(queue) = self.ports.get().filter(|_| is_changed) {
             queue.add(key.clone(), Priority::Normal);
         }
     }
@@ -157,8 +157,8 @@ impl Collector {
         Some(ScrapeParameters { window: collected.spec.stable_window, target, hidden })
     }
 
-    /// Records that a mesh hides the pods: for a while their Service is scraped at once.
-    fn hidden(&self, key: &RevisionKey) {
+    /// Records that a mesh hides the pods: for [`scraper::MESH_HOLDS`] only their Service is scraped.
+    fn record_mesh(&self, key: &RevisionKey) {
         if let Some(collected) = self.get(key) {
             collected.lock().hidden_until = Some(Instant::now() + scraper::MESH_HOLDS);
         }
@@ -183,7 +183,7 @@ impl Collector {
             observer.measured(key, stat);
         }
         let health = refused.map_or(health, |refused| Err(CollectionError::Other(refused.to_string())));
-        // The spec may have been edited meanwhile: the result then belongs to an outdated question.
+        // The spec may have been edited meanwhile, so that nothing is scraped any more.
         let health = if collected.spec.scrape_target.is_some() { health } else { Ok(()) };
         if collected.set_health(health) {
             self.requests.add(key.clone(), Priority::Normal);
@@ -257,19 +257,26 @@ mod tests {
         Stat { average_concurrent_requests: concurrency, request_count: concurrency * 2.0, ..Stat::default() }
     }
 
-    /// Goal: stats are recorded for collected revisions only, and only honest ones; silence is zero only without
-    /// scraping.
-    #[tokio::test(start_paused = true)]
-    async fn stats_are_recorded_for_what_is_collected() {
-        let clock = Clock::starting_at(Timestamp::from_secs(1_000));
-        let collector = Collector::new(clock.clone(), Requests::new());
-        let key = RevisionKey::new("ns", "a");
-        let load = || collector.load(&key, ScalingMetric::Concurrency, clock.now());
-        assert_eq!(collector.record(&key, &stat(1.0), clock.now()), None);
-        assert_eq!(load(), Err(Unknown::NotCollecting));
+    /// Returns a collector that collects `a` with this scrape target, and its queue.
+    fn collector(scrape_target: Option<&str>) -> (Collector, Requests, RevisionKey) {
+        let (requests, key) = (Requests::new(), RevisionKey::new("ns", "a"));
+        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), requests.clone());
+        collector.ensure(&key, spec(scrape_target));
+        (collector, requests, key)
+    }
 
-        collector.ensure(&key, spec(None));
-        assert_eq!(load(), Ok(Load { stable: 0.0, panic: 0.0 }), "activators report all there is");
+    /// Goal: stats are recorded for collected revisions only, unless a value is invalid. Missing stats mean zero load
+    /// only if nothing is scraped.
+    #[tokio::test(start_paused = true)]
+    async fn stats_are_recorded_for_collected_revisions_only() {
+        let (collector, _, key) = collector(None);
+        let clock = collector.clock.clone();
+        let load_of = |key: &RevisionKey| collector.load(key, ScalingMetric::Concurrency, clock.now());
+        let (load, other) = (|| load_of(&key), RevisionKey::new("ns", "b"));
+        assert_eq!(collector.record(&other, &stat(1.0), clock.now()), None);
+        assert_eq!(load_of(&other), Err(Unknown::NotCollecting));
+
+        assert_eq!(load(), Ok(Load { stable: 0.0, panic: 0.0 }), "activators report the whole load");
         assert_eq!(collector.record(&key, &stat(4.0), clock.now()), Some(Ok(())));
         assert_eq!(load(), Ok(Load { stable: 4.0, panic: 4.0 }));
         assert!(matches!(collector.record(&key, &stat(f64::NAN), clock.now()), Some(Err(_))));
@@ -277,7 +284,7 @@ mod tests {
         collector.ensure(&key, spec(Some("a-private")));
         assert_eq!(load(), Ok(Load { stable: 4.0, panic: 4.0 }), "an edit keeps the windows");
         tokio::time::advance(Duration::from_secs(120)).await;
-        assert_eq!(load(), Err(Unknown::NoData), "pods report, and did not");
+        assert_eq!(load(), Err(Unknown::NoData), "no scrape has delivered a stat");
         Collection::remove(&collector, &key);
         assert_eq!(collector.record(&key, &stat(1.0), clock.now()), None);
     }
@@ -286,68 +293,59 @@ mod tests {
     /// reported once.
     #[tokio::test(start_paused = true)]
     async fn a_scrape_is_recorded_when_it_ends() {
-        let clock = Clock::starting_at(Timestamp::from_secs(1_000));
-        let requests = Requests::new();
-        let collector = Collector::new(clock.clone(), requests.clone());
-        let key = RevisionKey::new("ns", "a");
-        collector.ensure(&key, spec(None));
+        let (collector, requests, key) = collector(None);
         assert_eq!(collector.begin_scrape(&key), None, "nothing to scrape");
         collector.ensure(&key, spec(Some("a-private")));
         let window = Duration::from_secs(60);
-        let question = ScrapeParameters { window, target: "a-private".into(), hidden: false };
-        assert_eq!(collector.begin_scrape(&key), Some(question));
-        assert_eq!(collector.begin_scrape(&key), None, "the former one is under way");
+        let parameters = ScrapeParameters { window, target: "a-private".into(), hidden: false };
+        assert_eq!(collector.begin_scrape(&key), Some(parameters));
+        assert_eq!(collector.begin_scrape(&key), None, "the previous scrape is still running");
         for _ in 0..2 {
             collector.end_scrape(&key, None, Err(CollectionError::Other("no answer".into())));
         }
         assert_eq!(requests.try_next().as_ref().map(common_controller::Item::key), Some(&key));
-        assert!(requests.try_next().is_none(), "told once");
+        assert!(requests.try_next().is_none(), "reported once");
         assert!(collector.begin_scrape(&key).is_some());
         collector.end_scrape(&key, Some(&stat(3.0)), Ok(()));
-        let load = collector.load(&key, ScalingMetric::Rps, clock.now());
+        let load = collector.load(&key, ScalingMetric::Rps, collector.clock.now());
         assert_eq!(load, Ok(Load { stable: 6.0, panic: 6.0 }));
         assert_eq!(collector.health(&key), Some(Ok(())));
     }
 
     /// Goal: a possibly transient failure is reported once, when it lasts, and clears at once.
     #[test]
-    fn doubts_are_told_when_they_last() {
-        let requests = Requests::new();
-        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), requests.clone());
-        let key = RevisionKey::new("ns", "a");
-        collector.ensure(&key, spec(Some("a-private")));
-        let doubt = || Err(CollectionError::NoEndpoints("failed to get endpoints".into()));
-        let turn = |health| {
+    fn a_possibly_transient_failure_is_reported_if_it_lasts() {
+        let (collector, requests, key) = collector(Some("a-private"));
+        let failure = || Err(CollectionError::NoEndpoints("failed to get endpoints".into()));
+        let is_reported = |health| {
             collector.not_scraped(&key, health);
             requests.try_next().is_some()
         };
-        assert!(!turn(doubt()) && !turn(doubt()) && !turn(Ok(())), "two turns are nothing");
-        assert!(!turn(doubt()) && !turn(doubt()));
+        assert!(!is_reported(failure()) && !is_reported(failure()) && !is_reported(Ok(())), "two are tolerated");
+        assert!(!is_reported(failure()) && !is_reported(failure()));
         assert_eq!(collector.health(&key), Some(Ok(())));
-        assert!(turn(doubt()), "the third in a row is told");
-        assert!(!turn(doubt()), "once");
-        assert_eq!(collector.health(&key), Some(doubt()));
-        assert!(turn(Ok(())));
+        assert!(is_reported(failure()), "the third in a row");
+        assert!(!is_reported(failure()), "once");
+        assert_eq!(collector.health(&key), Some(failure()));
+        assert!(is_reported(Ok(())));
     }
 
     /// Goal: a detected mesh is remembered for a while, and forgotten with an edit.
     #[tokio::test(start_paused = true)]
     async fn a_mesh_is_remembered_for_a_while() {
-        let collector = Collector::new(Clock::starting_at(Timestamp::from_secs(1_000)), Requests::new());
-        let key = RevisionKey::new("ns", "a");
-        collector.ensure(&key, spec(Some("a-private")));
+        let (collector, _, key) = collector(Some("a-private"));
         let hidden = || {
-            let question = collector.begin_scrape(&key).expect("nothing under way");
+            let parameters = collector.begin_scrape(&key).expect("no scrape is running");
             collector.end_scrape(&key, None, Ok(()));
-            question.hidden
+            parameters.hidden
         };
         assert!(!hidden());
-        collector.hidden(&key);
+        collector.record_mesh(&key);
         assert!(hidden());
         tokio::time::advance(scraper::MESH_HOLDS).await;
-        assert!(!hidden(), "tried again");
-        collector.hidden(&key);
+        assert!(!hidden(), "the pods are tried again");
+        collector.record_mesh(&key);
         collector.ensure(&key, spec(Some("b-private")));
-        assert!(!hidden(), "another question");
+        assert!(!hidden(), "another Service");
     }
 }

@@ -1,7 +1,7 @@
 //! Scrapes the stats of pods, once a second for each revision whose pods serve stats.
 //!
-//! One task turns a wheel of [`PHASES`] phases; a revision's phase is a hash of its key. A turn costs one lookup for
-//! each revision of the phase, and one task for each revision with ready pods. Revisions without pods are not scraped,
+//! One task turns a wheel of [`PHASES`] phases; a revision's phase is a hash of its key. Each phase costs one lookup
+//! for each of its revisions, and one task for each revision with ready pods. Revisions without pods are not scraped,
 //! and no revision has its own timer.
 //!
 //! # Scraped pods
@@ -23,8 +23,8 @@
 //!
 //! 3 s for each response, 5 s for a whole sample, [`BODY_MAX`] bytes per response, [`SCRAPES_MAX`] concurrent
 //! revisions, one kept connection for each pod, about ten requests to a Service for each sample. Revisions of a phase
-//! that get no permit wait for one until the next phase, and then skip a turn. Each turn starts at a random revision
-//! of the phase, so that it is not always the same ones that skip.
+//! that get no permit wait for one until the next phase, and then skip this second. Each phase starts at a random
+//! revision, so that it is not always the same ones that skip.
 
 mod client;
 mod samples;
@@ -72,7 +72,7 @@ pub struct Scraper {
     http: Http,
     cluster_domain: Arc<str>,
     network: watch::Receiver<Arc<NetworkConfig>>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     durations: Durations,
 }
 
@@ -93,8 +93,8 @@ impl Scraper {
         network: watch::Receiver<Arc<NetworkConfig>>,
         durations: Durations,
     ) -> Self {
-        let (http, places) = (Http::new(resolver), Arc::new(Semaphore::new(SCRAPES_MAX)));
-        Self { collector, pods, http, cluster_domain: cluster_domain.into(), network, places, durations }
+        let (http, permits) = (Http::new(resolver), Arc::new(Semaphore::new(SCRAPES_MAX)));
+        Self { collector, pods, http, cluster_domain: cluster_domain.into(), network, permits, durations }
     }
 
     /// Scrapes until `shutdown`. Running scrapes then finish by themselves.
@@ -137,14 +137,14 @@ impl Scraper {
             return self.collector.not_scraped(&key, Ok(()));
         }
         // After `until` this only takes a free permit and does not wait.
-        let Ok(Ok(place)) = timeout_at(until, self.places.clone().acquire_owned()).await else {
+        let Ok(Ok(permit)) = timeout_at(until, self.permits.clone().acquire_owned()).await else {
             tracing::debug!(%key, "the scrape was skipped, because too many scrapes are in progress");
             return;
         };
         if let Some(parameters) = self.collector.begin_scrape(&key) {
             let scraper = self.clone();
             tasks.spawn(async move {
-                let _place = place;
+                let _permit = permit;
                 scraper.scrape(&key, targets, parameters).await;
             });
         }
@@ -170,12 +170,12 @@ impl Scraper {
         let service = Service { name: format!("{host}.svc.{}", self.cluster_domain), host };
         let (population, window) = (targets.len(), parameters.window);
         let addressable = network.mesh_pod_addressability;
-        let ask_service = match network.mesh_mode {
+        let uses_service = match network.mesh_mode {
             MeshMode::Enabled => true,
             MeshMode::Disabled => false,
             MeshMode::Auto => parameters.hidden && !addressable,
         };
-        if ask_service {
+        if uses_service {
             return samples::from_service(&self.http, &service, population, window).await;
         }
         let candidates = sample::choose(targets, self.collector.clock.now(), window, &mut rand::rng());
@@ -186,7 +186,7 @@ impl Scraper {
         let indirect = samples::from_service(&self.http, &service, population, window).await;
         if !indirect.stats.is_empty() {
             tracing::info!(%key, "a service mesh hides the pods, so their Service is scraped");
-            self.collector.hidden(key);
+            self.collector.record_mesh(key);
         }
         indirect
     }

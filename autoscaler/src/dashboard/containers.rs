@@ -1,5 +1,5 @@
-//! The pods of one workload: state of their containers, and their last log lines, as far as this process may read
-//! them.
+//! The pods of one workload, with the state of their containers and their last log lines, as far as this process has
+//! the right to read them.
 //!
 //! They are read from the API server while a client views the workload; nothing is kept.
 
@@ -29,7 +29,7 @@ pub(super) async fn document(client: &Client, namespace: &str, target: &Target) 
         Ok(listed) => listed,
         Err(error) => return json!({"error": format!("The pods cannot be listed: {error}.")}),
     };
-    let mut pods: Vec<Pod> = listed.into_iter().filter(|pod| is_of(pod, target)).collect();
+    let mut pods: Vec<Pod> = listed.into_iter().filter(|pod| belongs_to(pod, target)).collect();
     pods.sort_by_key(|pod| std::cmp::Reverse(pod.metadata.creation_timestamp.as_ref().map(|at| at.0)));
     pods.truncate(SHOWN_MAX);
     json!({"pods": join_all(pods.iter().map(|pod| describe_pod(&api, pod))).await})
@@ -37,7 +37,7 @@ pub(super) async fn document(client: &Client, namespace: &str, target: &Target) 
 
 /// Returns whether a pod is the target's. A Deployment's pod belongs to a ReplicaSet, whose name ends with the pod's
 /// hash.
-fn is_of(pod: &Pod, target: &Target) -> bool {
+fn belongs_to(pod: &Pod, target: &Target) -> bool {
     let Some(owner) = pod.owner_references().iter().find(|owner| owner.controller == Some(true)) else { return false };
     if owner.kind == target.kind {
         return owner.name == target.name;
@@ -51,20 +51,20 @@ fn is_of(pod: &Pod, target: &Target) -> bool {
 async fn describe_pod(api: &Api<Pod>, pod: &Pod) -> Value {
     let status = pod.status.clone().unwrap_or_default();
     let is_ready = status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True");
-    let ends = pod.metadata.deletion_timestamp.is_some();
-    let phase = if ends { "Terminating".to_owned() } else { status.phase.unwrap_or_else(|| "Pending".to_owned()) };
+    let is_ending = pod.metadata.deletion_timestamp.is_some();
+    let phase = if is_ending { "Terminating".to_owned() } else { status.phase.unwrap_or_else(|| "Pending".to_owned()) };
     let statuses = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
     let name = pod.name_any();
-    let containers = join_all(statuses.map(|container| of_container(api, &name, container))).await;
+    let containers = join_all(statuses.map(|container| describe_container(api, &name, container))).await;
     let since = pod.metadata.creation_timestamp.as_ref().map(|at| time(at.0.as_second()));
     let reason = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
     let reason = reason.map(|c| {
         format!("{}: {}", c.reason.as_deref().unwrap_or("Unschedulable"), c.message.as_deref().unwrap_or_default())
     });
-    json!({"name": name, "ready": is_ready && !ends, "phase": phase, "since": since, "reason": reason, "containers": containers})
+    json!({"name": name, "ready": is_ready && !is_ending, "phase": phase, "since": since, "reason": reason, "containers": containers})
 }
 
-async fn of_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Value {
+async fn describe_container(api: &Api<Pod>, pod: &str, status: &ContainerStatus) -> Value {
     let now = status.state.as_ref().and_then(state);
     let before = status.last_state.as_ref().and_then(state).map(|state| format!("before its last start: {state}"));
     let mut container = json!({

@@ -14,18 +14,19 @@ use serde_json::{Value, json};
 const EVENTS_MAX: usize = 40;
 
 impl LocalReplica {
-    /// Returns everything known here of a workload; none: there is no such object.
+    /// Returns everything that this process knows of a workload; none: there is no such object.
     pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
-        let looked = self.parts.objects.look(key)?;
+        let view = self.parts.objects.look(key)?;
         let explanation = self.explanation(key);
-        let mut detail = self.row_with(key, &looked, explanation.as_ref(), true, true);
+        let mut detail = self.row_with(key, &view, explanation.as_ref(), true, true);
         let recorded = |record: &Record| {
             let timeline: Vec<Value> = record.ring.samples.iter().map(point).collect();
             (timeline, record.wakes.iter().cloned().collect::<Vec<_>>())
         };
         let (timeline, wakes) = self.records.with(key, recorded).unwrap_or_default();
-        let mut events = explanation.as_ref().map(|explanation| of_history(&explanation.history)).unwrap_or_default();
-        events.extend(of_conditions(&looked.status));
+        let history = explanation.as_ref().map(|explanation| explanation.history.as_slice()).unwrap_or_default();
+        let mut events = history_events(history);
+        events.extend(condition_events(&view.status));
         for wake in &wakes {
             let ended = wake.at_ms + (wake.seconds() * 1e3) as i64;
             let (reason, message) = match &wake.failed {
@@ -42,15 +43,15 @@ impl LocalReplica {
         for entry in history.as_array_mut().into_iter().flatten() {
             entry["says"] = words::reason(entry).into();
         }
-        let spec = &looked.object.spec;
+        let spec = &view.object.spec;
         detail["decision"] = decision;
         detail["history"] = if history.is_null() { json!([]) } else { history };
         detail["timeline"] = timeline.into();
         // Latest first.
         detail["wakes"] = wakes.iter().rev().map(Wake::to_json).collect();
-        detail["conditions"] = json!(looked.status.conditions);
+        detail["conditions"] = json!(view.status.conditions);
         detail["events"] = events.into_iter().map(event).collect();
-        detail["links"] = links(self.settings.entry, key, spec, &looked.status).into();
+        detail["links"] = links(self.settings.entry, key, spec, &view.status).into();
         detail["schedules"] = json!(spec.schedules);
         Some(detail)
     }
@@ -90,23 +91,23 @@ fn links(entry: Option<u16>, key: &RevisionKey, spec: &ZeroScalerSpec, status: &
 type Event = (i64, String, String);
 
 /// Returns the events in a history: changes of the scale, panics, obstacles.
-fn of_history(history: &[Entry]) -> Vec<Event> {
+fn history_events(history: &[Entry]) -> Vec<Event> {
     let mut panicking = false;
     let mut events = Vec::new();
     for entry in history {
-        let mut tell = |reason: &str, message: String| events.push((entry.since, reason.to_owned(), message));
+        let mut push = |reason: &str, message: String| events.push((entry.since, reason.to_owned(), message));
         match &entry.outcome {
             EntryOutcome::Scale { panicking: now, panic, .. } if *now != panicking => {
                 panicking = *now;
                 let reason = if panicking { "PanicBegan" } else { "PanicEnded" };
-                tell(reason, format!("the average load of the panic window is {panic:.1}"));
+                push(reason, format!("the average load of the panic window is {panic:.1}"));
             }
             EntryOutcome::Action(action) if action.patched => {
                 let (from, to) = (action.replicas.unwrap_or_default(), action.wanted.unwrap_or_default());
-                tell("Scaled", format!("{from} → {to}: {}", action.because.explain()));
+                push("Scaled", format!("{from} → {to}: {}", action.because.explain()));
             }
             EntryOutcome::Action(action) if action.wanted.is_none() && action.replicas.is_none() => {
-                tell("NotScaled", action.because.explain().to_owned());
+                push("NotScaled", action.because.explain().to_owned());
             }
             _ => {}
         }
@@ -115,7 +116,7 @@ fn of_history(history: &[Entry]) -> Vec<Event> {
 }
 
 /// Returns the last transition of each condition as an event.
-fn of_conditions(status: &ZeroScalerStatus) -> impl Iterator<Item = Event> {
+fn condition_events(status: &ZeroScalerStatus) -> impl Iterator<Item = Event> {
     status.conditions.iter().map(|condition: &Condition| {
         let Condition { type_, status, reason, message, last_transition_time, .. } = condition;
         let suffix = if message.is_empty() { String::new() } else { format!(": {message}") };

@@ -1,5 +1,5 @@
-//! The list of workloads, complete or as changes since an earlier list. It combines this process's rows with those of
-//! the other replicas; a workload without a responding owner is shown from its object.
+//! List of workloads, complete or as changes since an earlier list. It combines this process's rows with those of the
+//! other replicas. The row of a workload whose owner does not respond is derived from its object.
 
 use super::local::LocalReplica;
 use super::records::time;
@@ -21,32 +21,33 @@ pub(super) struct Scope {
 
 impl Scope {
     /// Returns whether a workload belongs to the scope.
-    fn has(&self, key: &RevisionKey) -> bool {
+    fn contains(&self, key: &RevisionKey) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| namespace == key.namespace())
     }
 }
 
-/// Returns a list as JSON. A workload without an object here is omitted, whatever other replicas report: it has just
-/// been deleted, or will be listed once it is known here.
+/// Returns a list as JSON. A workload whose object is unknown here is omitted, whatever other replicas report: it has
+/// just been deleted, or will be listed once it is known here.
 ///
-/// The position is a time. Unless all replicas have responded, it stays where it was, so that the next list includes
-/// the changes of those that respond again.
+/// The position is a time. Unless all replicas have responded, it stays unchanged, so that the next list includes the
+/// changes of replicas that respond again.
 pub(super) async fn list(own: &Arc<LocalReplica>, scope: Scope) -> String {
     let position = scope.after;
     let (position, Changes { is_full, changed, mut gone }) = own.compute(move |own| own.changes(position)).await;
     let after = scope.after.filter(|_| !is_full);
     let others = own.rows_of_others(after.map(|after| (position - after).max(0))).await;
     let merge = move |own: &LocalReplica| {
-        let objects: HashSet<RevisionKey> = own.parts.objects.keys().into_iter().filter(|key| scope.has(key)).collect();
+        let keys = own.parts.objects.keys().into_iter();
+        let objects: HashSet<RevisionKey> = keys.filter(|key| scope.contains(key)).collect();
         let mut replicas = vec![json!({"name": own.parts.me, "answered": true})];
-        let has_all = others.iter().all(|(_, answer)| answer.is_ok());
-        let (mut answered, mut theirs) = (HashSet::new(), Vec::new());
+        let is_complete = others.iter().all(|(_, answer)| answer.is_ok());
+        let (mut answered, mut their_rows) = (HashSet::new(), Vec::new());
         for (instance, answer) in others {
             let name = name(&instance);
             match answer {
                 Ok(rows) => {
                     replicas.push(json!({"name": name, "answered": true}));
-                    theirs.extend(rows);
+                    their_rows.extend(rows);
                     answered.insert(instance);
                 }
                 Err(error) => replicas.push(json!({"name": name, "answered": false, "error": error})),
@@ -58,12 +59,12 @@ pub(super) async fn list(own: &Arc<LocalReplica>, scope: Scope) -> String {
             Owner::Nobody => true,
         };
         let names: HashSet<&str> = objects.iter().map(RevisionKey::as_str).collect();
-        let mut rows: BTreeMap<_, _> = theirs.into_iter().filter(|(key, _)| names.contains(key.as_str())).collect();
+        let mut rows: BTreeMap<_, _> = their_rows.into_iter().filter(|(key, _)| names.contains(key.as_str())).collect();
         let changed = changed.iter().filter(|key| objects.contains(*key));
         rows.extend(own.rows(changed.chain(objects.iter().filter(is_unreported)), is_full));
-        gone.retain(|key| scope.has(key));
+        gone.retain(|key| scope.contains(key));
         gone.sort_unstable();
-        let position = if has_all { Some(position) } else { after };
+        let position = if is_complete { Some(position) } else { after };
         json!({
             "now": time(own.records.now().into()),
             "position": position.map(|position| position.to_string()).unwrap_or_default(),

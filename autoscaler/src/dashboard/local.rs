@@ -1,4 +1,4 @@
-//! Rows of this process: complete for the workloads that it owns, from the object alone for all others.
+//! Rows of this process: complete for the workloads that it owns, and derived from the object alone for all others.
 //!
 //! A pass over ten thousand sleeping workloads is cheap: a hash for each, and a row for those that changed
 //! ([`super::table`]). Passes and lists are computed in separate threads, at most [`COMPUTED_AT_ONCE`] at a time.
@@ -33,22 +33,22 @@ const SAMPLED_AT_ONCE: usize = 256;
 /// Maximum number of concurrent computations over all workloads; further ones wait.
 const COMPUTED_AT_ONCE: usize = 4;
 
-/// Data source of this process. See the [module](self).
+/// Data source of this process.
 pub(super) struct LocalReplica {
     pub(super) parts: Parts,
     pub(super) settings: Settings,
     pub(super) records: Arc<Records>,
     table: Mutex<Table>,
-    turns: Semaphore,
+    permits: Semaphore,
 }
 
 impl LocalReplica {
-    /// Creates it, and starts to record load and wakes.
+    /// Creates the data source, and starts to record load and wakes.
     pub(super) fn new(settings: Settings, parts: Parts) -> Arc<Self> {
         let records = Arc::new(Records::new(parts.clock.clone()));
         let _ = parts.collector.observer.set(records.clone()); // The first one stays.
-        let (table, turns) = (Mutex::default(), Semaphore::new(COMPUTED_AT_ONCE));
-        Arc::new(Self { parts, settings, records, table, turns })
+        let (table, permits) = (Mutex::default(), Semaphore::new(COMPUTED_AT_ONCE));
+        Arc::new(Self { parts, settings, records, table, permits })
     }
 
     /// Adds a sample to every record each [`STEP`], until `shutdown`.
@@ -57,8 +57,8 @@ impl LocalReplica {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while shutdown.run_until_cancelled(ticks.tick()).await.is_some() {
             let keys = self.parts.multiscaler.keys();
-            for some in keys.chunks(SAMPLED_AT_ONCE) {
-                some.iter().for_each(|key| self.sample(key));
+            for chunk in keys.chunks(SAMPLED_AT_ONCE) {
+                chunk.iter().for_each(|key| self.sample(key));
                 tokio::task::yield_now().await;
             }
             self.records.retain(&keys.into_iter().collect::<HashSet<_>>());
@@ -67,12 +67,12 @@ impl LocalReplica {
 
     fn sample(&self, key: &RevisionKey) {
         let Some(version) = self.parts.objects.version(key) else { return };
-        let (glance, counts) = (self.parts.multiscaler.glance(key).unwrap_or_default(), self.parts.pods.counts(key));
+        let (summary, counts) = (self.parts.multiscaler.summary(key).unwrap_or_default(), self.parts.pods.counts(key));
         let scale = Scale {
-            desired: glance.desired.unwrap_or(counts.ready),
+            desired: summary.desired.unwrap_or(counts.ready),
             ready: counts.ready,
             actual: counts.ready.saturating_add(counts.not_ready),
-            panicking: glance.panicking,
+            panicking: summary.panicking,
         };
         let baseline = || {
             let status = self.parts.objects.look(key)?.status;
@@ -87,7 +87,7 @@ impl LocalReplica {
         self: &Arc<Self>,
         computation: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> T {
-        let _turn = self.turns.acquire().await; // It is never closed.
+        let _permit = self.permits.acquire().await; // It is never closed.
         let own = self.clone();
         match tokio::task::spawn_blocking(move || computation(&own)).await {
             Ok(result) => result,
@@ -106,9 +106,9 @@ impl LocalReplica {
 
     /// Returns the row of a workload for a list. `recent`: include the last minutes.
     fn row(&self, key: &RevisionKey, recent: bool) -> Option<Value> {
-        let looked = self.parts.objects.look(key)?;
+        let view = self.parts.objects.look(key)?;
         let explanation = self.explanation(key);
-        Some(self.row_with(key, &looked, explanation.as_ref(), recent, false))
+        Some(self.row_with(key, &view, explanation.as_ref(), recent, false))
     }
 
     /// Returns the state and history of a workload's decisions, if this process owns it.
@@ -116,21 +116,21 @@ impl LocalReplica {
         if self.parts.shares.owns(key) { self.parts.multiscaler.explain(key) } else { None }
     }
 
-    /// Returns the row with these data. Times are RFC 3339. `is_whole`: with reasons of any length.
+    /// Returns the row with these data. Times are RFC 3339. `is_whole`: do not cut quoted texts.
     pub(super) fn row_with(
         &self,
         key: &RevisionKey,
-        looked: &ObjectView,
+        view: &ObjectView,
         explanation: Option<&Explanation>,
         recent: bool,
         is_whole: bool,
     ) -> Value {
-        let ObjectView { object, status, since } = looked;
+        let ObjectView { object, status, since } = view;
         let (spec, now) = (&object.spec, self.records.now());
         let is_ours = self.parts.shares.owns(key);
         let counts = status.pods.unwrap_or_default();
-        let glance = if is_ours { self.parts.multiscaler.glance(key) } else { None };
-        let desired = glance.and_then(|glance| glance.desired).or(status.desired);
+        let summary = if is_ours { self.parts.multiscaler.summary(key) } else { None };
+        let desired = summary.and_then(|summary| summary.desired).or(status.desired);
         let ready = find(&status.conditions, READY);
         let refused = ready.filter(|ready| ready.status == ConditionStatus::False.as_str());
         let present = explanation.and_then(|explanation| explanation.present.as_ref());
@@ -147,7 +147,7 @@ impl LocalReplica {
             desired,
             min: status.min,
             max: status.max,
-            is_leaving: object.metadata.deletion_timestamp.is_some(),
+            is_deleted: object.metadata.deletion_timestamp.is_some(),
             is_paused: spec.paused,
             refused: refused.map(|ready| (ready.reason.as_str(), ready.message.as_str())),
             since: began.and_then(|at| u64::try_from(i64::from(now) - at.as_second()).ok()),
@@ -188,8 +188,8 @@ impl LocalReplica {
         row
     }
 
-    /// Returns the savings by a workload's sleep; none: they are not counted yet. The client computes further savings
-    /// from `pods`, the number of pods that are saved now, and the price of a pod.
+    /// Returns the savings of a workload that sleeps; none: they are not counted yet. The client computes further
+    /// savings from `pods`, the number of pods that are saved now, and the price of a pod.
     fn saved(&self, record: &Record, now: u32) -> Option<Value> {
         let pod_seconds = record.pod_seconds(now);
         let money = self.settings.price.as_ref().map(|Price { amount, currency }| {
@@ -229,12 +229,12 @@ impl LocalReplica {
         if !self.parts.shares.owns(key) {
             return 0;
         }
-        let (glance, counts) = (self.parts.multiscaler.glance(key), self.parts.pods.counts(key));
+        let (summary, counts) = (self.parts.multiscaler.summary(key), self.parts.pods.counts(key));
         let recorded =
             |record: &Record| (record.ring.rates(now), last_wake(record).map(|wake| wake.at_ms), record.missing);
         let (rates, woke, missing) = self.records.with(key, recorded).unwrap_or_default();
-        (self.parts.objects.version(key), glance, counts.ready, counts.not_ready, woke, missing).hash(&mut hasher);
-        let is_wanted = glance.and_then(|glance| glance.desired).is_some_and(|desired| desired > 0);
+        (self.parts.objects.version(key), summary, counts.ready, counts.not_ready, woke, missing).hash(&mut hasher);
+        let is_wanted = summary.and_then(|summary| summary.desired).is_some_and(|desired| desired > 0);
         // Without pods and load the row follows from these inputs.
         if (is_wanted || counts.ready + counts.not_ready > 0 || rates != Rates::default())
             && let Some(mut row) = self.row(key, false)

@@ -1,4 +1,4 @@
-//! A live page of all workloads, and its data, for people and for the command line. Read-only, and only in standalone.
+//! Live page of all workloads, and its data for people and for the command line. Read-only, and only in standalone.
 //!
 //! ```text
 //! stats, wakes, decisions ─▶ records (one ring of samples each) ─┐
@@ -7,7 +7,7 @@
 //!                                                                the other replicas ───┘ replicas
 //! ```
 //!
-//! The page asks every other second for changes. The replica that receives the request queries the other replicas, and
+//! The page requests changes every other second. The replica that receives the request queries the other replicas, and
 //! each returns the workloads that it owns.
 //!
 //! # Costs
@@ -18,8 +18,8 @@
 //!
 //! # Access
 //!
-//! Any client that reaches the address may look. It is a loopback address by default; any other address requires a
-//! token ([`access`]). The dashboard changes nothing.
+//! Any client that reaches the address may view the page. The default is a loopback address; any other address requires
+//! a token ([`access`]). The dashboard changes nothing.
 
 mod access;
 mod containers;

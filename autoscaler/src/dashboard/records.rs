@@ -31,11 +31,13 @@ pub(super) struct Record {
     pub(super) wakes: Wakes,
     /// Version of the object from which `baseline` was taken.
     version: u64,
+    /// Pod-seconds saved until `sampled`.
     saved: f64,
     /// Start of counting, Unix seconds; 0: not yet.
     pub(super) since: u32,
+    /// Time of the last sample, Unix seconds.
     sampled: u32,
-    /// Number of pods without a ZeroScaler.
+    /// Number of pods that the workload would have without a ZeroScaler.
     baseline: u16,
     /// Number of those pods that are missing now.
     pub(super) missing: u16,
@@ -58,13 +60,13 @@ impl Records {
         Self { records: DashMap::new(), clock }
     }
 
-    /// Calls `look` with a record, if there is one.
-    pub(super) fn with<T>(&self, key: &RevisionKey, look: impl FnOnce(&Record) -> T) -> Option<T> {
-        self.records.get(key).map(|record| look(&record))
+    /// Calls `read` with a record, if there is one.
+    pub(super) fn with<T>(&self, key: &RevisionKey, read: impl FnOnce(&Record) -> T) -> Option<T> {
+        self.records.get(key).map(|record| read(&record))
     }
 
-    /// Ends a step of one workload. `baseline` returns its pods without a ZeroScaler; it is called for a new version
-    /// of the object.
+    /// Ends a step of one workload. `baseline` returns the number of pods that it would have without a ZeroScaler; it
+    /// is called for a new version of the object.
     pub(super) fn sample(
         &self,
         key: &RevisionKey,
@@ -155,28 +157,26 @@ mod tests {
         Stat { average_concurrent_requests: concurrency, request_count: 2.0, timestamp, ..Stat::default() }
     }
 
-    /// Goal: a sleeping workload has no samples; a busy one has, and drops them when they contain nothing to show.
+    /// Goal: a sleeping workload has no samples. A busy one has, and drops them when they contain only zeros.
     #[tokio::test(start_paused = true)]
-    async fn a_sleeping_workload_costs_next_to_nothing() {
+    async fn a_sleeping_workload_has_no_samples() {
         let (records, key) = records();
         let sample = |scale: Scale| records.sample(&key, scale, 1, || None, records.now());
         let has_samples = || records.with(&key, |record| !record.ring.samples.is_empty());
         records.measured(&key, &stat(0.0, 0));
         sample(Scale::default());
         records.measured(&key, &Stat::default());
-        let apart = (0..99).map(|n| ObservedWake { ended_ms_ago: 10_000 * (99 - n), ..ObservedWake::default() });
-        records.record_observations(&key, &Observations { held: 3, wakes: apart.collect(), ..Observations::default() });
+        let separate = (0..99).map(|n| ObservedWake { ended_ms_ago: 10_000 * (99 - n), ..ObservedWake::default() });
+        let observations = Observations { held: 3, wakes: separate.collect(), ..Observations::default() };
+        records.record_observations(&key, &observations);
         assert_eq!(records.with(&key, |record| record.ring.rates(records.now()).held), Some(3));
         let wakes = records.with(&key, |record| record.wakes.iter().count());
-        assert_eq!(wakes, Some(WAKES_MAX), "no more than one report may hold");
-        for _ in 0..SAMPLES_MAX {
+        assert_eq!(wakes, Some(WAKES_MAX), "the maximum of one report");
+        for step in 0..=SAMPLES_MAX {
             tokio::time::advance(Duration::from_secs(STEP.into())).await;
             sample(Scale::default());
-            assert_eq!(has_samples(), Some(true));
+            assert_eq!(has_samples(), Some(step < SAMPLES_MAX), "step {step}");
         }
-        tokio::time::advance(Duration::from_secs(STEP.into())).await;
-        sample(Scale::default());
-        assert_eq!(has_samples(), Some(false));
         sample(Scale { desired: 1, ready: 1, actual: 1, panicking: false });
         assert_eq!(has_samples(), Some(true));
         records.retain(&HashSet::new());
@@ -197,7 +197,7 @@ mod tests {
 
     /// Goal: each second counts the missing pods, and no additional ones; the object is read once for each version.
     #[tokio::test(start_paused = true)]
-    async fn pods_that_do_not_run_are_counted_by_the_second() {
+    async fn missing_pods_are_counted_by_the_second() {
         let (records, key) = records();
         let mut read = 0;
         let saved = |now| records.with(&key, |record| record.pod_seconds(now)).expect("a record");
@@ -215,9 +215,9 @@ mod tests {
             records.sample(&key, Scale { actual, ..Scale::default() }, version, baseline, at);
             assert_eq!(saved(at), expected, "at {at}");
         }
-        assert_eq!((saved(310), read), (40.0, 2), "up to now, at least one pod");
+        assert_eq!((saved(310), read), (40.0, 2), "ten seconds more, with a baseline of at least one pod");
         records.sample(&key, Scale::default(), 2, || None, 305);
-        assert_eq!(saved(310), 40.0, "nothing twice");
+        assert_eq!(saved(310), 40.0, "no second counts twice");
         assert_eq!(records.with(&key, |record| (record.since, record.missing)), Some((100, 1)));
     }
 }

@@ -1,7 +1,7 @@
-//! Queries to the other replicas for the workloads that they own, so that any replica can show all.
+//! Queries to the other replicas for the workloads that they own, so that any replica can show all workloads.
 //!
-//! They are GETs on the stat port ([`crate::ingest::queries`]) with JSON responses: the rows that changed within the
-//! last milliseconds, by their keys, or the details of one workload.
+//! They are GETs on the stat port ([`crate::ingest::queries`]) with JSON responses: the rows that changed within a
+//! given number of milliseconds, by their keys, or the details of one workload.
 
 use super::local::LocalReplica;
 use crate::ingest::queries::{QUERY_PREFIX, Responder};
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Longest time in milliseconds that a query may take, by which the period of its rows is extended.
+/// Longest time in milliseconds that a query may take. The period of its rows is extended by this time.
 const LATENCY_MS: i64 = 2_000;
 
 /// Returns the user-facing name of a replica.
@@ -29,8 +29,8 @@ pub(super) fn name(instance: &Instance) -> String {
 }
 
 impl LocalReplica {
-    /// Queries the other replicas that own workloads for the rows that changed within the last milliseconds; none: for
-    /// all rows.
+    /// Queries the other replicas that own workloads for the rows that changed within the last `within` milliseconds;
+    /// none: for all rows.
     pub(super) async fn rows_of_others(
         &self,
         within: Option<i64>,

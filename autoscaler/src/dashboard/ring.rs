@@ -164,9 +164,9 @@ mod tests {
         }
         assert_eq!(ring.rates(106), Rates { concurrency: 3.0, requests: 15.0, held: 6 });
         assert_eq!(ring.rates(108), Rates { concurrency: 2.4, requests: 12.0, held: 6 });
-        assert_eq!(ring.rates(112), Rates::default(), "it is over");
+        assert_eq!(ring.rates(112), Rates::default(), "no load for five seconds");
         ring.add(98, Rates { concurrency: 50.0, requests: 50.0, held: 0 });
-        assert_eq!(ring.rates(106).requests, 15.0, "what is too old does not count as new");
+        assert_eq!(ring.rates(106).requests, 15.0, "a stat that is too late does not count as new");
     }
 
     /// Goal: ten minutes are kept in at most four kibibytes, and nothing without load and pods.
@@ -182,7 +182,7 @@ mod tests {
             ring.sample(3_000 + 5 * n, Scale::default());
             ring.samples.len()
         });
-        assert_eq!(left.filter(|left| *left == 0).count(), 1, "the last sample of the pods has gone");
+        assert_eq!(left.filter(|left| *left == 0).count(), 1, "the last sample with pods has been dropped");
     }
 
     #[test]

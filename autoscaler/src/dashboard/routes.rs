@@ -87,8 +87,8 @@ fn scope(query: Option<&str>) -> Result<Scope, ErrorResponse> {
     for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         match pair.split_once('=') {
             Some(("namespace" | "after", "")) => {}
-            // An unreadable position matches nothing, so the client gets everything.
-            Some(("after", position)) => scope.after = position.parse().ok(), // An unknown one gets everything.
+            // An unreadable position counts as none, so the client gets everything.
+            Some(("after", position)) => scope.after = position.parse().ok(),
             Some(("namespace", namespace)) if is_label(namespace) => scope.namespace = Some(namespace.to_owned()),
             Some(("namespace", other)) => {
                 return bad(format!(
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_found() {
+    fn known_paths_are_routed() {
         let scope = |namespace: Option<&str>, after| Scope { namespace: namespace.map(str::to_owned), after };
         let rows = [
             ("/api/v1/workloads", Route::List(scope(None, None))),
@@ -133,7 +133,7 @@ mod tests {
 
     /// Goal: any invalid input is reported with its value.
     #[test]
-    fn garbage_gets_a_clear_word() {
+    fn invalid_requests_are_rejected_with_the_invalid_value() {
         let long = format!("/api/v1/workloads/ns/{}", "a".repeat(254));
         let rows = [
             ("POST", "/api/v1/workloads", 405, "POST"),
@@ -159,7 +159,7 @@ mod tests {
     /// Goal: a missing response never blocks the page for good. Method: each request has a timeout, on its own line or
     /// the line before.
     #[test]
-    fn the_page_waits_for_no_answer_for_ever() {
+    fn every_request_of_the_page_has_a_timeout() {
         let mut requests = 0;
         for file in &FILES {
             let lines: Vec<_> = file.text.lines().collect();
@@ -174,7 +174,7 @@ mod tests {
 
     /// Goal: the page loads nothing from other sites and has no inline script or style, as its policy requires.
     #[test]
-    fn the_page_is_whole_by_itself() {
+    fn the_page_loads_nothing_from_other_sites() {
         for file in &FILES {
             let text = file.text.replace("http://www.w3.org/2000/svg", "");
             for foreign in ["http://", "https://", "url(", "@import", "innerHTML", "eval(", "<style"] {
@@ -187,7 +187,7 @@ mod tests {
         }
         for file in FILES[1..].iter().filter(|file| file.path != "/icon.svg") {
             let name = &file.path[1..];
-            assert!(FILES.iter().any(|by| by.text.contains(name)), "nobody asks for {name}");
+            assert!(FILES.iter().any(|by| by.text.contains(name)), "no file refers to {name}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! [`LIMITS`] on connections, [`HEAD_TIMEOUT`] for a request's head. A connection carries one request, and ends after
 //! [`CONNECTION_MAX`] even if the client has not read the response. A list of ten thousand workloads has some MiB.
 
-use super::access::{Access, FORM_BYTES_MAX, is_public, judge, judge_form};
+use super::access::{Access, FORM_BYTES_MAX, check, check_form, is_public};
 use super::containers;
 use super::list::list;
 use super::local::LocalReplica;
@@ -39,8 +39,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const BUFFER: usize = 64 * 1024;
 
 /// Sign-in form; an error message replaces [`MESSAGE_PLACE`].
-const ENTER: &str = include_str!("page/enter.html");
-const MESSAGE_PLACE: &str = "<!-- said -->";
+const SIGN_IN: &str = include_str!("page/enter.html");
+const MESSAGE_PLACE: &str = "<!-- message -->";
 
 /// Security headers of every response: no foreign or inline content, no framing by other pages, no caching.
 const SECURITY: [(HeaderName, &str); 6] = [
@@ -82,9 +82,9 @@ impl LocalReplica {
 
     async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (request, body) = request.into_parts();
-        let mut response = match self.refuse(&request, body).await {
+        let mut response = match self.check_access(&request, body).await {
             Some(refused) => refused,
-            None => self.find(&request).await.unwrap_or_else(error_response),
+            None => self.respond(&request).await.unwrap_or_else(error_response),
         };
         for (name, value) in SECURITY {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -92,8 +92,8 @@ impl LocalReplica {
         response
     }
 
-    /// Returns the response to a client that has no access, or that has just signed in.
-    async fn refuse(&self, request: &Parts, body: Incoming) -> Option<Response<Full<Bytes>>> {
+    /// Returns the response to a client that has no access or has just signed in; none: the client has access.
+    async fn check_access(&self, request: &Parts, body: Incoming) -> Option<Response<Full<Bytes>>> {
         let token = match &self.settings.token {
             None => None,
             Some(file) => match file.read().await {
@@ -108,12 +108,12 @@ impl LocalReplica {
         let path = request.uri.path();
         let access = match token.as_deref() {
             Some(_) if is_public(path) => Access::Granted,
-            Some(token) if path == "/" && request.method == Method::POST => judge_form(&form(body).await, token),
-            token => judge(&request.uri, &request.headers, token),
+            Some(token) if path == "/" && request.method == Method::POST => check_form(&form(body).await, token),
+            token => check(&request.uri, &request.headers, token),
         };
         match access {
             Access::Granted => None,
-            Access::Enter { cookie } => {
+            Access::SignedIn { cookie } => {
                 let mut response = text(StatusCode::SEE_OTHER, "");
                 let headers = response.headers_mut();
                 headers.insert(header::LOCATION, HeaderValue::from_static("/"));
@@ -123,21 +123,21 @@ impl LocalReplica {
             Access::Refused(StatusCode::UNAUTHORIZED, reason) if path == "/" && reads_html(&request.headers) => {
                 // A first visit gets the form without an error.
                 let is_new = request.method != Method::POST && request.uri.query().is_none();
-                let page = ENTER.replace(MESSAGE_PLACE, if is_new { "" } else { reason });
+                let page = SIGN_IN.replace(MESSAGE_PLACE, if is_new { "" } else { reason });
                 Some(with_type(StatusCode::UNAUTHORIZED, "text/html; charset=utf-8", Full::new(page.into())))
             }
             Access::Refused(status, reason) => Some(error_response(ErrorResponse::new(status, reason))),
         }
     }
 
-    async fn find(self: &Arc<Self>, request: &Parts) -> Result<Response<Full<Bytes>>, ErrorResponse> {
+    async fn respond(self: &Arc<Self>, request: &Parts) -> Result<Response<Full<Bytes>>, ErrorResponse> {
         Ok(match route(&request.method, request.uri.path(), request.uri.query())? {
             Route::File(found) => with_type(StatusCode::OK, found.content_type, Full::new(found.text.into())),
             Route::List(scope) => json(StatusCode::OK, list(self, scope).await),
             Route::Workload(key) => self.workload(&key).await,
             Route::Pods(key) => {
-                let looked = self.parts.objects.look(&key).ok_or_else(|| no_such(&key))?;
-                let target = &looked.object.spec.target;
+                let view = self.parts.objects.look(&key).ok_or_else(|| no_such(&key))?;
+                let target = &view.object.spec.target;
                 let pods = containers::document(&self.parts.client, key.namespace(), target).await;
                 json(StatusCode::OK, pods.to_string())
             }
@@ -152,7 +152,7 @@ impl LocalReplica {
                 return json(status, String::from_utf8_lossy(&body));
             }
             Ok((status, _)) => format!("its owner {owner} responds with {status}"),
-            Err(error) => format!("its owner {owner} cannot be asked: {error}"),
+            Err(error) => format!("its owner {owner} cannot be queried: {error}"),
         };
         self.own_detail(key, Some(error))
     }
@@ -173,7 +173,7 @@ fn no_such(key: &RevisionKey) -> ErrorResponse {
     ErrorResponse::new(StatusCode::NOT_FOUND, error)
 }
 
-/// Returns whether the client is a browser.
+/// Returns whether the client accepts HTML, as a browser does.
 fn reads_html(headers: &HeaderMap) -> bool {
     let accepts = headers.get_all(header::ACCEPT);
     accepts.iter().any(|accepts| accepts.to_str().is_ok_and(|accepts| accepts.contains("text/html")))

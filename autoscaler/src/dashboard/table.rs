@@ -99,34 +99,30 @@ mod tests {
     /// Goal: a client gets each change and each deletion once; an unknown position gets everything.
     #[test]
     fn a_client_gets_each_change_once() {
-        let found = |table: &Table, after: Option<i64>| {
-            let Changes { is_full, changed, gone } = table.since(after);
-            (is_full, names(&changed), names(&gone))
+        let check = |table: &Table, after: Option<i64>, is_full, changed: &str, gone: &str| {
+            let found = table.since(after);
+            let found = (found.is_full, names(&found.changed), names(&found.gone));
+            assert_eq!(found, (is_full, changed.to_owned(), gone.to_owned()), "after {after:?}");
         };
-        let expected = |is_full, changed: &str, gone: &str| (is_full, changed.to_owned(), gone.to_owned());
         let mut table = Table::default();
         assert!(table.since(Some(0)).is_full && !table.is_fresh(0));
         pass(&mut table, 1000, &[("a", 1), ("b", 1), ("c", 1)]);
         assert!(table.is_fresh(1399) && !table.is_fresh(1400) && !table.is_fresh(999), "also if the clock is set");
-        assert_eq!(found(&table, None), expected(true, "a b c", ""));
-        assert_eq!(found(&table, Some(1000)), expected(false, "", ""));
+        check(&table, None, true, "a b c", "");
+        check(&table, Some(1000), false, "", "");
         pass(&mut table, 2000, &[("a", 1), ("b", 2)]);
-        assert_eq!(
-            (found(&table, Some(1000)), found(&table, Some(2000))),
-            (expected(false, "b", "c"), expected(false, "", ""))
-        );
+        check(&table, Some(1000), false, "b", "c");
+        check(&table, Some(2000), false, "", "");
         pass(&mut table, 3000, &[("a", 1), ("b", 2), ("c", 1)]);
-        assert_eq!(
-            (found(&table, Some(1000)), found(&table, Some(2000))),
-            (expected(false, "b c", ""), expected(false, "c", ""))
-        );
-        assert_eq!(found(&table, Some(3400)), expected(false, "", ""), "of another replica");
+        check(&table, Some(1000), false, "b c", "");
+        check(&table, Some(2000), false, "c", "");
+        check(&table, Some(3400), false, "", ""); // A position of another replica.
         for unknown in [999, 3401] {
-            assert_eq!(found(&table, Some(unknown)), expected(true, "a b c", ""), "{unknown}");
+            check(&table, Some(unknown), true, "a b c", "");
         }
         pass(&mut table, 4000, &[("a", 1)]);
         pass(&mut table, 3000 + REMEMBERED_MS, &[("a", 1)]);
-        assert_eq!(found(&table, Some(3000)), expected(false, "", "b c"));
-        assert!(table.since(Some(2999)).is_full, "its deletions are forgotten");
+        check(&table, Some(3000), false, "", "b c");
+        assert!(table.since(Some(2999)).is_full, "deletions before this position are forgotten");
     }
 }

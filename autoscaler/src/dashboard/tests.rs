@@ -5,9 +5,8 @@ mod contrast;
 use super::records::Records;
 use super::ring::Scale;
 use super::*;
-use crate::ingest::LocalRecorder;
 use crate::ingest::counters::{Counters, IngestCounters};
-use crate::ingest::peers::LinkSettings;
+use crate::ingest::peers::{LinkSettings, LocalSink};
 use crate::ingest::stat_server::{Origin, Sink, StatServer};
 use crate::reconcile::display::ObjectView;
 use crate::scale::fixture::{sources, subject};
@@ -92,9 +91,9 @@ impl Objects for StoredObjects {
 }
 
 /// Sink that ignores all stats.
-struct Nothing;
+struct IgnoreStats;
 
-impl Sink for Nothing {
+impl Sink for IgnoreStats {
     fn frame(&self, _: Bytes, _: &Origin) -> bool {
         false
     }
@@ -120,22 +119,17 @@ impl Replica {
         Self::start(objects, stats, Shares::members(vec!["only".into()], 0), token)
     }
 
-    /// Creates two replicas with these objects, each of which owns its share.
+    /// Creates two replicas with these objects. Each owns a share of the workloads.
     async fn two(objects: [&StoredObjects; 2]) -> [Self; 2] {
-        let servers = [(); 2].map(|()| StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port"));
-        let mut servers: Vec<_> = servers
-            .into_iter()
-            .map(|server| (format!("http://{}", server.local_addr().expect("bound")), server))
-            .collect();
+        let mut servers = [(); 2].map(|()| {
+            let server = StatServer::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
+            (format!("http://{}", server.local_addr().expect("bound")), server)
+        });
         servers.sort_by(|a, b| a.0.cmp(&b.0));
         let names: Vec<_> = servers.iter().map(|(name, _)| name.clone()).collect();
-        let mut ordinal = 0..;
-        let replicas = servers.into_iter().zip(objects).map(|((_, server), objects)| {
-            let ordinal = ordinal.next().unwrap_or_default();
-            Self::start(objects, server, Shares::members(names.clone(), ordinal), None)
-        });
-        let replicas: Vec<_> = replicas.collect();
-        replicas.try_into().unwrap_or_else(|_| panic!("two"))
+        let shares = |ordinal| Shares::members(names.clone(), ordinal);
+        let [first, second] = servers.map(|(_, server)| server);
+        [Self::start(objects[0], first, shares(0), None), Self::start(objects[1], second, shares(1), None)]
     }
 
     fn start(objects: &StoredObjects, mut stats: StatServer, shares: Shares, token: Option<TokenFile>) -> Self {
@@ -143,23 +137,10 @@ impl Replica {
         let multiscaler = Arc::new(Multiscaler::new(sources.clone(), true));
         let (Sources { collector, pods, clock, .. }, stop) = (sources, CancellationToken::new());
         pods.end_list();
-        let counters = IngestCounters::default();
-        let here = LocalRecorder {
-            collector: collector.clone(),
-            multiscaler: multiscaler.clone(),
-            clock: clock.clone(),
-            counters: counters.clone(),
-        };
         let port = stats.local_addr().expect("bound").port();
         let settings = LinkSettings { port, ..LinkSettings::default() };
-        let peers = Peers::new(
-            shares.clone(),
-            Arc::new(Dns),
-            settings,
-            Box::new(move |message| here.accept(message)),
-            counters,
-            stop.clone(),
-        );
+        let local: LocalSink = Box::new(|_| ());
+        let peers = Peers::new(shares.clone(), Arc::new(Dns), settings, local, IngestCounters::default(), stop.clone());
         let price = Some(Price { amount: 0.012, currency: "EUR".into() });
         let settings = Settings { token, price, ..Settings::local((Ipv4Addr::LOCALHOST, 0).into()) };
         let parts = Parts {
@@ -176,14 +157,19 @@ impl Replica {
         let (listener, own) = (settings.bind().expect("a port"), LocalReplica::new(settings, parts));
         let (address, records) = (listener.local_addr().expect("bound"), own.records.clone());
         stats.access.responder = Some(replicas::responder(own.clone()));
-        tokio::spawn(stats.serve(Arc::new(Nothing), Counters::default(), stop.clone()));
+        tokio::spawn(stats.serve(Arc::new(IgnoreStats), Counters::default(), stop.clone()));
         tokio::spawn(own.clone().record(stop.clone()));
         tokio::spawn(own.serve(listener, stop.clone()));
         Self { address, shares, records, multiscaler, pods, stop }
     }
 
+    /// Records an activator's observations of a workload.
+    fn observe(&self, name: &str, held: u32, wakes: Vec<ObservedWake>) {
+        self.records.record_observations(&key(name), &Observations { held, wakes, ..Observations::default() });
+    }
+
     /// Starts to decide about a workload.
-    fn decides(&self, name: &str) {
+    fn decide_about(&self, name: &str) {
         let key = RevisionKey::new("ns", name);
         self.pods.track(&key, PodSet::Revision(name.into()), None);
         self.multiscaler.ensure(&key, subject(), Initial::Adopted(0));
@@ -195,7 +181,7 @@ impl Replica {
     }
 
     /// Submits the form. Returns the response.
-    async fn type_in(&self, token: &str) -> (StatusCode, HeaderMap, String) {
+    async fn submit(&self, token: &str) -> (StatusCode, HeaderMap, String) {
         let form = format!("token={token}");
         let kind = "content-type: application/x-www-form-urlencoded";
         let headers = format!("accept: text/html\r\n{kind}\r\ncontent-length: {}\r\n", form.len());
@@ -222,8 +208,7 @@ impl Replica {
     }
 
     async fn json(&self, target: &str) -> (StatusCode, Value) {
-        let (status, headers, body) = self.get("GET", target, "").await;
-        let body = if headers.contains_key("transfer-encoding") { dechunked(&body) } else { body };
+        let (status, _, body) = self.get("GET", target, "").await;
         (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
@@ -237,16 +222,12 @@ impl Replica {
 
     /// Polls until the row of a workload satisfies the condition.
     async fn until_row(&self, position: &mut String, name: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let asking = async {
-            loop {
-                let list = self.after(position).await;
-                let rows = list["workloads"].as_array().cloned().unwrap_or_default();
-                if let Some(row) = rows.into_iter().find(|row| row["name"] == name && holds(row)) {
-                    return row;
-                }
-            }
-        };
-        timeout(PATIENCE, asking).await.expect("a row")
+        eventually("a row", async || {
+            let list = self.after(position).await;
+            let rows = list["workloads"].as_array().cloned().unwrap_or_default();
+            rows.into_iter().find(|row| row["name"] == name && holds(row))
+        })
+        .await
     }
 }
 
@@ -256,18 +237,19 @@ impl Drop for Replica {
     }
 }
 
-/// Removes the chunk sizes from a body.
-fn dechunked(body: &str) -> String {
-    let (mut rest, mut whole) = (body, String::new());
-    while let Some((size, after)) = rest.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).expect("a size");
-        whole.push_str(&after[..size]);
-        rest = after[size..].strip_prefix("\r\n").unwrap_or_default();
-    }
-    whole
+/// Repeats an attempt until it returns a value.
+async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let attempts = async {
+        loop {
+            if let Some(value) = attempt().await {
+                return value;
+            }
+        }
+    };
+    timeout(PATIENCE, attempts).await.unwrap_or_else(|_| panic!("{what}: not in time"))
 }
 
-/// Returns an API server with two pods: a restarted one of Deployment a, and one that only has its labels.
+/// Returns a client of an API server with two pods: a restarted one of Deployment a, and one that only has its labels.
 fn client() -> Client {
     let pod = |name: &str, owner: &str| {
         serde_json::json!({
@@ -305,18 +287,14 @@ fn key(name: &str) -> RevisionKey {
 /// Goal: a list and one workload are served, with activators' observations. Unknown paths get clear errors, and every
 /// response carries the security headers.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_one_workload_and_what_is_not_there() {
+async fn lists_details_and_errors_are_served() {
     let objects = StoredObjects::default();
     objects.put("a", SleepState::Asleep);
     objects.put("b", SleepState::Awake);
     let replica = Replica::alone(&objects, None).await;
-    for name in ["a", "b"] {
-        replica.decides(name);
-    }
+    ["a", "b"].iter().for_each(|name| replica.decide_about(name));
     let wake = ObservedWake { start_us: 2_000_000, probe_us: 500_000, ..ObservedWake::default() };
-    replica
-        .records
-        .record_observations(&key("a"), &Observations { held: 4, wakes: vec![wake], ..Observations::default() });
+    replica.observe("a", 4, vec![wake]);
     replica.records.measured(&key("b"), &Stat { average_concurrent_requests: 3.0, ..Stat::default() });
 
     let (status, list) = replica.json("/api/v1/workloads").await;
@@ -339,7 +317,7 @@ async fn a_list_one_workload_and_what_is_not_there() {
     let expected = serde_json::json!({"pods": [{
         "name": "a-x1-1", "phase": "Running", "ready": false, "reason": null, "since": "2026-01-01T00:00:00Z",
         "containers": [main]}]});
-    assert_eq!(pods, (StatusCode::OK, expected), "those of its target alone");
+    assert_eq!(pods, (StatusCode::OK, expected), "the pods of its target only");
 
     for (target, expected, part) in [
         ("/api/v1/workloads/ns/c/pods", 404, "there is no ZeroScaler c in namespace ns"),
@@ -367,32 +345,27 @@ async fn a_list_one_workload_and_what_is_not_there() {
     }
 }
 
-/// Goal: a page can compute further savings without new rows, even for a workload that has saved nothing yet: a row
-/// that falls asleep is sent once.
+/// Goal: a page can compute further savings without new rows, even for a workload that has saved nothing yet, because
+/// the row of a workload that falls asleep is sent only once.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_hour_costs_is_told() {
+async fn a_row_contains_the_price_per_hour() {
     let objects = StoredObjects::default();
     objects.put("a", SleepState::Asleep);
     let replica = Replica::alone(&objects, None).await;
-    replica.decides("a");
-    let counted = async {
-        loop {
-            replica.records.sample(&key("a"), Scale::default(), 1, || Some(1), replica.records.now());
-            let list = replica.json("/api/v1/workloads").await.1;
-            let saved = &list["workloads"][0]["saved"];
-            if saved.is_object() {
-                return saved.clone();
-            }
-        }
-    };
-    let saved = timeout(PATIENCE, counted).await.expect("it is counted");
+    replica.decide_about("a");
+    let saved = eventually("savings", async || {
+        replica.records.sample(&key("a"), Scale::default(), 1, || Some(1), replica.records.now());
+        let list = replica.json("/api/v1/workloads").await.1;
+        Some(list["workloads"][0]["saved"].clone()).filter(Value::is_object)
+    })
+    .await;
     let money = &saved["money"];
     assert_eq!((&money["perHour"], &money["currency"]), (&0.012.into(), &"EUR".into()), "{saved}");
 }
 
 /// Goal: with a token every access needs it, and a changed token takes effect at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn who_has_no_token_sees_nothing() {
+async fn access_requires_the_current_token() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), "first\n").expect("written");
     let replica = Replica::alone(&StoredObjects::default(), Some(TokenFile::new(file.path()))).await;
@@ -411,9 +384,9 @@ async fn who_has_no_token_sees_nothing() {
     assert!(unauthorized.as_u16() == 401 && form.contains("<form") && !form.contains("is wrong"), "{form}");
     assert!(headers["content-type"] == "text/html; charset=utf-8" && !headers.contains_key("www-authenticate"));
     assert_eq!((status("/style.css", "").await, status("/icon.svg", "").await), (200, 200));
-    let (wrong, _, form) = replica.type_in("second").await;
+    let (wrong, _, form) = replica.submit("second").await;
     assert!(wrong.as_u16() == 401 && form.contains("The token is wrong."), "{form}");
-    let (entered, headers, _) = replica.type_in("first").await;
+    let (entered, headers, _) = replica.submit("first").await;
     assert_eq!(
         (entered.as_u16(), headers["set-cookie"].to_str().ok()),
         (303, Some("zeroscale-dashboard=first; HttpOnly; SameSite=Lax; Path=/"))
@@ -423,17 +396,17 @@ async fn who_has_no_token_sees_nothing() {
     assert_eq!(status("/?token=", "").await, 401);
     assert_eq!(status("/", "cookie: zeroscale-dashboard=\r\n").await, 401);
     assert_eq!(status("/", "authorization: Bearer geheëm\r\n").await, 200);
-    assert_eq!(replica.type_in("geheëm").await.0.as_u16(), 303);
+    assert_eq!(replica.submit("geheëm").await.0.as_u16(), 303);
 
     std::fs::write(file.path(), "second").expect("written");
     assert_eq!(status("/", &format!("cookie: {cookie}\r\n")).await, 401);
     std::fs::remove_file(file.path()).expect("removed");
-    assert_eq!(status("/", "authorization: Bearer second\r\n").await, 503, "nobody knows who may look");
+    assert_eq!(status("/", "authorization: Bearer second\r\n").await, 503, "the token cannot be read");
 }
 
 /// Goal: a client gets everything, and then the changes and deletions, but nothing of another namespace.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_gets_everything_and_then_what_changes() {
+async fn a_client_gets_everything_and_then_changes() {
     let objects = StoredObjects::default();
     objects.put("a", SleepState::Asleep);
     objects.put("b", SleepState::Asleep);
@@ -450,19 +423,19 @@ async fn a_client_gets_everything_and_then_what_changes() {
     assert_eq!(replica.until_row(&mut position, "b", |row| row["state"] == "Awake").await["pods"]["ready"], 1);
     let next = replica.after(&mut position).await;
     assert!(next["full"] == false && !names(&next).contains(&"a"), "{next}");
-    replica.records.record_observations(&key("a"), &Observations { held: 2, ..Observations::default() });
+    replica.observe("a", 2, Vec::new());
     replica.until_row(&mut position, "a", |row| row["held"] == 2).await;
     replica.until_row(&mut position, "a", |row| row["held"] == 0).await;
     objects.delete("a");
     let gone = async { while replica.after(&mut position).await["removed"] != serde_json::json!(["ns/a"]) {} };
-    timeout(PATIENCE, gone).await.expect("it is told");
+    timeout(PATIENCE, gone).await.expect("the deletion");
     assert_eq!(names(&replica.after(&mut stale).await), ["b"]);
 }
 
 /// Goal: a deleted workload is in no list, even if another replica does not know of the deletion yet. Otherwise the
 /// page would never remove it.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
+async fn a_deleted_workload_is_not_listed_for_a_lagging_replica() {
     let (here, there) = (StoredObjects::default(), StoredObjects::default());
     let all = workloads();
     all.iter().for_each(|name| [&here, &there].iter().for_each(|objects| objects.put(name, SleepState::Asleep)));
@@ -475,95 +448,83 @@ async fn what_is_deleted_is_not_told_of_by_a_replica_that_lags() {
 
 /// Goal: a client that does not read its list occupies one permit, for a limited time.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_read_takes_one_turn() {
+async fn a_client_that_does_not_read_occupies_one_permit() {
     let objects = StoredObjects::default();
     let long = "x".repeat(200);
     (0..10_000).for_each(|n| objects.put(&format!("{long}{n}"), SleepState::Asleep));
     let replica = Replica::alone(&objects, None).await;
-    let mut lazy = TcpStream::connect(replica.address).await.expect("a listener");
+    let mut unread = TcpStream::connect(replica.address).await.expect("a listener");
     let request = format!("GET /api/v1/workloads HTTP/1.1\r\nhost: {}\r\n\r\n", replica.address);
-    lazy.write_all(request.as_bytes()).await.expect("written");
-    lazy.readable().await.expect("an answer begins");
+    unread.write_all(request.as_bytes()).await.expect("written");
+    unread.readable().await.expect("a response begins");
     assert_eq!(names(&replica.json("/api/v1/workloads").await.1).len(), 10_000);
 }
 
 /// Goal: each of two replicas serves all workloads, in lists, changes and details. If a replica is gone, it is named,
 /// and its workloads are shown from their objects.
 #[tokio::test(flavor = "multi_thread")]
-async fn any_replica_shows_all() {
+async fn each_replica_serves_all_workloads() {
     let objects = StoredObjects::default();
     let all = workloads();
     all.iter().for_each(|name| objects.put(name, SleepState::Asleep));
     let [first, second] = Replica::two([&objects, &objects]).await;
-    let of = |replica: &Replica| all.iter().filter(|name| replica.shares.owns(&key(name))).cloned().collect::<Vec<_>>();
-    let (firsts, seconds) = (of(&first), of(&second));
-    assert!(!firsts.is_empty() && !seconds.is_empty() && firsts.len() + seconds.len() == all.len());
+    let owned =
+        |replica: &Replica| all.iter().filter(|name| replica.shares.owns(&key(name))).cloned().collect::<Vec<_>>();
+    let counts = [&first, &second].map(|replica| owned(replica).len());
+    assert!(!counts.contains(&0) && counts.iter().sum::<usize>() == all.len());
     for replica in [&first, &second] {
-        of(replica).iter().for_each(|name| replica.decides(name));
+        owned(replica).iter().for_each(|name| replica.decide_about(name));
     }
-    second.records.record_observations(
-        &key(&seconds[0]),
-        &Observations { wakes: vec![ObservedWake::default()], ..Observations::default() },
-    );
+    let name = owned(&second)[0].clone();
+    let target = format!("/api/v1/workloads/ns/{name}");
+    second.observe(&name, 0, vec![ObservedWake::default()]);
 
-    let theirs = |list: &Value| {
+    let row_of_second = |list: &Value| {
         let rows = list["workloads"].as_array().cloned().unwrap_or_default();
-        rows.into_iter().find(|row| row["name"] == seconds[0].as_str()).expect("a row")
+        rows.into_iter().find(|row| row["name"] == name.as_str()).expect("a row")
     };
     let both_answered = |list: &Value| {
         list["replicas"].as_array().is_some_and(|all| all.len() == 2 && all.iter().all(|r| r["answered"] == true))
     };
     // The wait for a replica's response is short, and held requests are shown for some seconds.
-    let listed = async {
-        loop {
-            second.records.record_observations(&key(&seconds[0]), &Observations { held: 7, ..Observations::default() });
-            let list = first.json("/api/v1/workloads").await.1;
-            if both_answered(&list) && theirs(&list)["held"] == 7 {
-                return list;
-            }
-            tokio::time::sleep(Duration::from_secs(1)).await; // Observations within one second add up.
+    let list = eventually("a list with the second replica's rows", async || {
+        second.observe(&name, 7, Vec::new());
+        let list = first.json("/api/v1/workloads").await.1;
+        if both_answered(&list) && row_of_second(&list)["held"] == 7 {
+            return Some(list);
         }
-    };
-    let list = timeout(PATIENCE, listed).await.expect("both answer, and one has seen it");
+        tokio::time::sleep(Duration::from_secs(1)).await; // Observations within one second add up.
+        None
+    })
+    .await;
     assert_eq!(names(&list), all);
     let mut position = list["position"].as_str().expect("a position").to_owned();
-    let detailed = async {
-        loop {
-            let (status, detail) = first.json(&format!("/api/v1/workloads/ns/{}", seconds[0])).await;
-            if !detail["error"].is_string() {
-                return (status, detail);
-            }
-        }
-    };
-    let (status, detail) = timeout(PATIENCE, detailed).await.expect("it answers");
+    let (status, detail) = eventually("the second replica's details", async || {
+        Some(first.json(&target).await).filter(|(_, detail)| !detail["error"].is_string())
+    })
+    .await;
     assert_eq!((status, detail["wakes"].as_array().map(Vec::len)), (StatusCode::OK, Some(1)));
-    objects.put(&seconds[0], SleepState::Awake);
-    first.until_row(&mut position, &seconds[0], |row| row["state"] == "Awake").await;
+    objects.put(&name, SleepState::Awake);
+    first.until_row(&mut position, &name, |row| row["state"] == "Awake").await;
     // A replica knows the positions since its first pass, which the first query of the other one has started.
-    let holds = async {
+    let known = async {
         while second.after(&mut position.clone()).await["full"] != false {
             first.after(&mut position).await;
         }
     };
-    timeout(PATIENCE, holds).await.expect("a position holds at each replica");
+    timeout(PATIENCE, known).await.expect("each replica knows the position");
 
     second.stop.cancel();
-    let gone = async {
-        loop {
-            let list = first.after(&mut position).await;
-            if list["replicas"][1]["answered"] == false {
-                assert!(names(&list).contains(&seconds[0].as_str()), "what its objects say: {list}");
-                return list["replicas"][1]["error"].as_str().unwrap_or_default().to_owned();
-            }
-        }
-    };
-    assert!(!timeout(PATIENCE, gone).await.expect("named").is_empty());
+    let list = eventually("a list without a response of the second replica", async || {
+        Some(first.after(&mut position).await).filter(|list| list["replicas"][1]["answered"] == false)
+    })
+    .await;
+    assert!(names(&list).contains(&name.as_str()), "from its object: {list}");
+    assert!(list["replicas"][1]["error"].as_str().is_some_and(|error| !error.is_empty()), "{list}");
     let list = first.json("/api/v1/workloads").await.1;
     assert_eq!(names(&list).len(), all.len());
-    assert_eq!((&theirs(&list)["state"], &theirs(&list)["held"]), (&"Awake".into(), &0.into()));
-    let (status, detail) = first.json(&format!("/api/v1/workloads/ns/{}", seconds[0])).await;
-    assert!(
-        status == StatusCode::OK && detail["error"].as_str().is_some_and(|e| e.contains("cannot be asked")),
-        "{detail}"
-    );
+    assert_eq!((&row_of_second(&list)["state"], &row_of_second(&list)["held"]), (&"Awake".into(), &0.into()));
+    let (status, detail) = first.json(&target).await;
+    let error = detail["error"].as_str().unwrap_or_default();
+    assert!(status == StatusCode::OK && error.contains("cannot be queried"), "{detail}");
 }

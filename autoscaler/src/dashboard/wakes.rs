@@ -1,5 +1,5 @@
-//! The last wakes of one workload, with their phases. The phases are an activator's observations, and the time between
-//! its signal and the first address is split by the autoscaler's own share.
+//! The last wakes of one workload, with their phases. An activator reports the phases. The autoscaler's own share of
+//! the time between the signal and the first address is the phase `scale`, and the rest is `pod`.
 //!
 //! | phase | until |
 //! |---|---|
@@ -154,10 +154,10 @@ mod tests {
         }
     }
 
-    /// Goal: the autoscaler's own share is cut out of the time to the first address, if it belongs to the same wake
-    /// and is not longer. Phases add up, and the time is that of the first request.
+    /// Goal: the autoscaler's own share is separated from the time to the first address if it belongs to the same wake,
+    /// and never exceeds that time. Phases add up, and the wake begins with its first request.
     #[test]
-    fn both_planes_tell_of_one_wake() {
+    fn a_wake_combines_the_reports_of_both_planes() {
         let now_ms = 1_000_000;
         // (the autoscaler's share: when, seconds) -> (scale, pod) of 0.5 s
         let rows = [
@@ -181,12 +181,12 @@ mod tests {
 
     /// Goal: reports of one wake by several activators, or of several requests, are merged; another wake is separate.
     #[test]
-    fn reports_of_one_wake_are_one() {
+    fn reports_of_one_wake_are_merged() {
         let mut wakes = Wakes::default();
         let failed = |ms| ObservedWake { failed: "timeout".into(), ended_ms_ago: ms, ..ObservedWake::default() };
-        wakes.record(&failed(300), 1_000_000); // It timed out while others kept waiting.
+        wakes.record(&failed(300), 1_000_000); // This request timed out while others kept waiting.
         wakes.record(&observed_wake(500_000), 1_000_000); // From 998 890 to 999 600.
-        wakes.record(&ObservedWake { forward_us: 5_000, ..observed_wake(500_000) }, 999_990); // Began and ended earlier.
+        wakes.record(&ObservedWake { forward_us: 5_000, ..observed_wake(500_000) }, 999_990); // An earlier one.
         wakes.record(&failed(0), 1_000_000);
         let [wake] = wakes.iter().collect::<Vec<_>>()[..] else { panic!("one wake: {wakes:?}") };
         assert!(wake.failed.is_none() && (wake.seconds() - 0.706).abs() < 0.0015, "{wake:?}");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ones_are_kept_and_nonsense_is_bounded() {
+    fn the_last_wakes_are_kept_and_absurd_values_are_bounded() {
         let mut wakes = Wakes::default();
         for micros in 1..=10 {
             wakes.record(&observed_wake(micros), 5_000_000 + 10_000 * i64::try_from(micros).expect("small"));

@@ -12,7 +12,7 @@ use common_api::zeroscaler::SleepState;
 use std::fmt::Write;
 
 /// Longest quoted text in a sentence, in characters.
-const FOREIGN_MAX: usize = 600;
+const QUOTED_MAX: usize = 600;
 
 /// Inputs of a sentence.
 #[derive(Clone, Debug, Default)]
@@ -22,8 +22,8 @@ pub(super) struct Facts<'a> {
     pub(super) desired: Option<i32>,
     pub(super) min: Option<i32>,
     pub(super) max: Option<i32>,
-    /// Set if its object is deleted, and only exists until everything is restored.
-    pub(super) is_leaving: bool,
+    /// Set if its object is being deleted: it exists until everything is restored.
+    pub(super) is_deleted: bool,
     /// Set if an operator has paused it.
     pub(super) is_paused: bool,
     /// Reason and message of Ready, if it is False.
@@ -45,7 +45,7 @@ pub(super) struct Facts<'a> {
 pub(super) const ASLEEP: &str = "asleep for ";
 
 pub(super) fn why(facts: &Facts<'_>) -> String {
-    if facts.is_leaving {
+    if facts.is_deleted {
         let until = if facts.ready == 0 { "; this waits for a ready pod, for at most a minute" } else { "" };
         return format!("deleted: its replicas and its Service are being restored{until}");
     }
@@ -63,7 +63,7 @@ pub(super) fn why(facts: &Facts<'_>) -> String {
     }
     match facts.state {
         SleepState::Asleep => match facts.since {
-            Some(seconds) => format!("{ASLEEP}{}: no requests", length(seconds)),
+            Some(seconds) => format!("{ASLEEP}{}: no requests", duration(seconds)),
             None => "asleep: no requests".to_owned(),
         },
         SleepState::FallingAsleep => "falling asleep: no requests, the last pods are terminating".to_owned(),
@@ -152,7 +152,7 @@ fn number(value: f64) -> String {
 }
 
 /// Formats a duration in the most readable unit.
-pub(super) fn length(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
         120..7_200 => format!("{} min", seconds / 60),
@@ -164,7 +164,7 @@ pub(super) fn length(seconds: u64) -> String {
 impl Facts<'_> {
     /// Returns a quoted text on one line, cut unless the whole is shown.
     fn cut(&self, text: &str) -> String {
-        excerpt(text, if self.is_whole { usize::MAX } else { FOREIGN_MAX })
+        excerpt(text, if self.is_whole { usize::MAX } else { QUOTED_MAX })
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
 
     /// Each row: facts, and the sentence.
     #[test]
-    fn one_sentence_says_what_is_and_why() {
+    fn each_state_and_cause_has_its_sentence() {
         let (concurrency, rps) = (spec(ScalingMetric::Concurrency), spec(ScalingMetric::Rps));
         let awake = Facts {
             state: SleepState::Awake,
@@ -207,88 +207,61 @@ mod tests {
         let (idle, refused) =
             ([acted(Reason::ActiveRecently)], [EntryOutcome::Action(Action::refused(Obstacle::Contested))]);
         let unknown = [EntryOutcome::Unknown { unknown: Unknown::NotAttested }, acted(Reason::Desired)];
+        let with_history = |history| Facts { history, ..awake.clone() };
+        let with_load = |load, desired| Facts { load: Some([load, 0.0]), desired: Some(desired), ..awake.clone() };
+        let with_rps = |load, desired| Facts { spec: Some(&rps), ..with_load(load, desired) };
+        let at_bound = |load, min, max| Facts { load, min: Some(min), max: Some(max), ..with_history(&bounds) };
+        let in_state = |state, desired| Facts { state, desired, ..Facts::default() };
+        // {T} stands for the target and the beginning of the window.
         let rows = [
-            (
-                Facts { history: &desired, ..awake.clone() },
-                "2 pods: 12 requests in flight, target 10 per pod (70 %), window 60 s",
-            ),
-            (
-                Facts { load: Some([1.0, 0.0]), desired: Some(1), ..awake.clone() },
-                "1 pod: 1 request in flight, target 10 per pod (70 %), window 60 s",
-            ),
-            (
-                Facts { spec: Some(&rps), load: Some([0.25, 0.0]), ..awake.clone() },
-                "2 pods: 0.2 requests per second, target 10 per pod (70 %), window 60 s",
-            ),
-            (
-                Facts { spec: Some(&rps), load: Some([LOAD_MIN, 0.0]), desired: Some(1), ..awake.clone() },
-                "1 pod: 0 requests per second while some are in flight, target 10 per pod (70 %), window 60 s",
-            ),
-            (
-                Facts { is_panicking: true, ..awake.clone() },
-                "2 pods: panic mode, 80 requests in flight, target 10 per pod (70 %), window 6 s",
-            ),
-            (
-                Facts { history: &bounds, min: Some(2), max: Some(20), load: Some([0.0, 0.0]), ..awake.clone() },
-                "2 pods: the minimum; 0 requests in flight, target 10 per pod (70 %), window 60 s",
-            ),
-            (
-                Facts { history: &bounds, min: Some(0), max: Some(2), ..awake.clone() },
-                "2 pods: the maximum; 12 requests in flight, target 10 per pod (70 %), window 60 s",
-            ),
-            (Facts { history: &idle, ..awake.clone() }, "2 pods: idle, but not yet for a whole stable window"),
-            (
-                Facts { history: &refused, ..awake.clone() },
-                "2 pods: not yet: another writer keeps changing the replicas",
-            ),
-            (
-                Facts { history: &unknown, ..awake.clone() },
-                "2 pods: there is no decision, because an activator was not heard",
-            ),
+            (with_history(&desired), "2 pods: 12 requests in flight, {T} 60 s"),
+            (with_load(1.0, 1), "1 pod: 1 request in flight, {T} 60 s"),
+            (with_rps(0.25, 2), "2 pods: 0.2 requests per second, {T} 60 s"),
+            (with_rps(LOAD_MIN, 1), "1 pod: 0 requests per second while some are in flight, {T} 60 s"),
+            (Facts { is_panicking: true, ..awake.clone() }, "2 pods: panic mode, 80 requests in flight, {T} 6 s"),
+            (at_bound(Some([0.0, 0.0]), 2, 20), "2 pods: the minimum; 0 requests in flight, {T} 60 s"),
+            (at_bound(awake.load, 0, 2), "2 pods: the maximum; 12 requests in flight, {T} 60 s"),
+            (with_history(&idle), "2 pods: idle, but not yet for a whole stable window"),
+            (with_history(&refused), "2 pods: not yet: another writer keeps changing the replicas"),
+            (with_history(&unknown), "2 pods: there is no decision, because an activator did not report"),
             (Facts { load: None, ..awake.clone() }, "2 pods: the load is unknown"),
             (Facts { is_paused: true, ..awake.clone() }, "paused: scaling and routing do not change"),
             (
-                Facts { is_leaving: true, is_paused: true, ..awake.clone() },
+                Facts { is_deleted: true, is_paused: true, ..awake.clone() },
                 "deleted: its replicas and its Service are being restored",
             ),
             (
-                Facts { is_leaving: true, ..Facts::default() },
+                Facts { is_deleted: true, ..Facts::default() },
                 "deleted: its replicas and its Service are being restored; this waits for a ready pod, for at most a minute",
             ),
             (
-                Facts { refused: Some(("Invalid", "spec.scale.min\n9")), ..awake },
+                Facts { refused: Some(("Invalid", "spec.scale.min\n9")), ..awake.clone() },
                 "not served: Invalid: spec.scale.min 9",
             ),
             (Facts { refused: Some(("TimedOut", "")), ..Facts::default() }, "not served: TimedOut"),
-            (
-                Facts { state: SleepState::Waking, desired: Some(3), ..Facts::default() },
-                "waking: 3 pods requested, none is ready yet",
-            ),
-            (
-                Facts { state: SleepState::FallingAsleep, ..Facts::default() },
-                "falling asleep: no requests, the last pods are terminating",
-            ),
-            (Facts { state: SleepState::Asleep, ..Facts::default() }, "asleep: no requests"),
+            (in_state(SleepState::Waking, Some(3)), "waking: 3 pods requested, none is ready yet"),
+            (in_state(SleepState::FallingAsleep, None), "falling asleep: no requests, the last pods are terminating"),
+            (in_state(SleepState::Asleep, None), "asleep: no requests"),
             (Facts::default(), "not known yet"),
         ];
         for (facts, expected) in rows {
-            assert_eq!(why(&facts), expected);
+            assert_eq!(why(&facts), expected.replace("{T}", "target 10 per pod (70 %), window"));
         }
     }
 
     #[test]
-    fn lengths_are_in_a_persons_units() {
+    fn durations_use_readable_units() {
         let rows =
             [(59, "59 s"), (119, "119 s"), (120, "2 min"), (7_199, "119 min"), (7_200, "2 h"), (200_000, "2 days")];
         for (seconds, expected) in rows {
-            assert_eq!(length(seconds), expected);
+            assert_eq!(duration(seconds), expected);
             let asleep = Facts { state: SleepState::Asleep, since: Some(seconds), ..Facts::default() };
             assert_eq!(why(&asleep), format!("asleep for {expected}: no requests"));
         }
     }
 
     #[test]
-    fn foreign_words_are_bounded() {
+    fn quoted_messages_are_cut() {
         let long = "ü".repeat(1_000);
         let facts = Facts { refused: Some(("R", &long)), ..Facts::default() };
         assert!(why(&facts).chars().count() < 700);

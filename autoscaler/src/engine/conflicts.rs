@@ -24,7 +24,7 @@ struct Conflict {
 }
 
 impl Conflicts {
-    /// Returns the time until `to` replicas may be written again; none: they are due now. The pause is at most
+    /// Returns the time until `to` replicas may be written; none: they may be written now. The pause is at most
     /// [`REASSERT_EVERY`], because a request may arrive meanwhile.
     pub(super) fn pause(&self, key: &Key, to: i32, is_awaited: bool) -> Option<Duration> {
         let conflict = self.revisions.get(key).map(|conflict| conflict.scale).unwrap_or_default();

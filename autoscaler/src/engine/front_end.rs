@@ -30,7 +30,7 @@ pub(crate) enum ObjectLookup<S> {
 /// Observations that do not depend on the result of the reconcile.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    /// Failure of a metric: a reason, and a message for users.
+    /// Failure of a metric: its reason, and a message for users.
     pub(crate) unmeasured: Option<(&'static str, String)>,
     /// Error of the API server, if it refuses a patch that adds pods.
     pub(crate) refused: Option<Arc<str>>,
@@ -59,8 +59,8 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     /// The front end's object during a reconcile, with the status under construction.
     type Subject: Send + Sync;
 
-    /// Time for which a timed-out wake is reported, unless the workload is woken before. If zero, the next reconcile
-    /// reports a workload without traffic.
+    /// Time for which a timed-out wake is reported, unless the workload is woken sooner. If zero, the next reconcile
+    /// reports that the workload has no traffic.
     const REPORTS_GIVEN_UP_FOR: Duration;
 
     fn find(&self, key: &Key, now: Timestamp) -> ObjectLookup<Self::Subject>;
@@ -73,7 +73,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
 
     /// Requests the Services that [`Reading::AwaitServices`] lacks, for the initial path. Returns whether the public
     /// Service is known.
-    fn ask_for_services(
+    fn request_services(
         &self,
         _key: &Key,
         _subject: &mut Self::Subject,
@@ -117,7 +117,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
 
     fn warn(&self, subject: &Self::Subject, reason: &'static str, message: String);
 
-    /// Takes in observations, even if the reconcile fails afterwards.
+    /// Records observations, even if the reconcile fails afterwards.
     fn notice(&self, subject: &mut Self::Subject, workload: &Workload, notices: Notices);
 
     /// Sets up measurement, and routes the traffic by the path. Returns whether the public Service is known.
@@ -129,7 +129,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
         path: Path,
     ) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Takes in the result.
+    /// Records the result.
     fn conclude(&self, subject: &mut Self::Subject, outcome: &ReconcileOutcome, now: Timestamp);
 
     /// Ends a reconcile, which may have failed: writes the status and reports the failure. Returns the failure.
@@ -139,7 +139,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     fn finish(&self, key: &Key, subject: Self::Subject, outcome: Result<()>)
     -> impl Future<Output = Result<()>> + Send;
 
-    /// Restores target and Service. Every change that this waits for triggers another reconcile.
+    /// Restores target and Service. If this must wait for a change, the change triggers another reconcile.
     fn give_back(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<()>> + Send {
         ready(Ok(()))
     }

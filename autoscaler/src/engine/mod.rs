@@ -1,6 +1,5 @@
 //! The engine: turns a [`Workload`] and a decision into replicas, a path and an outcome. The only API object that it
-//! knows is a target's scale; a [`FrontEnd`] translates everything else. Workloads come from the front ends; patches
-//! of replicas go out.
+//! knows is a target's scale; a [`FrontEnd`] reads and writes everything else.
 //!
 //! # Order
 //!
@@ -145,7 +144,7 @@ impl<F: FrontEnd> Controller<F> {
         let front_end = &*self.front_end;
         let workload = match front_end.read(key, subject, now)? {
             Reading::Go(workload) => workload,
-            Reading::AwaitServices(parameters) => return self.ask_for_services(key, subject, &parameters, now).await,
+            Reading::AwaitServices(parameters) => return self.request_services(key, subject, &parameters, now).await,
             Reading::Refuse(why, afterwards) => return self.refuse(key, subject, why, afterwards, now).await,
         };
         front_end.take_up(key, subject, &workload).await?;
@@ -174,7 +173,7 @@ impl<F: FrontEnd> Controller<F> {
     ) -> ReconcileOutcome {
         let falls_asleep = decided.sleeps && previous.active.is_activating(); // It has not timed out.
         let found = active::decide(&active::Input {
-            want: decided.desired,
+            wanted_scale: decided.desired,
             ready: u32::try_from(ready).unwrap_or(0),
             min_ready: parameters.min_ready,
             service_known: has_service,
@@ -195,7 +194,7 @@ impl<F: FrontEnd> Controller<F> {
     }
 
     /// Requests Services, because nothing can be scaled or measured before the front end knows them.
-    async fn ask_for_services(
+    async fn request_services(
         &self,
         key: &Key,
         subject: &mut F::Subject,
@@ -203,7 +202,7 @@ impl<F: FrontEnd> Controller<F> {
         now: Timestamp,
     ) -> Result<(), Error> {
         let path = Path { mode: PathMode::Proxy, activators: ACTIVATORS_AT_FIRST };
-        let has_service = self.front_end.ask_for_services(key, subject, path).await?;
+        let has_service = self.front_end.request_services(key, subject, path).await?;
         let previous = self.front_end.previous(subject, now);
         let outcome = self.outcome(key, previous, parameters, &ScaleDecision::UNKNOWN, (0, has_service));
         self.front_end.conclude(subject, &outcome, now);
@@ -259,7 +258,7 @@ fn reported_scale(workload: &Workload, decided: &ScaleDecision, previous: Previo
 fn path(workload: &Workload, decided: &ScaleDecision, ready: i32) -> Path {
     let decider = &workload.parameters.decider;
     let mode = path_mode::path_mode(&path_mode::Input {
-        want: decided.desired,
+        wanted_scale: decided.desired,
         excess_burst_capacity: decided.excess_burst_capacity,
         present: workload.path.map(|path| path.mode),
         keep_when_unknown: workload.waits_for_decision,

@@ -1,5 +1,4 @@
-//! Dependencies of the reconcilers on the process, and the parts that the controllers share. A front end passes each
-//! controller the parts that it uses.
+//! Dependencies of the reconcilers, and the parts that the controllers share.
 
 use super::last_pod::LastPodRemovals;
 use super::refusals::Refusals;

@@ -2,11 +2,11 @@
 //!
 //! The probe is `GET http://SERVICE.NAMESPACE.svc.DOMAIN:80//healthz` (81 for h2c in a Knative install), over a
 //! connection of its own, with the headers to which activators respond with their name. A queue-proxy responds with
-//! 400, a plain pod with anything: both mean that requests still reach the pods.
+//! 400, a plain pod with any response: both mean that requests still reach the pods.
 //!
 //! # Never blocks a worker
 //!
-//! [`Prober::proof`] returns the current knowledge. On request, a task probes at once and then each second, until an
+//! [`Prober::proof`] returns the latest result. On request, a task probes at once and then each second, until an
 //! activator responds or [`ROUND`] is over. Each probe is bounded by [`PROBE_TIMEOUT`], and concurrent probes by
 //! [`AT_ONCE_MAX`]. When the round ends, the revision is reconciled again. A revision has one round at a time.
 //!
@@ -89,7 +89,7 @@ impl Prober {
         Self { resolver, rounds: Mutex::default(), in_flight, shutdown, queue }
     }
 
-    /// Returns the current knowledge about the path to `target`.
+    /// Returns the latest result about the path to `target`.
     pub(crate) fn proof(&self, key: &Key, target: &ProbeTarget) -> ProbeResult {
         match self.rounds.lock().get(key).filter(|round| round.target == *target).map(|round| &round.state) {
             Some(RoundState::Running(result)) => *result,

@@ -31,25 +31,25 @@ pub(crate) struct Refusals {
 #[derive(Debug)]
 struct Refusal {
     since: Instant,
-    words: Arc<str>,
+    text: Arc<str>,
     is_reported: bool,
 }
 
 impl Refusals {
     /// Records that a patch which adds pods has failed. Returns whether the text to report has changed.
-    pub(super) fn refused(&self, key: &Key, error: &WriteError) -> bool {
-        let Some(words) = words(error) else { return false };
+    pub(super) fn record(&self, key: &Key, error: &WriteError) -> bool {
+        let Some(text) = report_text(error) else { return false };
         let now = Instant::now();
-        let new = || Refusal { since: now, words: words.clone(), is_reported: false };
+        let new = || Refusal { since: now, text: text.clone(), is_reported: false };
         let mut refusal = self.by_target.entry(key.clone()).or_insert_with(new);
-        let tell = now.duration_since(refusal.since) >= LASTS;
-        let news = tell && (!refusal.is_reported || refusal.words != words);
-        (refusal.words, refusal.is_reported) = (words, tell);
-        news
+        let is_due = now.duration_since(refusal.since) >= LASTS;
+        let is_changed = is_due && (!refusal.is_reported || refusal.text != text);
+        (refusal.text, refusal.is_reported) = (text, is_due);
+        is_changed
     }
 
     /// Records that the patch was accepted, or is no longer needed. Returns whether a reported refusal has ended.
-    pub(super) fn over(&self, key: &Key) -> bool {
+    pub(super) fn clear(&self, key: &Key) -> bool {
         self.by_target.remove(key).is_some_and(|(_, refusal)| refusal.is_reported)
     }
 
@@ -60,12 +60,12 @@ impl Refusals {
 
     /// Returns the text to report.
     pub(crate) fn reported(&self, key: &Key) -> Option<Arc<str>> {
-        self.by_target.get(key).filter(|refusal| refusal.is_reported).map(|refusal| refusal.words.clone())
+        self.by_target.get(key).filter(|refusal| refusal.is_reported).map(|refusal| refusal.text.clone())
     }
 }
 
-/// Returns the text for an error; none for an error of this process alone.
-fn words(error: &WriteError) -> Option<Arc<str>> {
+/// Returns the text for an error; none if this process itself has refused the write.
+fn report_text(error: &WriteError) -> Option<Arc<str>> {
     match error {
         WriteError::Api { source: kube::Error::Api(status), .. } => {
             let text = if status.message.is_empty() { &status.reason } else { &status.message };
@@ -93,34 +93,34 @@ mod tests {
             ("denied:\n\tx\r\n  y\u{0}z\u{1b}[31m", "denied: x y z [31m"),
             ("", "Forbidden"),
         ] {
-            assert_eq!(words(&refusal(message)).as_deref(), Some(text));
+            assert_eq!(report_text(&refusal(message)).as_deref(), Some(text));
         }
         for filler in ["x", "\u{e9}", "\u{1f600}"] {
-            let text = words(&refusal(&filler.repeat(10_000))).expect("words");
+            let text = report_text(&refusal(&filler.repeat(10_000))).expect("text");
             assert_eq!(text.chars().count(), REPORTED_CHARS_MAX);
             assert!(text.ends_with('…'));
         }
         let silent = WriteError::NoAnswer { doing: "x".into(), within: Duration::from_millis(9876) };
-        assert_eq!(words(&silent).as_deref(), Some("the API server did not respond in time"));
-        assert_eq!(words(&WriteError::LeaseEnds), None);
+        assert_eq!(report_text(&silent).as_deref(), Some("the API server did not respond in time"));
+        assert_eq!(report_text(&WriteError::LeaseEnds), None);
     }
 
     /// Goal: a transient refusal is not reported; a lasting one is reported once for each text, and its end is
     /// reported too.
     #[tokio::test(start_paused = true)]
-    async fn what_lasts_is_told_and_what_passes_is_not() {
+    async fn only_lasting_refusals_are_reported() {
         let (refusals, key) = (Refusals::default(), Key::new("ns", "a"));
-        assert!(!refusals.refused(&key, &refusal("no")) && refusals.is_refused(&key));
-        assert_eq!((refusals.reported(&key), refusals.over(&key), refusals.is_refused(&key)), (None, false, false));
-        refusals.refused(&key, &refusal("no"));
+        assert!(!refusals.record(&key, &refusal("no")) && refusals.is_refused(&key));
+        assert_eq!((refusals.reported(&key), refusals.clear(&key), refusals.is_refused(&key)), (None, false, false));
+        refusals.record(&key, &refusal("no"));
         tokio::time::advance(LASTS).await;
-        assert_eq!(refusals.reported(&key), None, "nothing was heard since");
-        assert!(refusals.refused(&key, &refusal("no")));
-        assert!(!refusals.refused(&key, &refusal("no")), "that is known");
-        assert!(refusals.refused(&key, &refusal("never")));
-        assert!(!refusals.refused(&key, &WriteError::LeaseEnds));
+        assert_eq!(refusals.reported(&key), None, "no attempt has failed since");
+        assert!(refusals.record(&key, &refusal("no")));
+        assert!(!refusals.record(&key, &refusal("no")), "reported already");
+        assert!(refusals.record(&key, &refusal("never")));
+        assert!(!refusals.record(&key, &WriteError::LeaseEnds));
         assert_eq!(refusals.reported(&key).as_deref(), Some("never"));
-        assert!(refusals.over(&key) && !refusals.over(&key));
+        assert!(refusals.clear(&key) && !refusals.clear(&key));
         assert_eq!(refusals.reported(&key), None);
     }
 }

@@ -111,7 +111,7 @@ impl Scaler {
             self.beside.look_at_path_after(key, over);
         }
         match &sent {
-            Err(error) if to > from => self.look_if(key, self.refusals.refused(key, error)),
+            Err(error) if to > from => self.reroute_if(key, self.refusals.record(key, error)),
             Err(_) => {}
             Ok(_) => self.clear_refusal(key),
         }
@@ -120,20 +120,20 @@ impl Scaler {
         let version = scaled.metadata.resource_version.unwrap_or_default();
         self.stores.targets.offer(target_key, &version, Target { replicas: Some(to), ..Target::clone(target) });
         tracing::info!(revision = %key, target = name, from, to, why, "scaled");
-        if let Some(tell) = &self.on_scale {
-            tell(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
+        if let Some(on_scale) = &self.on_scale {
+            on_scale(&ScaleEvent { key: key.clone(), from, to, reason: why.to_owned(), at });
         }
         Ok(Scaled { kind: kind.to_owned(), name: name.to_owned(), from, to, why: why.to_owned() })
     }
 
     /// Clears a reported refusal, because no pods need to be added any more.
     pub(crate) fn clear_refusal(&self, key: &Key) {
-        self.look_if(key, self.refusals.over(key));
+        self.reroute_if(key, self.refusals.clear(key));
     }
 
-    /// Asks for a new look at the path, so that activators receive a changed report.
-    fn look_if(&self, key: &Key, news: bool) {
-        if news {
+    /// Requests a check of the path if the report has changed, so that activators receive it.
+    fn reroute_if(&self, key: &Key, is_changed: bool) {
+        if is_changed {
             self.beside.look_at_path_after(key, Duration::ZERO);
         }
     }

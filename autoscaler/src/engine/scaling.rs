@@ -133,7 +133,7 @@ impl Scaling {
             Some(step) => step.reason(outcome.reason),
             None => demand.answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer)),
         };
-        let planned = Action::planned(outcome.want, current, parameters.bounds, reason);
+        let planned = Action::planned(outcome.wanted_scale, current, parameters.bounds, reason);
         let blocked = |obstacle| Action { because: Cause::Obstacle(obstacle), ..planned };
         match outcome.patch {
             None => {
@@ -155,16 +155,16 @@ impl Scaling {
         if let Some(after) = outcome.requeue {
             self.parts.writes.decisions.add_after(key.clone(), after);
         }
-        if let Some(desired) = outcome.want {
+        if let Some(desired) = outcome.wanted_scale {
             self.deciders().requested(key, desired);
         }
         let Demand { decision, failing, .. } = demand;
         Ok(ScaleDecision {
-            desired: outcome.want,
+            desired: outcome.wanted_scale,
             excess_burst_capacity: decision.map_or(-1, |decision| decision.excess_burst_capacity),
-            keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_in.is_some()),
+            keeps_path: workload.paused || decision.is_some_and(|decision| decision.warm_up_left.is_some()),
             step,
-            sleeps: outcome.want == Some(0)
+            sleeps: outcome.wanted_scale == Some(0)
                 && (is_abandoned || failing.is_some() || matches!(step, Some(Step::Sleep { .. }))),
         })
     }
@@ -260,7 +260,7 @@ impl Scaling {
         Ok(())
     }
 
-    /// Returns the observations to report: refusals, other writers and foreign pods.
+    /// Returns the observations to report: a refusal, another writer, foreign pods.
     pub(super) fn notices(&self, key: &Key, workload: &Workload) -> Notices {
         Notices {
             unmeasured: None,
@@ -350,13 +350,13 @@ fn scale_to_zero_input(workload: &Workload, demand: &Demand, active: Active, pro
         proxy_for,
         probe_needed: parameters.probe_needed && current > 0,
         probe,
-        warm_in: demand.decision.and_then(|decision| decision.warm_in),
-        unheard: demand.decision.is_some_and(|decision| decision.unheard),
+        warm_up_left: demand.decision.and_then(|decision| decision.warm_up_left),
+        unattested: demand.decision.is_some_and(|decision| decision.unattested),
     }
 }
 
 /// Returns the longest time that pods may take to become ready. If pods fail while no request waits, they are given up
-/// after a window, just as ready ones are put to sleep, unless their start may be slow.
+/// after a stable window, just as idle ones are removed, unless their start may be slow.
 fn patience(failing: Option<&Failing>, workload: &Workload, desired: Option<i32>) -> Duration {
     let parameters = &workload.parameters;
     let is_given_up = desired == Some(0) && failing.is_some_and(|failing| !failing.cause.may_be_slow());

@@ -103,7 +103,7 @@ pub(crate) struct Requested {
     pub(crate) is_begun: bool,
 }
 
-/// Action on an object.
+/// Next step for an object that was read.
 #[derive(Debug)]
 pub(crate) enum Reading {
     /// Scale it.
@@ -121,7 +121,7 @@ pub(crate) struct NotReady {
     pub(crate) reason: &'static str,
     /// Message for people.
     pub(crate) message: String,
-    /// The obstacle, for the history.
+    /// Obstacle, for the history.
     pub(crate) obstacle: Obstacle,
 }
 

@@ -8,9 +8,9 @@
 //!
 //! - No activator is ready: there is no attestation at all, so the load is unknown.
 //! - In a Knative install an activator may be upstream's, which never attests. An activator without an attestation for
-//!   [`FIRST_ATTESTATION_WITHIN`] since it became ready counts as upstream's, and so do all before the first attestation.
-//!   Upstream's rule applies to these: missing reports mean zero load. In standalone all activators are ours, and one
-//!   without an attestation is not yet connected.
+//!   [`FIRST_ATTESTATION_WITHIN`] since it became ready counts as upstream's, and so do all before the first
+//!   attestation. Upstream's rule applies to these: missing reports mean zero load. In standalone all activators are
+//!   ours, and one without an attestation is not yet connected.
 
 use common_runtime::watching::watch;
 use futures::StreamExt;
@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Maximum age of an attestation. Attestations arrive every second.
 pub const ATTESTED_WITHIN: Duration = Duration::from_secs(3);
-/// Maximum number of names kept, because the socket is open to anybody. When full, new names are ignored until old
-/// ones expire.
+/// Maximum number of names kept, because any client may send them. When full, new names are ignored until old ones
+/// expire.
 const NAMES_MAX: usize = 1024;
 /// Age at which a name is removed when room is needed.
 const FORGET_AFTER: Duration = Duration::from_secs(60);
@@ -59,7 +59,8 @@ struct AttestationState {
     last_attestations: HashMap<String, Instant>,
     /// Ready activators, and the time at which each became ready.
     ready: Vec<(ReadyActivator, Instant)>,
-    ever: bool,
+    /// Set with the first attestation.
+    has_attestations: bool,
 }
 
 impl ReadyActivator {
@@ -78,7 +79,7 @@ impl Attestations {
     /// Records an attestation at `now` by an activator of this name (its pod's, or its address).
     pub fn record(&self, name: &str, now: Instant) {
         let mut state = self.state.lock();
-        state.ever = true;
+        state.has_attestations = true;
         if let Some(at) = state.last_attestations.get_mut(name) {
             *at = now.max(*at);
             return;
@@ -105,7 +106,7 @@ impl Attestations {
     /// Returns whether missing reports at `now` mean that there is no load.
     pub fn attested(&self, now: Instant) -> bool {
         let state = self.state.lock();
-        if !state.ever && self.upstream_possible {
+        if !state.has_attestations && self.upstream_possible {
             return true;
         }
         let fresh = |name: &str| {
@@ -122,8 +123,8 @@ impl Attestations {
 }
 
 /// Keeps the list of ready activators current from the EndpointSlices of `activator-service`, until `shutdown`. While
-/// the API server is unreachable, the last list stays. A new activator that is missing from it does not matter, and a
-/// former one makes the load unknown; neither case makes a busy service look idle.
+/// the API server is unreachable, the last list stays. If a new activator is missing from it, nothing changes; if a
+/// former one is still in it, the load is unknown. In neither case does a busy service look idle.
 pub async fn watch_activators(
     client: Client,
     namespace: String,
@@ -166,26 +167,26 @@ mod tests {
         ReadyActivator { pod: pod.map(str::to_owned), address: address.to_owned() }
     }
 
-    /// Goal: missing reports mean zero only if every ready activator attested within three seconds, by name or
+    /// Goal: missing reports mean zero only if every ready activator attested within three seconds, by its name or
     /// address.
     #[tokio::test(start_paused = true)]
-    async fn silence_counts_only_while_every_ready_activator_attests() {
+    async fn missing_reports_mean_zero_only_while_every_ready_activator_attests() {
         let attestations = Attestations::new(false);
         let now = Instant::now();
         let at = |secs: u64| now + Duration::from_secs(secs);
-        assert!(!attestations.attested(now), "nobody is ready");
+        assert!(!attestations.attested(now), "no activator is ready");
         attestations.set_ready(vec![activator(Some("a"), "10.0.0.1"), activator(None, "10.0.0.2")], now);
-        assert!(!attestations.attested(now), "nobody was heard");
+        assert!(!attestations.attested(now), "no activator has attested");
         attestations.record("a", at(0));
         assert!(!attestations.attested(at(0)), "one of two");
         attestations.record("10.0.0.2", at(1));
         assert!(attestations.attested(at(1)));
         assert!(attestations.attested(at(3)), "exactly three seconds ago is recent");
-        assert!(!attestations.attested(at(4)), "the first one has fallen silent");
+        assert!(!attestations.attested(at(4)), "the first one no longer attests");
         attestations.record("a", at(4));
         assert!(attestations.attested(at(4)));
         attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")], at(5));
-        assert!(attestations.attested(at(7)), "who is no longer ready is not needed");
+        assert!(attestations.attested(at(7)), "the other one is no longer ready");
         attestations.set_ready(vec![], at(7));
         assert!(!attestations.attested(at(7)));
     }
@@ -193,41 +194,38 @@ mod tests {
     /// Goal: if activators may be upstream's, missing reports of such a one mean zero, before and after other
     /// activators attest. Those of our own do not, neither after their first attestation nor while it may still come.
     #[tokio::test(start_paused = true)]
-    async fn upstreams_rule_holds_for_whoever_never_speaks() {
+    async fn upstreams_rule_applies_to_activators_that_never_attest() {
         let attestations = Attestations::new(true);
         let now = Instant::now();
         let at = |secs: u64| now + Duration::from_secs(secs);
         let (ours, theirs) = (activator(Some("ours"), "10.0.0.1"), activator(Some("theirs"), "10.0.0.2"));
         attestations.set_ready(vec![theirs.clone()], at(0));
-        assert!(attestations.attested(at(0)), "nobody has ever spoken");
+        assert!(attestations.attested(at(0)), "no activator has ever attested");
         attestations.set_ready(vec![ours.clone(), theirs.clone()], at(60));
         attestations.record("ours", at(60));
         assert!(attestations.attested(at(61)), "one of each");
-        assert!(!attestations.attested(at(64)), "ours has fallen silent");
+        assert!(!attestations.attested(at(64)), "ours no longer attests");
         // Replaced again: another pod at the same address.
         let back = activator(Some("back"), "10.0.0.1");
         attestations.set_ready(vec![back, theirs], at(70));
-        assert!(!attestations.attested(at(80)), "it may be ours, and about to speak");
-        assert!(attestations.attested(at(101)), "it never does");
+        assert!(!attestations.attested(at(80)), "it may be ours, and attest soon");
+        assert!(attestations.attested(at(101)), "it has not attested in time");
     }
 
-    /// Goal: names from the open socket cannot fill the memory, and do not displace known activators.
+    /// Goal: names that any client may send cannot fill the memory, and do not displace known activators.
     #[tokio::test(start_paused = true)]
-    async fn strangers_do_not_displace_activators() {
+    async fn unknown_names_do_not_displace_activators() {
         let (attestations, now) = (Attestations::new(false), Instant::now());
         attestations.set_ready(vec![activator(Some("a"), "10.0.0.1")], now);
         attestations.record("a", now);
-        for stranger in 0..NAMES_MAX * 2 {
-            attestations.record(&stranger.to_string(), now);
+        for name in 0..NAMES_MAX * 2 {
+            attestations.record(&name.to_string(), now);
         }
-        assert_eq!(attestations.state.lock().last_attestations.len(), NAMES_MAX);
+        let count = || attestations.state.lock().last_attestations.len();
+        assert_eq!(count(), NAMES_MAX);
         attestations.record("a", now + Duration::from_secs(50));
         assert!(attestations.attested(now + Duration::from_secs(50)));
         attestations.record("new", now + Duration::from_secs(70));
-        assert_eq!(
-            attestations.state.lock().last_attestations.len(),
-            2,
-            "the silent are forgotten when room is needed"
-        );
+        assert_eq!(count(), 2, "expired names are removed when room is needed");
     }
 }

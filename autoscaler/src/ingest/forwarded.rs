@@ -24,7 +24,7 @@ pub fn headers(hop: Hop, me: Option<&Holder>) -> Vec<(HeaderName, HeaderValue)> 
     [mark].into_iter().chain(me.map(|me| (HeaderName::from_static(FORWARDER), me))).collect()
 }
 
-/// Reads how the stats of a connection with these headers were forwarded; none: they are first-hand.
+/// Reads the forwarding mark of a connection with these headers; none: its stats are first-hand.
 pub fn read(headers: &HeaderMap) -> Option<Forwarded<Instance>> {
     let hop = if headers.get(FORWARDED)? == "1" { Hop::First } else { Hop::Second };
     let by = headers.get(FORWARDER).and_then(|by| by.to_str().ok()).and_then(Holder::parse);
@@ -35,9 +35,9 @@ pub fn read(headers: &HeaderMap) -> Option<Forwarded<Instance>> {
 mod tests {
     use super::*;
 
-    /// Goal: written headers are read back; unknown values count as a mark too, and lead to no further hop.
+    /// Goal: written headers are read back. Unknown values count as a mark too, for the last hop.
     #[test]
-    fn a_mark_says_the_hop_and_the_forwarder() {
+    fn headers_carry_the_hop_and_the_forwarder() {
         let me = Holder { pod_name: "as-0".into(), pod_ip: [10, 0, 0, 1].into() };
         for hop in [Hop::First, Hop::Second] {
             for me in [Some(&me), None] {

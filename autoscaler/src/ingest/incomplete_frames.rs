@@ -1,10 +1,10 @@
 //! Bounds on the memory of incomplete frames.
 //!
-//! A frame may be large, and there may be many connections. Peers that stop one byte short of a frame's end would each
+//! A frame may be large, and there may be many connections. Each peer that stops one byte short of a frame's end would
 //! occupy the memory of a whole frame. Each connection therefore has [`FREE`] bytes that are not charged, which is
-//! more than most frames need. Beyond that, all connections share [`TOTAL_MAX`], of which the address with the largest
-//! share gives way, and a frame must end within [`PATIENCE`]. A connection that gives way or is late is closed. An
-//! activator then reconnects and reports again.
+//! more than most frames need. Beyond that, all connections share [`TOTAL_MAX`] bytes; if these are used up, the
+//! address with the most bytes gives way. A frame must end within [`PATIENCE`]. A connection that gives way or is late
+//! is closed. An activator then reconnects and reports again.
 
 use common_runtime::bounded_accept::{GivesWay, Limits, Share, Shares};
 use std::io;
@@ -101,73 +101,76 @@ impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
     fn refusal(error: &io::Error) -> Option<IncompleteFrameError> {
         error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
     }
 
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const SMALL: Limits = Limits { total: 100, per_address: 100 };
+
+    /// Peer, and its connection.
+    type Connection = (DuplexStream, MeteredStream<DuplexStream>);
+
+    fn connection(address: IpAddr, shares: &Arc<Shares>) -> Connection {
+        let (peer, stream) = tokio::io::duplex(2 * FREE);
+        (peer, MeteredStream::new(stream, address, shares.clone()))
+    }
+
+    /// Sends these bytes, and reads them.
+    async fn transfer((peer, metered): &mut Connection, bytes: &mut [u8]) -> io::Result<usize> {
+        peer.write_all(bytes).await.expect("room");
+        metered.read_exact(bytes).await
+    }
 
     /// Goal: the free part is not charged; the part beyond it is, until the frame or its connection ends.
     #[tokio::test]
-    async fn what_is_beyond_the_free_part_is_charged() {
-        let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
-        let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = MeteredStream::new(stream, ADDRESS, shares.clone());
+    async fn bytes_beyond_the_free_part_are_charged() {
+        let shares = Shares::new(SMALL, GivesWay::Youngest);
+        let mut connection = connection(ADDRESS, &shares);
         let mut bytes = vec![0; FREE];
         for (sent, charged) in [(FREE, 0), (60, 60), (40, 100)] {
-            peer.write_all(&vec![0; sent]).await.expect("room");
-            metered.read_exact(&mut bytes[..sent]).await.expect("within bounds");
+            transfer(&mut connection, &mut bytes[..sent]).await.expect("within bounds");
             assert_eq!(shares.held(), charged);
         }
-        metered.finished();
+        connection.1.finished();
         assert_eq!(shares.held(), 0);
 
-        peer.write_all(&vec![0; FREE + 101]).await.expect("room");
-        metered.read_exact(&mut bytes).await.expect("the free part");
-        let error = metered.read_exact(&mut bytes[..101]).await.expect_err("one byte more than there is");
+        transfer(&mut connection, &mut bytes).await.expect("the free part");
+        let error = transfer(&mut connection, &mut bytes[..101]).await.expect_err("one byte beyond the limit");
         assert_eq!(refusal(&error), Some(IncompleteFrameError::TooMany));
-        drop(metered);
+        drop(connection);
         assert_eq!(shares.held(), 0);
     }
 
-    /// Goal: a frame of another address is read to its end, even if one address has taken the whole limit.
+    /// Goal: a frame of another address is read to its end, even if one address has used up the limit.
     #[tokio::test]
-    async fn the_largest_holder_gives_way() {
-        let shares = Shares::new(Limits { total: 100, per_address: 100 }, GivesWay::Youngest);
+    async fn the_address_with_the_most_bytes_gives_way() {
+        let shares = Shares::new(SMALL, GivesWay::Youngest);
         let mut bytes = vec![0; FREE + 100];
-        let (mut greedy, stream) = tokio::io::duplex(2 * FREE);
-        let mut taken = MeteredStream::new(stream, ADDRESS, shares.clone());
-        greedy.write_all(&bytes).await.expect("room");
-        taken.read_exact(&mut bytes).await.expect("within bounds");
-        let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = MeteredStream::new(stream, [10, 0, 0, 1].into(), shares.clone());
-        peer.write_all(&bytes[..FREE + 50]).await.expect("room");
-        metered.read_exact(&mut bytes[..FREE + 50]).await.expect("the other one holds more");
-        let error = taken.read_u8().await.expect_err("it has given way");
+        let mut first = connection(ADDRESS, &shares);
+        transfer(&mut first, &mut bytes).await.expect("within bounds");
+        let mut second = connection([10, 0, 0, 1].into(), &shares);
+        transfer(&mut second, &mut bytes[..FREE + 50]).await.expect("the first one has more");
+        let error = first.1.read_u8().await.expect_err("it has given way");
         assert_eq!((refusal(&error), shares.held()), (Some(IncompleteFrameError::TooMany), 50));
     }
 
     /// Goal: a large frame has limited time, and its end stops the timer.
     #[tokio::test(start_paused = true)]
-    async fn a_large_frame_has_its_time() {
-        let (mut peer, stream) = tokio::io::duplex(2 * FREE);
-        let mut metered = MeteredStream::new(stream, ADDRESS, shares());
+    async fn a_large_frame_has_limited_time() {
+        let mut connection = connection(ADDRESS, &shares());
         let mut bytes = vec![0; FREE + 1];
         for _ in 0..2 {
-            peer.write_all(&bytes).await.expect("room");
-            metered.read_exact(&mut bytes).await.expect("within bounds");
-            metered.finished();
+            transfer(&mut connection, &mut bytes).await.expect("within bounds");
+            connection.1.finished();
             sleep(2 * PATIENCE).await;
         }
-        peer.write_all(&bytes).await.expect("room");
-        metered.read_exact(&mut bytes).await.expect("within bounds");
+        transfer(&mut connection, &mut bytes).await.expect("within bounds");
         let begun = tokio::time::Instant::now();
-        let error = metered.read_u8().await.expect_err("the rest never comes");
-        assert_eq!(
-            (refusal(&error), begun.elapsed().as_secs()),
-            (Some(IncompleteFrameError::Late), PATIENCE.as_secs())
-        );
+        let error = connection.1.read_u8().await.expect_err("the rest never arrives");
+        assert_eq!(refusal(&error), Some(IncompleteFrameError::Late));
+        assert_eq!(begun.elapsed().as_secs(), PATIENCE.as_secs());
     }
 }

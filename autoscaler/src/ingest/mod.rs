@@ -24,8 +24,8 @@
 //! - If tokens are required, stats that an activator sends under another pod's name are dropped and counted.
 //! - Entries without a stat that are no attestation (another namespace) are skipped, as upstream does.
 //! - A stat for an owned revision that is not measured yet, as after a change of leader, is dropped and counted. It
-//!   causes the revision to be reconciled before revisions without traffic ([`Multiscaler::unknown`]). Held requests
-//!   are reported again in the next second's stat, which is recorded.
+//!   causes the revision to be reconciled before revisions without traffic ([`Multiscaler::request_unmeasured`]). Held
+//!   requests are reported again in the next second's stat, which is recorded.
 
 pub mod attest;
 pub mod counters;
@@ -57,7 +57,7 @@ use tokio::time::Instant;
 /// Longest time for which a stat is kept before it is forwarded.
 const KEEP_SECS: i64 = peers::KEEP.as_secs() as i64;
 
-/// Router of stats: records owned ones, forwards the others.
+/// Router of stats: records stats of owned revisions, and forwards the others.
 pub struct Ingest {
     /// Namespace that attestations carry.
     system_namespace: String,
@@ -80,7 +80,7 @@ pub struct LocalRecorder {
 }
 
 impl Ingest {
-    /// Routes by `shares`: to `local`, or to `peers`.
+    /// Creates a router that passes stats to `local` or `peers`, by `shares`.
     pub fn new(
         system_namespace: String,
         shares: Shares,
@@ -97,13 +97,13 @@ impl Ingest {
         if stat.timestamp == 0 {
             stat.timestamp = now;
         } else if forwarded.is_some() {
-            // The time stamp is by the clock of its first receiver, which may differ from this one. The stat was on
-            // its way for at most `KEEP_SECS`.
+            // The time stamp is by the clock of the first receiver, which may differ from this one. The stat was
+            // delayed by at most `KEEP_SECS`.
             stat.timestamp = stat.timestamp.clamp(now - KEEP_SECS, now);
         }
         match route(self.shares.owner(&key), forwarded, Duration::ZERO) {
             Route::Record => self.local.record(&key, &stat, &message),
-            onward => self.peers.pass(onward, WireStatMessage { stat: Some(stat), ..message }, forwarded.cloned()),
+            onward => self.peers.execute(onward, WireStatMessage { stat: Some(stat), ..message }, forwarded.cloned()),
         }
     }
 
@@ -133,10 +133,10 @@ impl Sink for Ingest {
             return false;
         };
         for mut message in frame.messages {
-            let speaker = message.stat.as_ref().map_or(&message.name, |stat| &stat.pod_name);
-            if from.pod.as_deref().is_some_and(|pod| pod != speaker) {
+            let sender = message.stat.as_ref().map_or(&message.name, |stat| &stat.pod_name);
+            if from.pod.as_deref().is_some_and(|pod| pod != sender) {
                 // At debug level only, because a counter exists.
-                tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %speaker, "a message in the name of another pod was dropped");
+                tracing::debug!(peer = %from.ip, pod = from.pod.as_deref(), %sender, "a message in the name of another pod was dropped");
                 self.local.counters.dropped(Dropped::Impostor, 1);
                 continue;
             }
@@ -166,7 +166,7 @@ impl LocalRecorder {
             }
             None => {
                 self.counters.dropped(Dropped::UnknownRevision, 1);
-                self.multiscaler.unknown(key);
+                self.multiscaler.request_unmeasured(key);
             }
             Some(Err(refused)) => {
                 tracing::debug!(%key, pod = %stat.pod_name, %refused, "a stat with an invalid value was dropped");

@@ -13,9 +13,9 @@
 //!
 //! # Addresses
 //!
-//! A holder is dialled at its own address first. In a Knative install the Services of its buckets come second, since a
-//! mesh may hide pod addresses; standalone has no such Services. A link is re-created when its holder's buckets
-//! change, because a Service follows its bucket.
+//! A link first dials the holder's own address. In a Knative install it then tries the Services of the holder's
+//! buckets, since a mesh may hide pod addresses; standalone has no such Services. A link is re-created when its
+//! holder's buckets change, because a Service leads to the holder of its bucket.
 
 use super::attest::ATTESTED_WITHIN;
 use super::counters::{Dropped, IngestCounters};
@@ -90,7 +90,7 @@ struct PeerLink {
 struct WaitingStat {
     message: WireStatMessage,
     /// Forwarding mark of the received stat; none if it is first-hand.
-    came: Option<Forwarded<Instance>>,
+    mark: Option<Forwarded<Instance>>,
     expires: Instant,
 }
 
@@ -115,8 +115,8 @@ impl Peers {
     }
 
     /// Executes a routing decision about a stat that was received with this mark.
-    pub fn pass(self: &Arc<Self>, route: Route<Instance>, message: WireStatMessage, came: Option<Forwarded<Instance>>) {
-        self.carry_out(route, WaitingStat { message, came, expires: Instant::now() + KEEP });
+    pub fn execute(self: &Arc<Self>, to: Route<Instance>, message: WireStatMessage, mark: Option<Forwarded<Instance>>) {
+        self.dispatch(to, WaitingStat { message, mark, expires: Instant::now() + KEEP });
     }
 
     /// Forwards an attestation of an activator with these names to every peer.
@@ -125,7 +125,7 @@ impl Peers {
             let queue = self.queue(&holder, Hop::First);
             for name in names {
                 let (message, expires) = (common::wire::attestation(namespace, name), Instant::now() + ATTESTED_WITHIN);
-                self.push(&queue, WaitingStat { message, came: None, expires });
+                self.push(&queue, WaitingStat { message, mark: None, expires });
             }
         }
     }
@@ -134,7 +134,7 @@ impl Peers {
     pub async fn run(self: &Arc<Self>) {
         let mut changes = common_controller::Leadership::changes(&self.shares);
         loop {
-            self.follow_leases();
+            self.update_links();
             let rerouted = std::mem::take(&mut *self.ownerless.lock());
             let idle = rerouted.is_empty();
             for waiting in rerouted {
@@ -150,7 +150,7 @@ impl Peers {
     }
 
     /// Makes the links match the holders of buckets.
-    fn follow_leases(self: &Arc<Self>) {
+    fn update_links(self: &Arc<Self>) {
         let holders = self.shares.others();
         self.links.lock().retain(|(holder, _), link| {
             let stays = holders.contains(holder) && link.urls == self.urls(holder);
@@ -194,11 +194,11 @@ impl Peers {
         }
         let key = RevisionKey::new(waiting.message.namespace.as_str(), waiting.message.name.as_str());
         let held = KEEP.saturating_sub(left);
-        self.carry_out(route(self.shares.owner(&key), waiting.came.as_ref(), held), waiting);
+        self.dispatch(route(self.shares.owner(&key), waiting.mark.as_ref(), held), waiting);
     }
 
-    fn carry_out(self: &Arc<Self>, onward: Route<Instance>, waiting: WaitingStat) {
-        match onward {
+    fn dispatch(self: &Arc<Self>, route: Route<Instance>, waiting: WaitingStat) {
+        match route {
             Route::Record => (self.local)(waiting.message),
             Route::Send(holder, hop) => self.push(&self.queue(&holder, hop), waiting),
             Route::Hold => self.hold(waiting),
@@ -212,14 +212,14 @@ impl Peers {
         let link = links.entry((holder.clone(), hop)).or_insert_with(|| {
             let (queue, entries) = mpsc::channel(QUEUE_MAX);
             let link = PeerLink { urls: self.urls(holder), queue, retired: self.shutdown.child_token() };
-            tokio::spawn(self.clone().carry(hop, link.urls.clone(), entries, link.retired.clone()));
+            tokio::spawn(self.clone().run_link(hop, link.urls.clone(), entries, link.retired.clone()));
             link
         });
         link.queue.clone()
     }
 
     /// Sends a link's queue until it is retired, then returns the remaining entries.
-    async fn carry(
+    async fn run_link(
         self: Arc<Self>,
         hop: Hop,
         urls: Vec<String>,
@@ -280,7 +280,7 @@ impl Peers {
         }
     }
 
-    /// Holds a stat until it has an owner. Attestations are dropped, because they were for one link alone.
+    /// Holds a stat until it has an owner. Attestations are dropped, because each was for one link only.
     fn hold(&self, entry: WaitingStat) {
         if entry.message.stat.is_none() {
             return;
@@ -313,23 +313,23 @@ mod tests {
 
     /// Goal: a stat for a link that was just retired waits for an owner; an attestation does not.
     #[tokio::test]
-    async fn what_comes_to_a_closed_queue_waits_for_an_owner() {
+    async fn a_stat_for_a_retired_link_waits_for_an_owner() {
         let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 2].into() };
         let (_assign, ownership) = Ownership::by_hand(1);
         let shares = Shares::new(bucket_names(1), ownership).known_as(me);
         let (counters, shutdown) = (IngestCounters::default(), CancellationToken::new());
         let settings = LinkSettings::default();
         let peers = Peers::new(shares, Arc::new(Dns), settings, Box::new(|_| ()), counters, shutdown);
-        let push = |queue: &mpsc::Sender<WaitingStat>, stat: Option<Stat>| {
-            let message = WireStatMessage { stat, ..WireStatMessage::default() };
-            peers.push(queue, WaitingStat { message, came: None, expires: Instant::now() + KEEP });
-        };
         let (queue, mut entries) = mpsc::channel(1);
-        push(&queue, Some(Stat::default()));
+        let push = |stat: Option<Stat>| {
+            let message = WireStatMessage { stat, ..WireStatMessage::default() };
+            peers.push(&queue, WaitingStat { message, mark: None, expires: Instant::now() + KEEP });
+        };
+        push(Some(Stat::default()));
         entries.close();
         assert!(entries.try_recv().is_ok());
-        push(&queue, Some(Stat::default()));
-        push(&queue, None);
+        push(Some(Stat::default()));
+        push(None);
         assert!(entries.try_recv().is_err());
         assert_eq!(peers.ownerless.lock().len(), 1);
     }

@@ -1,9 +1,9 @@
-//! Queries between autoscalers, over the stat port: with the same token, the same TLS, and no further opening in a
+//! Queries between autoscalers, over the stat port: with the same token, the same TLS, and no further rule in a
 //! NetworkPolicy.
 //!
-//! The responder ([`Responder`]) receives a path and defines its meaning. A query is a GET below [`QUERY_PREFIX`]. If tokens
-//! are required, the client must be an autoscaler. If they are not, no client can prove that it is one, and only
-//! queries from this machine are served.
+//! A query is a GET below [`QUERY_PREFIX`]; the [`Responder`] defines the meaning of its path. If tokens are required,
+//! the client must be an autoscaler. If they are not, no client can prove that it is one, and only queries from this
+//! machine are served.
 
 use super::peers::Peers;
 use bytes::Bytes;

@@ -20,15 +20,15 @@
 //! Each frame goes to the [`Sink`] from the task that read it. There is no queue in between, so a sleeping service
 //! wakes without a hop, and a busy sink holds back the socket from which it reads. A frame that is not binary or
 //! cannot be decoded is counted and dropped; the connection stays. A frame that is too large, or that the protocol
-//! forbids, is counted and ends its connection, because the start of the next frame is unknown. Pings are answered.
-//! The server sends nothing else.
+//! forbids, is counted and ends its connection, because the start of the next frame is unknown. The server sends pongs
+//! and close frames only.
 //!
 //! # Bounds
 //!
-//! Before the upgrade there are at most [`CONNECTIONS`], of which the oldest gives way to a newer one, so that probes
-//! are always served; after it at most [`STREAMS`]. A frame has at most [`FRAME_MAX`] bytes. A TLS handshake and a
-//! request head take at most [`HEAD_TIMEOUT`]. The total size and the duration of incomplete large frames are bounded
-//! too ([`super::incomplete_frames`]). At a bound, the address with the largest share gives way
+//! Before the upgrade there are at most [`CONNECTIONS`]; the oldest gives way to a new one, so that probes are always
+//! served. After the upgrade there are at most [`STREAMS`]. A frame has at most [`FRAME_MAX`] bytes. A TLS handshake
+//! and a request head take at most [`HEAD_TIMEOUT`]. The total size and the duration of incomplete large frames are
+//! bounded too ([`super::incomplete_frames`]). At a bound, the address with the largest share gives way
 //! ([`common_runtime::bounded_accept`]). TCP keep-alive detects peers that vanish.
 //!
 //! # Shutdown
@@ -153,9 +153,9 @@ impl StatServer {
 
     /// Serves until `shutdown`, then closes every connection; returns when they are closed, within [`CLOSE_PATIENCE`].
     pub async fn serve(self, sink: Arc<dyn Sink>, counters: Counters, shutdown: CancellationToken) {
-        let (streams, unfinished) = (Shares::new(STREAMS, GivesWay::Youngest), incomplete_frames::shares());
+        let (streams, incomplete) = (Shares::new(STREAMS, GivesWay::Youngest), incomplete_frames::shares());
         let (Self { listener, access }, tasks, until) = (self, TaskTracker::new(), shutdown.clone());
-        let server = Server { sink, counters, access, streams, unfinished, shutdown, tasks: tasks.clone() };
+        let server = Server { sink, counters, access, streams, incomplete, shutdown, tasks: tasks.clone() };
         // The listener is closed at once, so that peers connect elsewhere.
         let acceptor = Acceptor::new(listener, "stat", CONNECTIONS);
         let connections = acceptor.serve(until, |stream, ip| server.clone().connection(stream, ip)).await;
@@ -173,7 +173,7 @@ struct Server {
     counters: Counters,
     access: Access,
     streams: Arc<Shares>,
-    unfinished: Arc<Shares>,
+    incomplete: Arc<Shares>,
     shutdown: CancellationToken,
     tasks: TaskTracker,
 }
@@ -238,7 +238,7 @@ impl Server {
         if let Some(responder) = &self.access.responder
             && request.uri().path().starts_with(QUERY_PREFIX)
         {
-            return self.question(responder, &request, ip).await;
+            return self.query(responder, &request, ip).await;
         }
         let accepted = match check_upgrade(&request) {
             Ok(accepted) => accepted,
@@ -280,12 +280,12 @@ impl Server {
 
     /// Returns the status of a kubelet's probe.
     fn health(&self, path: &str) -> StatusCode {
-        let waits = self.access.can_act.as_ref().is_some_and(|can_act| !can_act.is_cancelled());
-        if waits && path == READY { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
+        let is_waiting = self.access.can_act.as_ref().is_some_and(|can_act| !can_act.is_cancelled());
+        if is_waiting && path == READY { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
     }
 
     /// Handles a query, from another autoscaler only.
-    async fn question(&self, responder: &Responder, request: &Request<Incoming>, ip: IpAddr) -> Response<Full<Bytes>> {
+    async fn query(&self, responder: &Responder, request: &Request<Incoming>, ip: IpAddr) -> Response<Full<Bytes>> {
         if request.method() != Method::GET {
             return status(StatusCode::METHOD_NOT_ALLOWED);
         }
@@ -315,7 +315,7 @@ impl Server {
             .max_message_size(Some(FRAME_MAX))
             .max_frame_size(Some(FRAME_MAX));
         let (incoming, outgoing) = tokio::io::split(TokioIo::new(upgraded));
-        let metered = MeteredStream::new(incoming, origin.ip, self.unfinished.clone());
+        let metered = MeteredStream::new(incoming, origin.ip, self.incomplete.clone());
         let stream = tokio::io::join(metered, outgoing);
         let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, Some(limits)).await;
         loop {
@@ -337,7 +337,7 @@ impl Server {
                 // The library sends pongs and the echo of a close frame with the next read.
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
-                    if let Some(bad) = hostile(&error) {
+                    if let Some(bad) = bad_frame_kind(&error) {
                         self.counters.bad_frame(bad);
                     }
                     tracing::debug!(peer = %origin.ip, %error, "a stat connection ended");
@@ -349,8 +349,8 @@ impl Server {
     }
 }
 
-/// Returns the kind of bad frame behind an error; none if the connection broke or ended.
-fn hostile(error: &WsError) -> Option<BadFrame> {
+/// Returns the kind of bad frame that caused an error; none if the connection broke or ended.
+fn bad_frame_kind(error: &WsError) -> Option<BadFrame> {
     match error {
         WsError::Capacity(_) => Some(BadFrame::TooLarge),
         WsError::Protocol(ProtocolError::ResetWithoutClosingHandshake) => None,
@@ -365,12 +365,12 @@ fn hostile(error: &WsError) -> Option<BadFrame> {
 /// Sends a close frame and waits for the peer to disconnect, so that a reset cannot overtake the close frame.
 async fn restart(mut socket: WebSocketStream<impl AsyncRead + AsyncWrite + Unpin>) {
     let frame = CloseFrame { code: CloseCode::Restart, reason: "Restarting".into() };
-    let goodbye = async {
+    let closing = async {
         if socket.close(Some(frame)).await.is_ok() {
             while let Some(Ok(_)) = socket.next().await {}
         }
     };
-    let _ = timeout(CLOSE_PATIENCE, goodbye).await;
+    let _ = timeout(CLOSE_PATIENCE, closing).await;
 }
 
 fn is_kubelet_probe(headers: &HeaderMap) -> bool {

@@ -28,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Two keys, owned by the first and the second of two buckets.
 const FIRST: &str = "rev2-00002";
 const SECOND: &str = "hello-00001";
+/// Key that does not exist.
+const UNKNOWN: &str = "nobody-has-this-name";
 /// Name in the autoscalers' certificates.
 const STATS: &str = "autoscaler.knative-serving.svc";
 
@@ -40,7 +42,7 @@ struct Instance {
     assign: Assign,
     requests: Requests,
     attestations: Arc<Attestations>,
-    here: Arc<LocalRecorder>,
+    recorder: Arc<LocalRecorder>,
     ingest: Arc<Ingest>,
     names: Names,
     shutdown: CancellationToken,
@@ -58,7 +60,7 @@ fn shared_port() -> u16 {
 }
 
 impl Instance {
-    /// Starts an instance on `ip`, with TLS if `tls` is given.
+    /// Starts an instance on `ip` with leases, and with TLS if `tls` is given.
     async fn start(name: &str, ip: [u8; 4], port: u16, tls: Tls<'_>) -> Self {
         let (assign, ownership) = Ownership::by_hand(2);
         let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
@@ -81,7 +83,7 @@ impl Instance {
             multiscaler.observe(&key, Surroundings { activators_in_path: true, replicas: Some(0) });
         }
         let counters = IngestCounters::default();
-        let here = Arc::new(LocalRecorder { collector, multiscaler, clock, counters: counters.clone() });
+        let recorder = Arc::new(LocalRecorder { collector, multiscaler, clock, counters: counters.clone() });
         let (port, token) = (address.port(), shutdown.clone());
         let (resolver, services) = (Arc::new(names.clone()), Some("knative-serving.svc.cluster.local".to_owned()));
         let mut settings = LinkSettings { port, services, ..LinkSettings::default() };
@@ -89,14 +91,14 @@ impl Instance {
             settings.trust = Some((certificate.trust(STATS, &shutdown).await, allow_plain));
             server.access.tls = Some(StatServerTls { config: certificate.server(&shutdown).await, allow_plain });
         }
-        let local = here.clone();
+        let local = recorder.clone();
         let accept = Box::new(move |message| local.accept(message));
         let peers = Peers::new(shares.clone(), resolver, settings, accept, counters, token);
         let namespace = "knative-serving".to_owned();
-        let ingest = Arc::new(Ingest::new(namespace, shares, here.clone(), attestations.clone(), peers.clone()));
+        let ingest = Arc::new(Ingest::new(namespace, shares, recorder.clone(), attestations.clone(), peers.clone()));
         tokio::spawn(async move { peers.run().await });
         tokio::spawn(server.serve(ingest.clone(), Counters::default(), shutdown.clone()));
-        Self { me, address, assign, requests, attestations, here, ingest, names, shutdown }
+        Self { me, address, assign, requests, attestations, recorder, ingest, names, shutdown }
     }
 
     /// Opens a stat stream into this instance, as an activator, or as another autoscaler for this hop.
@@ -116,11 +118,16 @@ impl Instance {
 
     /// Returns the number of recorded and of forwarded stats.
     fn totals(&self) -> (u64, u64) {
-        (self.here.counters.recorded.get(), self.here.counters.forwarded.get())
+        (self.recorder.counters.recorded.get(), self.recorder.counters.forwarded.get())
     }
 
     fn dropped(&self, reason: Dropped) -> u64 {
-        self.here.counters.dropped.get_or_create(&[("reason", reason)]).get()
+        self.recorder.counters.dropped.get_or_create(&[("reason", reason)]).get()
+    }
+
+    /// Returns the name of the next revision that requests a reconcile.
+    async fn next_request(&self) -> String {
+        within(self.requests.next()).await.key().name().to_owned()
     }
 
     /// Receives these messages first-hand.
@@ -130,7 +137,7 @@ impl Instance {
     }
 
     fn desired(&self, name: &str) -> Option<i32> {
-        self.here.multiscaler.status(&RevisionKey::new("default", name)).and_then(|status| status.desired)
+        self.recorder.multiscaler.status(&RevisionKey::new("default", name)).and_then(|status| status.desired)
     }
 }
 
@@ -170,7 +177,7 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("did not happen in time")
 }
 
-/// Polls for a condition that sends no event. A last resort.
+/// Polls for a condition that sends no event.
 async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let watching = async {
         while !holds() {
@@ -182,27 +189,28 @@ async fn eventually(what: &str, holds: impl Fn() -> bool) {
 
 /// Goal: a batch that reaches the wrong instance wakes each revision at its owner, and is counted once.
 #[tokio::test]
-async fn a_stat_wakes_its_revision_whoever_receives_it() {
+async fn a_stat_wakes_its_revision_at_its_owner() {
     let (first, second) = pair().await;
     let stream = first.stream(None).await;
     within(stream.send(frame(&[message(FIRST), message(SECOND)]))).await.expect("sent");
-    assert_eq!(within(first.requests.next()).await.key().name(), FIRST);
-    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
+    assert_eq!(first.next_request().await, FIRST);
+    assert_eq!(second.next_request().await, SECOND);
     assert_eq!((first.desired(FIRST), second.desired(SECOND)), (Some(1), Some(1)));
-    assert_eq!((first.desired(SECOND), second.desired(FIRST)), (Some(0), Some(0)), "nobody decides for the other");
+    assert_eq!((first.desired(SECOND), second.desired(FIRST)), (Some(0), Some(0)), "no instance decides for the other");
     eventually("counted", || first.totals() == (1, 1)).await;
     assert_eq!(second.totals(), (1, 0));
 }
 
-/// Goal: this also works if the receiver's clock is ahead of the owner's, or behind it by more than a window.
+/// Goal: a stat wakes its revision even if the receiver's clock is ahead of the owner's, or behind it by more than a
+/// window.
 #[tokio::test]
-async fn a_stat_wakes_its_revision_whatever_the_time_is_elsewhere() {
+async fn a_stat_wakes_its_revision_if_clocks_differ() {
     for ahead in [10, -600] {
         let (first, second) = pair().await;
         let mut sent = message(SECOND);
-        sent.stat.as_mut().expect("a stat").timestamp = first.here.clock.now().as_secs() + ahead;
+        sent.stat.as_mut().expect("a stat").timestamp = first.recorder.clock.now().as_secs() + ahead;
         first.receive(&[sent]);
-        assert_eq!(within(second.requests.next()).await.key().name(), SECOND, "{ahead} s");
+        assert_eq!(second.next_request().await, SECOND, "{ahead} s");
         assert_eq!(second.desired(SECOND), Some(1), "{ahead} s");
     }
 }
@@ -214,7 +222,7 @@ async fn stats_are_forwarded_over_tls() {
     let certificate = Certificate::new(STATS);
     let (first, second) = pair_with([Some((&certificate, false)), Some((&certificate, false))]).await;
     first.receive(&[message(SECOND)]);
-    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
+    assert_eq!(second.next_request().await, SECOND);
 
     certificate.renew();
     // The link is dialled anew, because its holder's address changes for a moment.
@@ -233,63 +241,61 @@ async fn tls_can_be_rolled_out() {
     let certificate = Certificate::new(STATS);
     let (first, second) = pair_with([Some((&certificate, true)), None]).await;
     first.receive(&[message(SECOND)]);
-    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
+    assert_eq!(second.next_request().await, SECOND);
     second.receive(&[message(FIRST)]);
-    assert_eq!(within(first.requests.next()).await.key().name(), FIRST);
+    assert_eq!(first.next_request().await, FIRST);
 }
 
-/// Goal: hostile stats are counted by their reason, and honest entries of the same frame are recorded.
+/// Goal: hostile stats are counted by their reason, and valid entries of the same frame are recorded.
 #[tokio::test]
 async fn hostile_stats_are_counted_by_reason() {
     let (first, _second) = pair().await;
     let from = Origin { ip: [127, 0, 0, 1].into(), forwarded: None, pod: None };
-    let honest = message(FIRST);
+    let valid = message(FIRST);
     let with = |edit: &dyn Fn(&mut Stat)| {
-        let mut message = honest.clone();
+        let mut message = valid.clone();
         edit(message.stat.as_mut().expect("a stat"));
         message
     };
-    let mut stranger = honest.clone();
-    stranger.name = "nobody-has-this-name".into();
-    (0..2).for_each(|bucket| first.assign.set(bucket, Some(first.me.clone()), true));
+    (0..2).for_each(|bucket| first.believe(bucket, Some(&first)));
     let rows = [
         (with(&|stat| stat.average_concurrent_requests = f64::NAN), Dropped::NotFinite),
         (with(&|stat| stat.request_count = f64::INFINITY), Dropped::NotFinite),
         (with(&|stat| stat.request_count = -1.0), Dropped::Negative),
         (with(&|stat| stat.average_concurrent_requests = 1e300), Dropped::TooLarge),
         (with(&|stat| stat.timestamp = i64::MAX), Dropped::Future),
-        (stranger, Dropped::UnknownRevision),
+        (message(UNKNOWN), Dropped::UnknownRevision),
     ];
     for (hostile, reason) in rows {
         let (before, recorded) = (first.dropped(reason), first.totals().0);
-        assert!(first.ingest.frame(frame(&[hostile, honest.clone()]), &from));
+        assert!(first.ingest.frame(frame(&[hostile, valid.clone()]), &from));
         assert_eq!(first.dropped(reason), before + 1, "{reason:?}");
-        assert_eq!(first.totals().0, recorded + 1, "the entry beside it counts");
+        assert_eq!(first.totals().0, recorded + 1, "the valid entry of the same frame");
     }
-    assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), &from), "what cannot be decoded is said to be bad");
+    assert!(!first.ingest.frame(Bytes::from_static(&[0xff]), &from), "this frame cannot be decoded");
 }
 
 /// Goal: a stat of an owned revision that is not reconciled yet, as after a change of leader, requests a reconcile at
 /// once. Stats of names that do not exist request nothing, however many there are.
 #[tokio::test]
-async fn a_stat_of_what_is_not_taken_up_yet_asks_for_it() {
+async fn a_stat_of_an_unmeasured_revision_requests_a_reconcile() {
     let (first, _second) = pair().await;
     (0..2).for_each(|bucket| first.believe(bucket, Some(&first)));
     let key = RevisionKey::new("default", FIRST);
-    first.here.collector.remove(&key);
-    first.here.multiscaler.remove(&key);
+    first.recorder.collector.remove(&key);
+    first.recorder.multiscaler.remove(&key);
     while first.requests.try_next().is_some() {}
     let queued = || first.requests.try_next().map(|item| item.key().clone());
     first.receive(&[message(FIRST)]);
-    assert_eq!(queued(), None, "which there are is not known yet");
-    first.here.multiscaler.set_existing(Arc::new(|key: &RevisionKey| key.name() == FIRST));
-    first.receive(&[message(FIRST), message("nobody-has-this-name")]);
+    assert_eq!(queued(), None, "existing revisions are not known yet");
+    first.recorder.multiscaler.set_existing(Arc::new(|key: &RevisionKey| key.name() == FIRST));
+    first.receive(&[message(FIRST), message(UNKNOWN)]);
     assert_eq!((queued(), queued()), (Some(key), None));
-    assert_eq!(first.dropped(Dropped::UnknownRevision), 3, "the next one counts");
+    assert_eq!(first.dropped(Dropped::UnknownRevision), 3, "all of them are dropped");
 }
 
 /// Goal: an attestation reaches the owner of every bucket, under the pod's name and its source address. An entry
-/// without a stat from another namespace than the system's is no attestation.
+/// without a stat is no attestation if its namespace is not the system's.
 #[tokio::test]
 async fn an_attestation_reaches_every_owner() {
     let (first, second) = pair().await;
@@ -313,12 +319,12 @@ async fn an_attestation_reaches_every_owner() {
 /// Goal: a stat that reaches a former owner is forwarded to its successor. A stat that was forwarded twice is not
 /// forwarded again, and its loss is counted.
 #[tokio::test]
-async fn a_forwarded_stat_is_sent_on_once() {
+async fn a_forwarded_stat_is_forwarded_once_more() {
     let (first, second) = pair().await;
     let third = Instance::start("as-2", [127, 0, 0, 4], first.address.port(), None).await;
     third.believe(1, Some(&first)); // It does not know yet that the second instance holds the bucket now.
     third.receive(&[message(SECOND)]);
-    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
+    assert_eq!(second.next_request().await, SECOND);
     assert_eq!((third.dropped(Dropped::Misrouted), first.dropped(Dropped::Misrouted)), (0, 0));
 
     let forwarded = (first.totals().1, second.totals().0);
@@ -331,7 +337,7 @@ async fn a_forwarded_stat_is_sent_on_once() {
 /// Goal: a forwarded stat waits while its owner is unknown: before this instance learns of a handover, and while the
 /// bucket is between two holders. It is not sent back, and its second hop is not used up.
 #[tokio::test]
-async fn a_forwarded_stat_waits_for_the_news() {
+async fn a_forwarded_stat_waits_while_its_owner_is_unknown() {
     let (first, second) = pair().await;
     for hop in [Hop::First, Hop::Second] {
         for former in [Some(&second), None] {
@@ -339,15 +345,15 @@ async fn a_forwarded_stat_waits_for_the_news() {
             let recorded = first.totals().0;
             let stream = first.stream(Some((hop, &second))).await;
             within(stream.send(frame(&[message(SECOND), message(FIRST)]))).await.expect("sent");
-            eventually("the other was recorded", || first.totals().0 == recorded + 1).await;
+            eventually("the stat of the known owner is recorded", || first.totals().0 == recorded + 1).await;
             first.believe(1, Some(&first));
-            eventually("so was this", || first.totals().0 == recorded + 2).await;
+            eventually("the other one, too", || first.totals().0 == recorded + 2).await;
         }
     }
     assert_eq!((first.dropped(Dropped::Misrouted), second.totals()), (0, (0, 0)));
 }
 
-/// Goal: a stat from an instance that has meanwhile taken over the bucket from here goes back to it.
+/// Goal: a stat that was forwarded by an instance is returned to it if it has meanwhile taken over the bucket.
 #[tokio::test]
 async fn a_forwarded_stat_follows_a_bucket_that_was_taken_over() {
     let (first, second) = pair().await;
@@ -355,27 +361,26 @@ async fn a_forwarded_stat_follows_a_bucket_that_was_taken_over() {
     second.believe(1, Some(&second));
     let stream = first.stream(Some((Hop::First, &second))).await;
     within(stream.send(frame(&[message(SECOND)]))).await.expect("sent");
-    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
+    assert_eq!(second.next_request().await, SECOND);
     assert_eq!((first.totals().0, first.dropped(Dropped::Misrouted)), (0, 0));
 }
 
-/// Goal: a holder that gives its bucket away keeps the bucket's stats until it knows the next holder, instead of
-/// sending them to itself. It attests no silence meanwhile.
+/// Goal: a holder that releases its bucket keeps the bucket's stats until it knows the next holder, instead of sending
+/// them to itself. Meanwhile it forwards no attestations.
 #[tokio::test]
-async fn a_bucket_that_is_given_away_is_nobodys() {
+async fn stats_of_a_released_bucket_wait_for_its_next_holder() {
     let (first, second) = pair().await;
     first.assign.set(0, Some(first.me.clone()), false);
     first.receive(&[message(FIRST)]);
     assert!(!first.ingest.shares.are_settled());
-    eventually("linked to the second alone", || first.ingest.peers.count() == 1).await;
+    eventually("linked to the second only", || first.ingest.peers.count() == 1).await;
     second.believe(0, Some(&second));
     first.believe(0, Some(&second));
-    assert_eq!(within(second.requests.next()).await.key().name(), FIRST);
+    assert_eq!(second.next_request().await, FIRST);
     assert_eq!((first.totals(), second.dropped(Dropped::Misrouted)), ((0, 1), 0));
 }
 
-/// Goal: an owner that cannot be reached loses only its own stats, after 15 s, and they are counted; nothing else
-/// waits.
+/// Goal: an unreachable owner loses only its own stats, after 15 s, and they are counted. Other stats do not wait.
 #[tokio::test(start_paused = true)]
 async fn an_unreachable_owner_costs_only_its_own_stats() {
     let first = Instance::start("as-0", [127, 0, 0, 2], 0, None).await;
@@ -383,7 +388,7 @@ async fn an_unreachable_owner_costs_only_its_own_stats() {
     first.believe(0, Some(&first));
     first.assign.set(1, Some(gone), false);
     first.receive(&[message(SECOND), message(FIRST)]);
-    assert_eq!(first.desired(FIRST), Some(1), "at once, whatever becomes of the other");
+    assert_eq!(first.desired(FIRST), Some(1), "at once");
     tokio::time::sleep(Duration::from_secs(14)).await;
     assert_eq!(first.dropped(Dropped::Expired), 0, "still kept");
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -393,7 +398,7 @@ async fn an_unreachable_owner_costs_only_its_own_stats() {
 /// Goal: a holder whose address cannot be dialled, as in a mesh, is reached by the Service of a bucket that it holds,
 /// also of a bucket that it gains later.
 #[tokio::test]
-async fn a_holder_is_reached_by_its_buckets_service_second() {
+async fn a_holder_is_reached_by_its_buckets_service_as_a_fallback() {
     let (first, second) = pair().await;
     let hidden = Holder { pod_name: "as-1".into(), pod_ip: [127, 0, 0, 9].into() };
     let services = ["autoscaler-bucket-00-of-02", "autoscaler-bucket-01-of-02"];
@@ -401,7 +406,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     first.names.0.lock().insert(service(1), second.address);
     first.assign.set(1, Some(hidden.clone()), false);
     first.receive(&[message(SECOND)]);
-    assert_eq!(within(second.requests.next()).await.key().name(), SECOND);
+    assert_eq!(second.next_request().await, SECOND);
 
     // Its bucket goes to another instance and it gains the other bucket: the former Service would refuse the link.
     for instance in [&first, &second] {
@@ -410,7 +415,7 @@ async fn a_holder_is_reached_by_its_buckets_service_second() {
     }
     first.names.0.lock().insert(service(0), second.address);
     first.receive(&[message(FIRST)]);
-    assert_eq!(within(second.requests.next()).await.key().name(), FIRST);
+    assert_eq!(second.next_request().await, FIRST);
 }
 
 /// Goal: members of a StatefulSet find each other by name, without leases.
@@ -419,14 +424,14 @@ async fn members_of_a_stateful_set_forward_by_name() {
     let host = |n| format!("as-{n}.as.knative-serving.svc.cluster.local");
     let buckets: Vec<_> = (0..2).map(|n| format!("http://{}:80", host(n))).collect();
     let shares = |ordinal| Shares::members(buckets.clone(), ordinal);
-    let nobody = || Ownership::by_hand(0).0;
+    let assign = || Ownership::by_hand(0).0;
     let me = |n: u8| Holder { pod_name: format!("as-{n}"), pod_ip: [127, 0, 0, 2 + n].into() };
-    let first = Instance::sharing(shares(0), nobody(), me(0), 0, None).await;
-    let second = Instance::sharing(shares(1), nobody(), me(1), 0, None).await;
+    let first = Instance::sharing(shares(0), assign(), me(0), 0, None).await;
+    let second = Instance::sharing(shares(1), assign(), me(1), 0, None).await;
     let owned_by_first = shares(0).owner(&RevisionKey::new("default", FIRST)) == Owner::Us;
     let (owner, other, n) = if owned_by_first { (&first, &second, 0) } else { (&second, &first, 1) };
     other.names.0.lock().insert(host(n), owner.address);
     other.receive(&[message(FIRST)]);
-    assert_eq!(within(owner.requests.next()).await.key().name(), FIRST);
+    assert_eq!(owner.next_request().await, FIRST);
     assert_eq!(other.desired(FIRST), Some(0));
 }

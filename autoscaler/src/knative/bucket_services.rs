@@ -1,9 +1,9 @@
-//! Addresses of bucket owners, for a mesh: a Service without a selector and an EndpointSlice, both named like the
+//! Publishes the addresses of bucket holders: a Service without a selector and an EndpointSlice, both named like the
 //! bucket.
 //!
 //! Replicas, upstream's and ours, use them if they cannot dial a holder's address, as in a mesh. In a Knative install
-//! the new holder of a bucket therefore writes its address there, and the next holder overwrites it. In standalone
-//! replicas find each other by the leases alone, and need no such objects.
+//! each new holder of a bucket therefore writes its address there. In standalone replicas find each other by the leases
+//! alone, and need no such objects.
 //!
 //! # Edge cases
 //!
@@ -39,7 +39,7 @@ pub async fn run(client: Client, namespace: String, me: IpAddr, shares: Shares, 
             if announced.contains(*name) {
                 continue;
             }
-            // The guard makes the next holder announce itself only after this write has ended.
+            // Because of the guard, the next holder writes only after this write has ended.
             let Some(guard) = shares.begin_bucket_write(name) else { continue };
             let latest = Instant::now() + ANNOUNCE_TIMEOUT;
             let until = guard.deadline().map_or(latest, |deadline| deadline.min(latest));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_says_what_to_collect_or_what_is_wrong_with_it() {
+    fn a_metric_is_translated_or_rejected() {
         let revision = json!({"serving.knative.dev/revision": "hello"});
         let collected = spec(revision.clone(), "hello-private", 60_000_000_000).expect("sound");
         assert_eq!(collected.stable_window, Duration::from_secs(60));

@@ -1,4 +1,4 @@
-//! The front end that replaces Knative Serving's own autoscaler.
+//! Front end that replaces Knative Serving's own autoscaler.
 //!
 //! Knative's controller creates a PodAutoscaler for each revision, its webhook validates it, its queue-proxies count
 //! requests, and its ServerlessService controller routes the traffic. This front end therefore validates nothing and
@@ -44,7 +44,7 @@ pub(crate) const PROFILE: Profile = Profile {
     has_page: false,
 };
 
-/// Returns the scope of revisions' pods. Only the revision label is kept, because no selector uses another.
+/// Returns the scope of revisions' pods. Only the revision label is kept, because no selector uses another label.
 pub(crate) fn pods() -> PodScope {
     let watched = watcher::Config::default().labels(names::REVISION_UID);
     PodScope { namespaces: Namespaces::ALL, watched, keeps: |label| label == names::REVISION, tracks_failures: false }

@@ -1,5 +1,5 @@
-//! Front end for a revision's PodAutoscaler. Knative's webhook has validated it, and Knative's controllers create and
-//! delete the objects around it. This front end reads it, scales its target, and writes its status.
+//! Front end for PodAutoscalers. Knative's webhook validates them, and Knative's controllers create and delete the
+//! objects around them. This front end reads a PodAutoscaler, scales its target, and writes its status.
 
 use super::statuses::{COMPONENT, MergedStatus, StatusDelays};
 use super::store::Objects;
@@ -55,7 +55,8 @@ pub(crate) struct Subject {
 }
 
 impl Revisions {
-    /// Creates the front end for all revisions of the cluster. New statuses are merged within this time.
+    /// Creates the front end for all revisions of the cluster. `merged_within`: time within which new statuses are
+    /// merged into one write.
     pub(crate) fn new(parts: &Parts, objects: Arc<Objects>, merged_within: Duration) -> Self {
         let queue = &parts.writes.decisions;
         let prober = Arc::new(Prober::new(parts.resolver.clone(), parts.shutdown.clone(), queue.clone()));
@@ -129,7 +130,7 @@ impl FrontEnd for Revisions {
         })))
     }
 
-    async fn ask_for_services(&self, key: &Key, subject: &mut Subject, path: Path) -> Result<bool, Error> {
+    async fn request_services(&self, key: &Key, subject: &mut Subject, path: Path) -> Result<bool, Error> {
         self.ensure_serverless(key, subject, path).await?;
         subject.status.mark_sks_not_ready(NO_PRIVATE_SERVICE_NAME, subject.now);
         Ok(!subject.status.service_name.is_empty())
@@ -278,22 +279,15 @@ mod tests {
         parameters(&object, &AutoscalerConfig::default(), &DeploymentConfig::default(), false)
     }
 
+    /// Goal: with an unlimited burst capacity no probe is needed, the first bounds follow from the initial scale, and
+    /// the activation timeout is the progress deadline plus a buffer.
     #[test]
-    fn an_unlimited_burst_is_trusted_without_a_probe() {
-        assert!(resolved(&[]).probe_needed);
-        assert!(!resolved(&[("target-burst-capacity", "-1")]).probe_needed);
-    }
-
-    #[test]
-    fn the_first_scale_is_the_initial_one() {
-        for (annotations, expected) in [(&[][..], (0, 1)), (&[("initial-scale", "3")][..], (3, 3))] {
-            let parameters = resolved(annotations);
-            assert_eq!((parameters.bounds.min, parameters.min_ready), expected, "{annotations:?}");
-        }
-    }
-
-    #[test]
-    fn the_activation_timeout_is_the_progress_deadline_and_a_buffer() {
-        assert_eq!(resolved(&[]).activation_timeout, Duration::from_secs(630));
+    fn parameters_are_derived_from_annotations_and_defaults() {
+        let default = resolved(&[]);
+        assert!(default.probe_needed && !resolved(&[("target-burst-capacity", "-1")]).probe_needed);
+        assert_eq!((default.bounds.min, default.min_ready), (0, 1));
+        let scaled = resolved(&[("initial-scale", "3")]);
+        assert_eq!((scaled.bounds.min, scaled.min_ready), (3, 3));
+        assert_eq!(default.activation_timeout, Duration::from_secs(630));
     }
 }

@@ -1,4 +1,4 @@
-//! Writes statuses and events of Knative's PodAutoscalers, merged into one write per scale change.
+//! Writes statuses and events of Knative's PodAutoscalers, with one status for each change of the scale.
 //!
 //! While a revision wakes or scales, each reconcile has a new state to report: pods are wanted, one is ready, its
 //! Service leads to it. Each status makes Knative's controller write a Revision, and each event is one more write,
@@ -6,9 +6,9 @@
 //! by [`MERGED_WITHIN`], and the event about replicas is written with it.
 //!
 //! The status that ends a wake waits likewise if other wakes are in progress. If fifty services are called at once,
-//! their starts have the API server, and Knative's controller, to themselves. All other final states are written at once,
-//! and so is everything that a user or controller may wait for ([`status_delay`]). One of them is that a revision has
-//! become inactive: its grace period counts from that write.
+//! the API server and Knative's controller first handle their starts. All other final states are written at once, and
+//! so is everything that a user or controller may wait for ([`status_delay`]). A status that reports a revision
+//! inactive is written at once because the grace period counts from that write.
 //!
 //! Nothing is lost. A reconcile derives the status from the present state and the last written status, so a later
 //! reconcile, of this process or the next owner, writes it. Until then the last written status of a waking revision
@@ -83,8 +83,8 @@ enum StatusDelay {
     None,
     /// While other revisions wake.
     OthersWake,
-    /// Until its own transition is over.
-    OnItsWay,
+    /// Until the revision's own transition is over.
+    InTransition,
 }
 
 /// Unreported changes of one object.
@@ -167,15 +167,15 @@ fn status_delay(written: Option<&PodAutoscalerStatus>, wanted: &PodAutoscalerSta
         return StatusDelay::None; // Nothing new, or something that Knative's controller needs to proceed.
     }
     let ready = wanted.condition(READY);
-    let is_on_its_way = ready.is_none_or(Condition::is_unknown);
-    let says = |status: &PodAutoscalerStatus| {
+    let is_waking = ready.is_none_or(Condition::is_unknown);
+    let states = |status: &PodAutoscalerStatus| {
         let states = status.conditions.iter().map(|c| (c.type_.clone(), c.status.clone(), c.reason.clone()));
         states.collect::<Vec<_>>()
     };
-    let pods_are = says(written) == says(wanted) && wanted.actual_scale != wanted.desired_scale;
+    let is_scaling = states(written) == states(wanted) && wanted.actual_scale != wanted.desired_scale;
     let is_active = |status: &PodAutoscalerStatus| status.condition(ACTIVE).is_some_and(Condition::is_true);
     match () {
-        () if is_on_its_way || pods_are => StatusDelay::OnItsWay,
+        () if is_waking || is_scaling => StatusDelay::InTransition,
         () if is_active(wanted) && !is_active(written) => StatusDelay::OthersWake,
         () => StatusDelay::None,
     }
@@ -245,9 +245,9 @@ mod tests {
         vec![(name.to_owned(), true)]
     }
 
-    /// Goal: an active revision is not written while others wake, and the last one to be up waits for no other.
+    /// Goal: the status of an active revision is not written while others wake. The last one waits for no other.
     #[tokio::test(start_paused = true)]
-    async fn who_is_up_is_told_when_the_others_are() {
+    async fn an_active_status_waits_while_other_revisions_wake() {
         let f = Fixture::new();
         let [a, b, c] = ["a", "b", "c"].map(asleep);
         for object in [&a, &b, &c] {
@@ -258,18 +258,18 @@ mod tests {
         f.up(&b);
         assert_eq!((f.take_reports(), f.passes.depth()), (vec![], 0));
         f.up(&c);
-        assert_eq!(f.take_reports(), active("c"), "the last one waits for nobody");
+        assert_eq!(f.take_reports(), active("c"), "no other revision wakes");
         f.up(&a);
         assert_eq!(f.take_reports(), active("a"), "with its next pass");
         let (first, second) = (f.next().await, f.next().await);
-        assert_eq!((first.1, second.1), (1_500, 0), "both are looked at again when the last wake is two seconds old");
+        assert_eq!((first.1, second.1), (1_500, 0), "both are requeued for when the last wake is two seconds old");
         f.up(&b);
         assert_eq!(f.take_reports(), active("b"));
     }
 
     /// Goal: a wake that is slow or given up delays other statuses by at most two seconds.
     #[tokio::test(start_paused = true)]
-    async fn others_are_waited_for_two_seconds_at_most() {
+    async fn a_slow_wake_delays_other_statuses_by_two_seconds_at_most() {
         for given_up in [false, true] {
             let f = Fixture::new();
             let [a, slow] = ["a", "slow"].map(asleep);
@@ -290,7 +290,7 @@ mod tests {
 
     /// Goal: an inactive status waits for no wake, because the grace period counts from that write.
     #[tokio::test(start_paused = true)]
-    async fn who_falls_asleep_waits_for_nobody() {
+    async fn an_inactive_status_is_written_at_once() {
         let f = Fixture::new();
         f.delays.scaled(&asleep("waking"), scaled(0, 1));
         let awake = PodAutoscaler { status: Some(status("True", 1, 1)), ..asleep("a") };

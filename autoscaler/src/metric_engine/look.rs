@@ -1,8 +1,8 @@
 //! Periodic evaluation of one revision: its pods and metrics are read every period.
 //!
-//! The first evaluation is immediate. One that takes longer than a period delays the next, and none is made up for.
-//! Each evaluation lists the pods from the API server's cache. A watch of all pods would burden every autoscaler, used
-//! or not.
+//! The first evaluation is immediate. An evaluation that takes longer than a period delays the next, and missed ones
+//! are skipped. Each evaluation lists the pods from the API server's cache, because a watch of all pods would burden
+//! every autoscaler, even without such revisions.
 
 use super::{MeasurementState, Sources, Subject};
 use autoscaler_core::engine::blend::Measured;
@@ -45,7 +45,7 @@ impl Evaluation {
         let mut failures = FailureLog::for_operation(format!("a metric of {}", self.key));
         loop {
             ticks.tick().await;
-            let measured = self.look().await;
+            let measured = self.measure().await;
             match &measured.why {
                 Some((_, why)) => failures.failed(why),
                 None => failures.recovered(),
@@ -55,7 +55,7 @@ impl Evaluation {
         }
     }
 
-    async fn look(&self) -> Measured {
+    async fn measure(&self) -> Measured {
         let (pods, answers) = tokio::join!(
             timeout(PATIENCE, self.pods()),
             self.sources.metrics.readings(self.key.namespace(), &self.requests)

@@ -5,9 +5,9 @@
 //!            ── answer ──▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ recommendation
 //! ```
 //!
-//! The reconciler owns the pace of decisions: an evaluation stores its result and queues the key. A revision without
-//! pods is not evaluated, because only its load can wake it, so a sleeping one costs nothing here. Results and memory
-//! are discarded with the revision's loop, when the revision is gone or owned by another process.
+//! Only the reconciler decides: an evaluation stores its result and queues the key. A revision without pods is not
+//! evaluated, because only its load can wake it, so a sleeping one costs nothing here. Results and memory are discarded
+//! with the revision's loop, when the revision is gone or owned by another process.
 //!
 //! # Not here
 //!
@@ -53,7 +53,7 @@ struct Sources {
 struct Revision {
     state: Arc<Mutex<MeasurementState>>,
     /// Subject and task of the evaluation.
-    looking: Option<(Subject, AbortOnDropHandle<()>)>,
+    evaluation: Option<(Subject, AbortOnDropHandle<()>)>,
 }
 
 /// Results and memory of a revision.
@@ -85,7 +85,7 @@ impl Engine {
     pub(crate) fn follow(&self, key: &Key, subject: Subject, replicas: i32) {
         let mut revision = self.revisions.entry(key.clone()).or_default();
         let idle = replicas <= 0 || subject.plan.metrics.is_empty();
-        let same = revision.looking.as_ref().is_some_and(|(evaluated, _)| *evaluated == subject);
+        let same = revision.evaluation.as_ref().is_some_and(|(evaluated, _)| *evaluated == subject);
         {
             let mut state = revision.state.lock();
             state.replicas = replicas;
@@ -96,10 +96,10 @@ impl Engine {
             }
         }
         if idle {
-            revision.looking = None;
+            revision.evaluation = None;
         } else if !same {
-            let look = Evaluation::new(key.clone(), subject.clone(), self.sources.clone(), revision.state.clone());
-            revision.looking = Some((subject, AbortOnDropHandle::new(tokio::spawn(look.run()))));
+            let new = Evaluation::new(key.clone(), subject.clone(), self.sources.clone(), revision.state.clone());
+            revision.evaluation = Some((subject, AbortOnDropHandle::new(tokio::spawn(new.run()))));
         }
     }
 

@@ -84,11 +84,11 @@ impl Fixture {
 
 /// Goal: an evaluation reads the usage of the pods and repeats after a period; a failed one removes no pods.
 #[tokio::test(start_paused = true)]
-async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
+async fn metrics_are_evaluated_every_period_and_failures_hold_the_scale() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).refuses(USAGE, 500, "busy");
     fixture.engine.follow(&fixture.key, subject("100m"), 2);
-    assert_eq!(fixture.answer(2, 1).desired, Some(2), "not looked yet");
+    assert_eq!(fixture.answer(2, 1).desired, Some(2), "not evaluated yet");
     let start = tokio::time::Instant::now();
     assert_eq!(*fixture.feed.next().await.key(), fixture.key);
     let answer = fixture.answer(2, 1);
@@ -105,13 +105,13 @@ async fn looks_are_taken_every_period_and_failures_hold_the_scale() {
 
 /// Goal: the usage of foreign pods does not count, although they have the same labels.
 #[tokio::test(start_paused = true)]
-async fn what_strangers_use_is_left_out() {
+async fn the_usage_of_foreign_pods_does_not_count() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(3)).on(USAGE, 200, usage(&["200m", "300m", "900m"]));
-    let stranger = ready_pod(&[("app", "hello")]);
-    let labels = stranger.labels.clone();
+    let foreign = ready_pod(&[("app", "hello")]);
+    let labels = foreign.labels.clone();
     fixture.index.begin_list();
-    fixture.index.apply("ns", "p2", stranger);
+    fixture.index.apply("ns", "p2", foreign);
     fixture.index.end_list();
     let owner = PodOwner { chain: Chain::ReplicaSets, name: "hello".into(), uid: "u".into() };
     fixture.index.track(&fixture.key, PodSet::Selector(labels), Some(owner));
@@ -123,7 +123,7 @@ async fn what_strangers_use_is_left_out() {
 
 /// Goal: a sleeping revision is not evaluated, and wakes by its load alone.
 #[tokio::test(start_paused = true)]
-async fn nothing_is_looked_at_without_replicas() {
+async fn nothing_is_evaluated_without_replicas() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
     fixture.engine.follow(&fixture.key, subject("100m"), 1);
@@ -135,7 +135,7 @@ async fn nothing_is_looked_at_without_replicas() {
     assert_eq!(fixture.mock.request_lines(), [""; 0]);
     assert_eq!(fixture.answer(0, 3).desired, Some(3));
     fixture.engine.follow(&fixture.key, subject("100m"), 3);
-    assert_eq!(fixture.answer(3, 0).desired, Some(3), "what was found before the sleep does not count");
+    assert_eq!(fixture.answer(3, 0).desired, Some(3), "the measurement before the sleep does not count");
     fixture.engine.forget(&fixture.key);
     fixture.mock.request_lines();
     tokio::time::sleep(2 * PERIOD).await;
@@ -144,7 +144,7 @@ async fn nothing_is_looked_at_without_replicas() {
 
 /// Goal: an edited plan restarts the evaluation, an equal one continues.
 #[tokio::test(start_paused = true)]
-async fn only_another_subject_begins_again() {
+async fn only_a_changed_subject_restarts_the_evaluation() {
     let fixture = Fixture::new();
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
     fixture.engine.follow(&fixture.key, subject("100m"), 1);
@@ -154,7 +154,7 @@ async fn only_another_subject_begins_again() {
     tokio::time::sleep(PERIOD / 2).await;
     assert_eq!(fixture.mock.request_lines(), [""; 0]);
     fixture.engine.follow(&fixture.key, subject("50m"), 1);
-    assert_eq!(fixture.answer(1, 0).desired, Some(1), "not looked yet");
+    assert_eq!(fixture.answer(1, 0).desired, Some(1), "not evaluated yet");
     fixture.feed.next().await;
     assert_eq!(fixture.answer(1, 0).desired, Some(0));
 }

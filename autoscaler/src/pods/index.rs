@@ -1,5 +1,5 @@
-//! The index itself: synchronous and without a watch, so that tests feed it by hand. The relations of pods and
-//! revisions are in a [`table`] under its lock; changes are reported after the lock is released.
+//! The index itself: synchronous and without a watch, so that tests feed it by hand. A [`table`] under its lock
+//! contains the relations of pods and revisions; changes are reported after the lock is released.
 
 mod table;
 #[cfg(test)]
@@ -50,12 +50,12 @@ pub struct PodIndex {
     receiver: Mutex<Option<mpsc::UnboundedReceiver<Inquiry>>>,
 }
 
-/// Inquiry that the index cannot make by itself.
+/// Inquiry that the index leaves to the watch, because it needs I/O.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Inquiry {
-    /// Test whether a pod listens on its port.
+    /// Tests whether a pod listens on its port.
     Port(PodName),
-    /// Query the owner of a controller in a namespace.
+    /// Queries the owner of a controller in a namespace.
     Controller(String, Arc<Controller>),
 }
 
@@ -78,12 +78,12 @@ impl PodIndex {
     }
 
     /// Records the owner of a controller.
-    pub(super) fn controlled_by(&self, uid: &str, leads: KnownOwner) {
-        self.change(|index, changed| index.controlled_by(uid, leads, changed));
+    pub(super) fn controlled_by(&self, uid: &str, owner: KnownOwner) {
+        self.change(|index, changed| index.controlled_by(uid, owner, changed));
     }
 
     /// Returns the address at which to test whether a pod listens; none: it is gone, or needs no test.
-    pub(super) fn unproven(&self, pod: &PodName) -> Option<(IpAddr, u16)> {
+    pub(super) fn probe_address(&self, pod: &PodName) -> Option<(IpAddr, u16)> {
         let index = self.index.read();
         let entry = index.pods.get(pod).filter(|entry| !matches!(entry.listens, None | Some(Listens::Proven)))?;
         let own = entry.revisions.iter().filter_map(|key| index.tracked.get(key)).filter(|of| of.has(pod));
@@ -186,7 +186,8 @@ impl Pods for PodIndex {
             index.track(key, pods, owner, changed);
             // The caller knows the counts that follow. Only foreign pods concern another reader, which routes clients
             // to the pods.
-            let has_foreign_pods = index.tracked.get(key).is_some_and(|tracked| !tracked.others.is_empty());
+            let tracked = index.tracked.get(key);
+            let has_foreign_pods = tracked.is_some_and(|tracked| !tracked.foreign_controllers.is_empty());
             changed.keys.retain(|_| has_foreign_pods);
         });
     }
@@ -234,7 +235,7 @@ impl Pods for PodIndex {
         let index = self.index.read();
         let tracked = index.tracked.get(key).filter(|_| *self.synced.borrow())?;
         let pods = tracked.foreign.iter().map(|name| name.name().to_owned()).collect();
-        Some(ForeignPods { pods, controllers: tracked.others.to_vec() })
+        Some(ForeignPods { pods, controllers: tracked.foreign_controllers.to_vec() })
     }
 
     fn untrack(&self, key: &RevisionKey) {

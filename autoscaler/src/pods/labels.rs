@@ -1,4 +1,4 @@
-//! Index of labels by hash, and the labels of sets of pods.
+//! Hashes of labels, by which pods and selectors are indexed.
 
 use crate::scale::PodSet;
 use common::labels::{Labels, have_all};
@@ -10,7 +10,7 @@ pub(super) fn hashes(labels: &Labels, namespace: &str) -> impl Iterator<Item = L
     labels.iter().map(move |(name, value)| LabelHash::new(namespace, name, value))
 }
 
-/// Hash of a namespace and a label. A match by hash must be verified.
+/// Hash of a namespace and a label. Different labels may have the same hash, so a match must be verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LabelHash(u64);
 
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_asks_for_all_of_its_labels() {
+    fn a_selector_requires_all_of_its_labels() {
         let pod = labels(&[("app", "a"), ("tier", "web"), ("none", "")]);
         let selects = |pairs| PodSet::Selector(labels(pairs)).selects(&pod);
         assert!(selects(&[("app", "a")]) && selects(&[("app", "a"), ("none", "")]));
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_has_a_hash_in_each_namespace() {
+    fn label_hashes_differ_between_namespaces() {
         let hashes = |namespace, pairs| hashes(&labels(pairs), namespace).collect::<Vec<_>>();
         let both = hashes("ns", &[("app", "a"), ("tier", "web")]);
         assert_eq!(hashes("ns", &[("app", "a")]), both[..1]);

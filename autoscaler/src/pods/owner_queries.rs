@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(1);
 pub(super) async fn query(
     client: Client,
     index: Arc<PodIndex>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     namespace: String,
     controller: Controller,
 ) {
@@ -31,14 +31,14 @@ pub(super) async fn query(
     let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
     while index.is_controller(&controller.uid) {
         let answer = {
-            let Ok(_place) = places.acquire().await else { return };
+            let Ok(_permit) = permits.acquire().await else { return };
             timeout(WITHIN, api.get_metadata_opt(&controller.name)).await
         };
-        let leads = match answer {
+        let owner = match answer {
             Ok(Ok(found)) => {
                 let found = found.filter(|found| found.metadata.uid.as_deref() == Some(controller.uid.as_str()));
                 let next = found.and_then(|found| Controller::from_metadata(&found.metadata));
-                next.map_or(KnownOwner::Nowhere, |next| KnownOwner::To(Arc::new(next)))
+                next.map_or(KnownOwner::None, |next| KnownOwner::Controller(Arc::new(next)))
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 tracing::debug!(%namespace, plural, name = controller.name, "its controller may not be read");
@@ -50,7 +50,7 @@ pub(super) async fn query(
                 continue;
             }
         };
-        index.controlled_by(&controller.uid, leads);
+        index.controlled_by(&controller.uid, owner);
         sleep(AGAIN).await;
     }
 }

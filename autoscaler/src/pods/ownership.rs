@@ -12,8 +12,8 @@
 //! A Deployment names its ReplicaSets after itself and the hash of their template, which is a label of the pods.
 //! Argo's Rollouts do the same with a label of their own. Most pods therefore need no query. A Deployment may also
 //! adopt a ReplicaSet of another name, made by hand or by an earlier Deployment. The API server is queried for the
-//! owner of such a ReplicaSet ([`super::owner_queries`]). Before its response, the pods of a Deployment's selector count as
-//! foreign, so that no request goes to another workload; those of a custom kind's selector count as its own.
+//! owner of such a ReplicaSet ([`super::owner_queries`]). Before its response, the pods of a Deployment's selector
+//! count as foreign, so that no request goes to another workload; those of a custom kind's selector count as its own.
 //!
 //! A pod without a controller is foreign, and so is a pod of a ReplicaSet without a controller. For a custom kind both
 //! count as its own, because its controller may create pods and ReplicaSets without an owner reference.
@@ -69,7 +69,7 @@ impl Controller {
         }
     }
 
-    /// Returns kind and name for people: those of its maker, if its name reveals it.
+    /// Returns the user-facing kind and name: those of its maker, if its name reveals it.
     fn describe(&self) -> String {
         match self.maker {
             Some((kind, length)) => format!("{kind} {}", &self.name[..length]),
@@ -91,11 +91,11 @@ impl Controller {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum KnownOwner {
     /// Query in progress.
-    Asked,
+    Pending,
     /// Has this controller.
-    To(Arc<Controller>),
+    Controller(Arc<Controller>),
     /// Has no controller, or no longer exists.
-    Nowhere,
+    None,
     /// Reading it is forbidden.
     Unreadable,
 }
@@ -106,7 +106,7 @@ pub(super) enum PodRelation {
     /// Owned by the workload.
     Own,
     /// Foreign: owned by another workload, or by none.
-    Stranger,
+    Foreign,
     /// Unknown until the owner of this controller is queried.
     Unknown(Arc<Controller>),
 }
@@ -119,7 +119,7 @@ impl Controllers {
     /// Returns the relation of a pod with this controller to the workload.
     pub(super) fn relation(&self, owner: &PodOwner, controller: Option<&Arc<Controller>>) -> PodRelation {
         let is_known = owner.chain != Chain::Unknown;
-        let otherwise = if is_known { PodRelation::Stranger } else { PodRelation::Own };
+        let otherwise = if is_known { PodRelation::Foreign } else { PodRelation::Own };
         let mut at = controller;
         for _ in 0..DEPTH {
             let Some(controller) = at else { return otherwise };
@@ -135,34 +135,34 @@ impl Controllers {
                 return otherwise;
             }
             at = match self.0.get(&controller.uid) {
-                None | Some(KnownOwner::Asked) => return PodRelation::Unknown(controller.clone()),
-                Some(KnownOwner::To(next)) => Some(next),
-                Some(KnownOwner::Nowhere) if !is_known && controller.kind == "ReplicaSet" => return otherwise,
-                Some(KnownOwner::Nowhere) => return PodRelation::Stranger,
+                None | Some(KnownOwner::Pending) => return PodRelation::Unknown(controller.clone()),
+                Some(KnownOwner::Controller(next)) => Some(next),
+                Some(KnownOwner::None) if !is_known && controller.kind == "ReplicaSet" => return otherwise,
+                Some(KnownOwner::None) => return PodRelation::Foreign,
                 Some(KnownOwner::Unreadable) => return PodRelation::Own,
             };
         }
         otherwise
     }
 
-    /// Returns whether the owner of this controller must be queried. If so, the caller must do it, and it counts as
-    /// queried.
-    pub(super) fn ask(&mut self, controller: &Controller) -> bool {
+    /// Records that the owner of this controller is being queried. Returns whether the caller must query it; otherwise
+    /// this has been done.
+    pub(super) fn begin_query(&mut self, controller: &Controller) -> bool {
         let is_new = !self.0.contains_key(&controller.uid);
         if is_new {
-            self.0.insert(controller.uid.clone(), KnownOwner::Asked);
+            self.0.insert(controller.uid.clone(), KnownOwner::Pending);
         }
         is_new
     }
 
     /// Records the owner of a controller. Returns whether it changed.
-    pub(super) fn answered(&mut self, uid: &str, leads: KnownOwner) -> bool {
-        self.0.get_mut(uid).is_some_and(|known| std::mem::replace(known, leads.clone()) != leads)
+    pub(super) fn record_owner(&mut self, uid: &str, owner: KnownOwner) -> bool {
+        self.0.get_mut(uid).is_some_and(|known| std::mem::replace(known, owner.clone()) != owner)
     }
 
     /// Returns whether another controller leads to this one.
     pub(super) fn lead_to(&self, uid: &str) -> bool {
-        self.0.values().any(|leads| matches!(leads, KnownOwner::To(next) if next.uid == uid))
+        self.0.values().any(|owner| matches!(owner, KnownOwner::Controller(next) if next.uid == uid))
     }
 
     /// Forgets a controller that is no longer used.
@@ -170,13 +170,13 @@ impl Controllers {
         self.0.remove(uid);
     }
 
-    /// Returns the last known controller of a chain, as kind and name.
+    /// Returns kind and name of the last known controller of a chain.
     pub(super) fn describe(&self, controller: &Arc<Controller>) -> String {
         let mut last = controller;
         for _ in 0..DEPTH {
             match self.0.get(&last.uid) {
-                Some(KnownOwner::To(next)) => last = next,
-                Some(KnownOwner::Nowhere) => return format!("{} {}", last.kind, last.name),
+                Some(KnownOwner::Controller(next)) => last = next,
+                Some(KnownOwner::None) => return format!("{} {}", last.kind, last.name),
                 _ => break,
             }
         }

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_read_as_kubernetes_writes_it() {
+    fn pod_fields_are_parsed() {
         let waiting = json!({"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}}});
         let (state, _) = pod("False", waiting, Value::Null).state(true, at(0));
         assert_eq!(state.state, CountedPod { phase: Phase::Running, deleting: false, ready: false });
@@ -239,7 +239,7 @@ mod tests {
     /// Goal: a restarted container is not ready before it has run for a while, unless its readiness probe passes. In a
     /// Knative install Kubernetes' condition counts.
     #[test]
-    fn who_was_started_again_proves_itself() {
+    fn a_restarted_container_is_not_ready_at_once() {
         let run = json!({"name": "c", "ready": true, "restartCount": 1, "state": {"running": {"startedAt": "2026-08-01T00:00:10Z"}},
             "lastState": {"terminated": {"exitCode": 1, "startedAt": "2026-08-01T00:00:00Z", "finishedAt": "2026-08-01T00:00:01Z"}}});
         let probe = json!({"tcpSocket": {"port": 80}});
@@ -257,12 +257,12 @@ mod tests {
 
     /// Goal: the last warning of a pod that takes long to start is looked up after a while, and becomes its cause.
     #[test]
-    fn who_starts_for_long_is_asked_why() {
+    fn the_last_warning_of_a_stuck_pod_becomes_its_cause() {
         let creating = json!({"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}});
         let stuck = pod("False", creating, Value::Null);
         assert!(!stuck.is_stuck(at(9)) && stuck.is_stuck(at(10)));
         assert_eq!(stuck.state(true, at(4)).1, Some(Duration::from_secs(6)));
-        assert_eq!(stuck.state(true, at(10)).0.cause, None, "a large image");
+        assert_eq!(stuck.state(true, at(10)).0.cause, None, "it may be pulling a large image");
         let warning = Some(Some(("FailedMount".into(), "volume \"d\"".into())));
         let warned = ParsedPod { warning, ..stuck };
         assert_eq!(warned.state(true, at(10)).0.cause.map(|cause| cause.reason).as_deref(), Some("VolumeFailed"));
@@ -275,7 +275,7 @@ mod tests {
         let text = r#"the readiness probe of container "c" does not pass (GET /healthz on port http)"#;
         assert_eq!(message(&unready).as_deref(), Some(text));
         let looked_up = ParsedPod { is_looked_up: true, ..unready };
-        assert_eq!(message(&looked_up), None, "how it failed is known in a moment");
+        assert_eq!(message(&looked_up), None, "the lookup is running");
         let warning = Some(Some(("Unhealthy".into(), "Readiness probe failed: status 503".into())));
         let failed = ParsedPod { warning, ..looked_up };
         assert_eq!(message(&failed), Some(format!("{text}: status 503")));

@@ -18,13 +18,13 @@ const WITHIN: Duration = Duration::from_secs(1);
 /// Shortest and longest pause after a refusal. Between these limits, the pause is a tenth of the time waited so far.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// Tests a pod, until it listens or needs no test.
-pub(super) async fn probe(index: Arc<PodIndex>, places: Arc<Semaphore>, pod: PodName) {
+/// Tests a pod until it listens, or needs no test any more.
+pub(super) async fn probe(index: Arc<PodIndex>, permits: Arc<Semaphore>, pod: PodName) {
     let begun = Instant::now();
-    while let Some((address, port)) = index.unproven(&pod) {
-        let place = places.acquire().await; // Never closed.
+    while let Some((address, port)) = index.probe_address(&pod) {
+        let permit = permits.acquire().await; // Never closed.
         let answer = timeout(WITHIN, TcpStream::connect((address, port))).await;
-        drop(place);
+        drop(permit);
         let is_refused = matches!(answer, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused);
         index.record_probe(&pod, port, !is_refused);
         if !is_refused {

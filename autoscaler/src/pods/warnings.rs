@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Maximum number of concurrent lookups.
+/// Maximum number of concurrent lookups of pods.
 const AT_ONCE: usize = 8;
 /// Longest wait for a response.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -34,9 +34,9 @@ impl Warnings {
     }
 
     /// Starts the lookup of a pod, unless too many are running. Returns whether it did.
-    pub(super) fn ask(&mut self, pod: &PodName) -> bool {
-        let may = self.lookups.len() < AT_ONCE;
-        if may {
+    pub(super) fn look_up(&mut self, pod: &PodName) -> bool {
+        let has_room = self.lookups.len() < AT_ONCE;
+        if has_room {
             let api: Api<Event> = Api::namespaced(self.client.clone(), pod.namespace());
             let pod = pod.clone();
             self.lookups.push(Box::pin(async move {
@@ -45,12 +45,12 @@ impl Warnings {
                 (pod, warning.map(|(_, reason, message)| (reason, message)))
             }));
         }
-        may
+        has_room
     }
 }
 
-/// Returns time, reason and message of the last warning that these fields select; none if there is none, or if events
-/// cannot be read.
+/// Returns time, reason and message of the last warning that these field selectors match; none if there is none, or if
+/// events cannot be read.
 pub(crate) async fn last(api: &Api<Event>, about: &str) -> Option<(Timestamp, String, String)> {
     let warnings = ListParams::default().fields(&format!("{about},type=Warning"));
     let response = timeout(WITHIN, api.list(&warnings)).await.ok()?;

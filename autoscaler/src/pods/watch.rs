@@ -55,7 +55,7 @@ async fn inquire(client: Client, index: Arc<PodIndex>, mut inquiries: UnboundedR
     let (connects, queries) = (Arc::new(Semaphore::new(CONNECTS_MAX)), Arc::new(Semaphore::new(QUERIES_MAX)));
     let mut tasks = JoinSet::new();
     while let Some(inquiry) = inquiries.recv().await {
-        while tasks.try_join_next().is_some() {} // Those that have ended.
+        while tasks.try_join_next().is_some() {} // Removes ended tasks.
         match inquiry {
             Inquiry::Port(pod) => tasks.spawn(port_probe::probe(index.clone(), connects.clone(), pod)),
             Inquiry::Controller(namespace, controller) => {
@@ -75,11 +75,11 @@ async fn follow(client: Client, scope: PodScope, index: Arc<PodIndex>, shutdown:
         let event = tokio::select! {
             () = shutdown.cancelled() => return,
             () = sleep(due.unwrap_or_default()), if due.is_some() => {
-                watching.look_again();
+                watching.check_due_pods();
                 continue;
             }
             Some((pod, warning)) = watching.warnings.lookups.next() => {
-                watching.warned(&pod, warning);
+                watching.record_warning(&pod, warning);
                 continue;
             }
             event = events.next() => event,
@@ -128,18 +128,18 @@ impl Watching {
         first.map(|first| first.saturating_since(self.clock.now()))
     }
 
-    fn look_again(&mut self) {
+    fn check_due_pods(&mut self) {
         let now = self.clock.now();
         let due: Vec<_> = self.undecided.extract_if(|_, (_, due)| *due <= now).collect();
         for (name, (mut pod, _)) in due {
-            if pod.is_stuck(now) && self.warnings.ask(&name) {
+            if pod.is_stuck(now) && self.warnings.look_up(&name) {
                 pod.is_looked_up = true;
             }
             self.apply(pod);
         }
     }
 
-    fn warned(&mut self, name: &PodName, warning: Option<(String, String)>) {
+    fn record_warning(&mut self, name: &PodName, warning: Option<(String, String)>) {
         if let Some((pod, _)) = self.undecided.get(name) {
             let pod = ParsedPod { warning: Some(warning), ..pod.clone() };
             self.apply(pod);

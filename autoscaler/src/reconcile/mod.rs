@@ -8,13 +8,13 @@
 //!
 //! Each controller has one [work queue](common_controller::WorkQueue), fed by watches and by requests of decisions,
 //! measurements and pods ([`crate::scale::Requests`]), and a few workers. Only the owner of a workload acts on it, and
-//! checks its lease before each write. The controllers share [`Parts`], and each holds those of them that it uses.
+//! checks its lease before each write. The controllers share [`Parts`], and each keeps those that it uses.
 //!
 //! # Priorities
 //!
-//! A decision is an urgent key. Its reconcile only scales ([`Controller::scale_only`]) and leaves the rest to one of normal
-//! priority. Some workers serve only urgent keys, and writes that wake a sleeping service are sent before all others
-//! ([`common_controller::WriteLimiter`]). So no request waits for other writes, not even for those of an earlier
+//! A decision is an urgent key. Its reconcile only scales ([`Controller::scale_only`]) and leaves the rest to one of
+//! normal priority. Some workers serve only urgent keys, and writes that wake a sleeping service are sent before all
+//! others ([`common_controller::WriteLimiter`]). So no request waits for other writes, not even for those of an earlier
 //! reconcile of the same workload.
 //!
 //! A failed reconcile is retried after a back-off. A panic is logged and retried likewise, so no object can stop the

@@ -1,4 +1,4 @@
-//! Acquisition of this process's share of the revisions.
+//! Acquires this process's share of the revisions.
 
 use crate::options::Options;
 use common::config::LeaderElectionConfig;

@@ -12,9 +12,9 @@
 //! 4. Watches (also those of the leases), ticks and scrapes start. The stat server accepts connections and reports the
 //!    process alive.
 //! 5. Reconcilers start once pods are known. A decider created without known pods would start from zero.
-//! 6. The process campaigns for leases once everything it reconciles has been listed. If it took leases from active
-//!    replicas earlier, it could not act on them. Only then is it ready: a replica that ends in its favour would
-//!    otherwise leave its leases without a holder.
+//! 6. The process campaigns for leases, and becomes ready, once everything it reconciles has been listed. If it took
+//!    leases from active replicas earlier, it could not act on them. If it became ready earlier, a rollout would end a
+//!    replica before this one could take over its leases.
 //!
 //! # Shutdown
 //!
@@ -134,7 +134,7 @@ pub async fn run(
 
     // Reception and routing of stats.
     let counters = IngestCounters::new(&metrics);
-    let here = Arc::new(LocalRecorder {
+    let recorder = Arc::new(LocalRecorder {
         collector: collector.clone(),
         multiscaler: multiscaler.clone(),
         clock: clock.clone(),
@@ -143,10 +143,10 @@ pub async fn run(
     let services = profile.has_bucket_services.then(|| format!("{system}.svc.{domain}"));
     let settings = LinkSettings { port, services, token: options.stat_tokens.own.clone(), trust };
     let stop = || tokens.stop.clone();
-    let local = here.clone();
+    let local = recorder.clone();
     let accept = Box::new(move |message| local.accept(message));
     let peers = Peers::new(shares.clone(), resolver.clone(), settings, accept, counters, stop());
-    let ingest = Ingest::new(system.clone(), shares.clone(), here, attestations.clone(), peers.clone());
+    let ingest = Ingest::new(system.clone(), shares.clone(), recorder, attestations.clone(), peers.clone());
     if let Some(required) = options.stat_tokens.required.clone() {
         let gate = Gate::new(required, client.clone());
         metrics.register(catalog::STAT_REFUSALS, gate.refusals().clone());
@@ -242,7 +242,8 @@ pub async fn run(
     Ok(())
 }
 
-/// Adjusts the clock when the system's wall clock is set. No other task adjusts it: only the first one would notice.
+/// Adjusts the clock when the system's wall clock is set. No other task may do so, because only the first call notices
+/// the change.
 async fn resync(clock: Clock, multiscaler: Arc<Multiscaler>, until: CancellationToken) {
     while timeout(RESYNC, until.cancelled()).await.is_err() {
         if clock.resync() {

@@ -1,11 +1,11 @@
-//! Metrics that are read from the process's parts when they are scraped.
+//! Metrics of the process that are computed on each scrape.
 
 use common_controller::WriteLimiter;
 use common_controller::shares::Shares;
 use common_runtime::telemetry::{FamilyText, Metrics, catalog};
 use prometheus_client::encoding::NoLabelSet;
 
-/// Exports which leases this process owns, and which have a holder at all.
+/// Exports the leases that have a holder, and those that this process owns.
 pub(super) fn leases(metrics: &Metrics, shares: Shares) {
     metrics.collect(move || {
         let family = |instrument, leases| {
@@ -38,7 +38,7 @@ mod tests {
     use common::write_rate::{Rate, WriteClass};
 
     #[test]
-    fn what_is_shown_is_listed() {
+    fn process_metrics_are_in_the_catalog() {
         let metrics = Metrics::default();
         leases(&metrics, Shares::members(vec!["a".into(), "b".into()], 1));
         let limiter = WriteLimiter::new(Rate::AUTOSCALER);

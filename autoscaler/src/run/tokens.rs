@@ -1,5 +1,5 @@
-//! Start and end of the process's stages. Every end token is cancelled on each exit path, also if the future is
-//! dropped.
+//! Tokens for the start and the end of the process's stages. Every end token is cancelled on each exit path, also if
+//! the future is dropped.
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 

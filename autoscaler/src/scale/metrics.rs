@@ -2,8 +2,8 @@
 //! and a scrape writes them out ([`series`]).
 //!
 //! Our own metrics are `zeroscale_scale_from_zero_seconds` (this process's part of a cold start; the activator reports
-//! the other phases), wakes and the time of their pods ([`wake_stats`]), and for the whole process the lateness of ticks
-//! and the outcomes of evaluations.
+//! the other phases), wakes and the time of their pods ([`wake_stats`]), and for the whole process the lateness of
+//! ticks and the outcomes of evaluations.
 //!
 //! There may be thousands of revisions with a dozen series each, so a revision's values are one small block. Labels
 //! are added when the values are written out.
@@ -99,7 +99,7 @@ struct MetricState {
     decision: Option<Recommendation>,
     requested: i32,
     counts: PodCounts,
-    /// Time at which a stat asked for pods while there were none.
+    /// Time at which a stat requested pods while there were none.
     wake_requested_at: Option<Instant>,
     /// Created with the first cold start.
     scale_phase: Option<Histogram>,
@@ -148,7 +148,7 @@ impl DeciderMetrics {
 }
 
 impl RevisionMetrics {
-    /// Records that a stat asks for pods while there are none.
+    /// Records that a stat requests pods while there are none.
     pub fn record_wake_request(&self, now: Instant) {
         let mut state = self.values.state.lock();
         state.wake_stats.record_wake_request();
@@ -157,19 +157,19 @@ impl RevisionMetrics {
         }
     }
 
-    /// Records that a change from zero replicas was accepted. Returns the time since a stat asked for pods, if one
+    /// Records that a change from zero replicas was accepted. Returns the time since a stat requested pods, if one
     /// did.
     pub fn woken(&self, now: Instant) -> Option<Duration> {
         let mut state = self.values.state.lock();
-        state.wake_stats.raised();
+        state.wake_stats.record_scale_up();
         let took = now.saturating_duration_since(state.wake_requested_at.take()?);
         state.scale_phase.get_or_insert_with(|| Histogram::new(COLD_START_BOUNDS)).observe(took.as_secs_f64());
         Some(took)
     }
 
-    /// Records that no pods are wanted. `slept`: the API server has accepted zero replicas.
-    pub fn unasked(&self, slept: bool) {
-        self.values.state.lock().wake_stats.unasked(slept);
+    /// Records that no pods are needed. `slept`: the API server has accepted zero replicas.
+    pub fn record_no_demand(&self, slept: bool) {
+        self.values.state.lock().wake_stats.record_no_demand(slept);
     }
 
     /// Returns the histogram of its scrape durations.
@@ -219,17 +219,18 @@ mod tests {
                             kn_revision_name=\"web-1\"}";
     const CONFIGURATION: &str = "k8s_namespace_name=\"ns\",kn_service_name=\"shop\",kn_configuration_name=\"web\"";
 
-    /// Goal: revisions of one configuration share a histogram of scrapes, and it goes with the last of them.
+    fn create(families: &DeciderMetrics, namespace: &str, name: &str, metric: ScalingMetric) -> RevisionMetrics {
+        let labels = SubjectLabels { service: "shop".into(), configuration: "web".into() };
+        families.revision(&RevisionKey::new(namespace, name), &labels, metric)
+    }
+
+    /// Goal: revisions of one configuration share a histogram of scrapes, which ends with the last of them.
     #[test]
     fn scrapes_end_with_the_last_revision_of_a_configuration() {
         let metrics = Metrics::default();
         let families = DeciderMetrics::new(&metrics);
-        let labels = SubjectLabels { service: "shop".into(), configuration: "web".into() };
-        let create = |namespace, name| {
-            let key = RevisionKey::new(namespace, name);
-            families.revision(&key, &labels, ScalingMetric::Concurrency)
-        };
-        let revisions = [create("ns", "web-1"), create("ns", "web-2"), create("other", "web-1")];
+        let revisions = [("ns", "web-1"), ("ns", "web-2"), ("other", "web-1")]
+            .map(|(namespace, name)| create(&families, namespace, name, ScalingMetric::Concurrency));
         revisions.iter().for_each(|revision| revision.scrapes().observe(0.3));
         let text = || metrics.encode().expect("text");
         let count = |count| format!("\nkn_autoscaler_scrape_duration_seconds_count{{{CONFIGURATION}}} {count}\n");
@@ -248,26 +249,16 @@ mod tests {
     fn instruments_are_upstreams() {
         let metrics = Metrics::default();
         let families = DeciderMetrics::new(&metrics);
-        let labels = SubjectLabels { service: "shop".into(), configuration: "web".into() };
-        let key = RevisionKey::new("ns", "web-1");
-        let gauges = [
-            "pods_desired",
-            "capacity_excess",
-            "panic_mode",
-            "pods_requested",
-            "pods_count",
-            "pods_not_ready_count",
-            "pods_pending_count",
-            "pods_terminating_count",
-        ];
+        let gauges = "pods_desired capacity_excess panic_mode pods_requested pods_count pods_not_ready_count \
+                      pods_pending_count pods_terminating_count";
         for (metric, trio) in [
             (ScalingMetric::Concurrency, ["concurrency_stable", "concurrency_panic", "concurrency_target"]),
             (ScalingMetric::Rps, ["rps_stable_per_second", "rps_panic_per_second", "rps_target_per_second"]),
         ] {
-            let revision = families.revision(&key, &labels, metric);
+            let revision = create(&families, "ns", "web-1", metric);
             revision.scrapes().observe(0.3);
             let text = metrics.encode().expect("text");
-            for name in gauges.iter().chain(&trio) {
+            for name in gauges.split(' ').chain(trio) {
                 assert!(text.contains(&format!("# TYPE kn_revision_{name} gauge\n")), "{name} in\n{text}");
                 assert!(text.contains(&format!("\nkn_revision_{name}{REVISION} 0")), "{name} in\n{text}");
             }

@@ -77,14 +77,15 @@ pub trait Deciders: Send + Sync + 'static {
     /// Returns the latest decision; `None` for a revision that has no loop.
     fn status(&self, key: &RevisionKey) -> Option<ScaleStatus>;
 
-    /// Returns whether requests are held or served, or were within the panic window or three seconds; none: unknown.
+    /// Returns whether requests are held or served now, or were within the panic window or the last three seconds;
+    /// none: unknown.
     fn is_serving(&self, key: &RevisionKey) -> Option<bool>;
 
-    /// Discards the measurements, as if no request had come for a whole window. Keeps the history.
+    /// Discards the measurements, as if no request had arrived for a whole window. Keeps the history.
     fn forget_load(&self, key: &RevisionKey);
 
     /// Records the requested scale of the target, after bounds and scale to zero, for the metrics. Not called if the
-    /// scale is unknown: the former value stays, as upstream's does.
+    /// scale is unknown: the former value stays, as in upstream.
     fn requested(&self, key: &RevisionKey, replicas: i32);
 
     /// Returns the traced wake, if there is one.
@@ -131,7 +132,7 @@ pub enum Initial {
     /// Current scale of the target, for a new ZeroScaler in standalone.
     Adopted(i32),
     /// Unknown, and the revision was scaled before, by another process or an earlier run of this one. Nothing may be
-    /// scaled down before a full stable window has been observed ([`ScaleStatus::warm_in`]).
+    /// scaled down before a full stable window has been observed ([`ScaleStatus::warm_up_left`]).
     TakenOver,
 }
 
@@ -185,7 +186,7 @@ pub trait LoadObserver: Send + Sync + 'static {
     /// Called when an activator has reported further observations.
     fn record_observations(&self, key: &RevisionKey, observations: &Observations);
 
-    /// Called when a target was given its first pods, `took` after a stat had asked for them.
+    /// Called when a target was given its first pods, `took` after a stat had requested them.
     fn woken(&self, key: &RevisionKey, took: Duration);
 }
 

@@ -98,7 +98,7 @@ struct Loop {
     /// Set by a request to sleep, until a request arrives or new pods start. The present pods are about to end.
     sent_to_sleep: bool,
     /// Time of the last stat with held or served requests.
-    served: Option<Instant>,
+    last_served: Option<Instant>,
     history: History,
     /// Number of changes of the history.
     changes: u32,
@@ -167,7 +167,7 @@ impl Multiscaler {
     }
 
     /// Returns the summary of a revision's loop; none: it has none.
-    pub fn glance(&self, key: &RevisionKey) -> Option<LoopSummary> {
+    pub fn summary(&self, key: &RevisionKey) -> Option<LoopSummary> {
         let entry = self.get(key)?;
         let state = entry.lock();
         let acted = state.history.entries().rev().find_map(|entry| match &entry.outcome {
@@ -201,7 +201,7 @@ impl Multiscaler {
         let Some(entry) = self.get(key) else { return };
         let mut state = entry.lock();
         if average_concurrency > 0.0 {
-            (state.served, state.sent_to_sleep) = (Some(Instant::now()), false);
+            (state.last_served, state.sent_to_sleep) = (Some(Instant::now()), false);
         }
         if !state.status.wakes(average_concurrency, state.surroundings.replicas == Some(0)) {
             return;
@@ -214,15 +214,16 @@ impl Multiscaler {
         self.evaluate(key, Cause::Poke);
     }
 
-    /// Handles a stat of an owned revision that is not measured here, as after a change of leader: a revision with
-    /// traffic is reconciled before the others. Names arrive over the network, so names that do not exist are ignored.
-    pub fn unknown(&self, key: &RevisionKey) {
+    /// Requests a reconcile of an owned revision that is not measured yet, as after a change of leader, because of a
+    /// stat: a revision with traffic is reconciled before the others. Names arrive over the network, so names that do
+    /// not exist are ignored.
+    pub fn request_unmeasured(&self, key: &RevisionKey) {
         if self.exists.get().is_some_and(|exists| exists(key)) {
             self.sources.requests.add(key.clone(), Priority::Normal);
         }
     }
 
-    /// Returns all that is known of a revision's decisions.
+    /// Returns the state and history of a revision's decisions; none: nothing is known of it.
     pub fn explain(&self, key: &RevisionKey) -> Option<Explanation> {
         let entries = |history: &History| history.entries().cloned().collect();
         let Some(entry) = self.get(key) else {
@@ -253,7 +254,7 @@ impl Multiscaler {
             let mut state = entry.lock();
             self.sources.collector.clear(&key);
             state.decider = self.decider(&state.subject.spec, ready).taken_over();
-            state.status.warm_in = Some(state.subject.spec.stable_window);
+            state.status.warm_up_left = Some(state.subject.spec.stable_window);
         }
     }
 
@@ -281,7 +282,7 @@ impl Multiscaler {
             Ok(recommendation) => {
                 state.metrics.set(recommendation);
                 if recommendation.desired == 0 {
-                    state.metrics.unasked(false);
+                    state.metrics.record_no_demand(false);
                     state.waking = None;
                 }
                 if inform {
@@ -334,7 +335,7 @@ impl Multiscaler {
             decider,
             status,
             sent_to_sleep: false,
-            served: None,
+            last_served: None,
             surroundings,
             history: self.detached_histories.remove(key).map(|(_, history)| history).unwrap_or_default(),
             changes: 0,
@@ -379,7 +380,7 @@ impl Deciders for Multiscaler {
         let Some(entry) = self.get(key) else { return };
         let mut state = entry.lock();
         if state.surroundings.replicas == Some(0) && surroundings.replicas.is_some_and(|replicas| replicas > 0) {
-            state.sent_to_sleep = false; // It has slept; the new pods count.
+            state.sent_to_sleep = false; // The sleep is over: the new pods count.
         }
         state.surroundings = surroundings;
     }
@@ -399,8 +400,8 @@ impl Deciders for Multiscaler {
         let attested = !state.surroundings.activators_in_path || attestations.attested(Instant::now());
         let load = self.load(key, state.subject.spec.metric, clock.now()).ok()?;
         // A short panic window is empty between the start of a second and its first stat.
-        let was_served = state.served.is_some_and(|at| at.elapsed() < ATTESTED_WITHIN);
-        let serving = load.panic > 0.0 || was_served;
+        let served_recently = state.last_served.is_some_and(|at| at.elapsed() < ATTESTED_WITHIN);
+        let serving = load.panic > 0.0 || served_recently;
         (attested || serving).then_some(serving)
     }
 
@@ -411,7 +412,8 @@ impl Deciders for Multiscaler {
         // A decider created with its ready pods would keep them.
         state.decider = self.decider(&state.subject.spec, 0);
         state.sent_to_sleep = true;
-        state.status = ScaleStatus { unheard: state.status.unheard, ..ScaleStatus::adopted(&state.subject.spec, 0) };
+        let unattested = state.status.unattested;
+        state.status = ScaleStatus { unattested, ..ScaleStatus::adopted(&state.subject.spec, 0) };
     }
 
     fn requested(&self, key: &RevisionKey, replicas: i32) {
@@ -433,9 +435,9 @@ impl Deciders for Multiscaler {
                     observer.woken(key, took);
                 }
                 if action.patched && action.wanted == Some(0) {
-                    state.metrics.unasked(true);
+                    state.metrics.record_no_demand(true);
                 }
-                state.traced(&action);
+                state.conclude_trace(&action);
                 state.changes += u32::from(state.history.act(now, action));
             }
             None => _ = self.detached_histories.entry(key.clone()).or_default().act(now, action),
@@ -464,9 +466,9 @@ impl Deciders for Multiscaler {
 }
 
 impl Loop {
-    /// Ends the spans of a wake if this action concludes it. A reconcile that began before the wake may have had no
-    /// reason to act yet.
-    fn traced(&mut self, action: &Action) {
+    /// Ends the spans of a wake if this action concludes it. An action that left the target at zero replicas does not,
+    /// because its reconcile may have begun before the wake.
+    fn conclude_trace(&mut self, action: &Action) {
         match action.because {
             Because::Obstacle(obstacle) => {
                 if let Some(waking) = self.waking.take() {

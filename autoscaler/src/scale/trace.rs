@@ -25,7 +25,7 @@ pub struct Waking {
 pub struct Step(Context);
 
 impl Waking {
-    /// Begins `poke` under the span that `line` names; none: it names none.
+    /// Begins `poke` under the span that `line` names. Returns none if it names no span.
     pub(super) fn begin(tracing: &Tracing, line: &str, key: &RevisionKey) -> Option<Self> {
         let parent = Tracing::of_line(line)?;
         let poke = span(tracing, "poke", SpanKind::Consumer, &parent, revision_attributes(key));

@@ -14,8 +14,8 @@
 //!
 //! Events about hosts are handled in [`super::hosts`].
 //!
-//! The watches have no label selector: a foreign Service with our name, and slices left behind by another controller,
-//! carry none of our labels.
+//! The watches have no label selector: a foreign Service with the name of ours, and slices left behind by another
+//! controller, have none of our labels.
 
 use crate::cluster::Index;
 use crate::cluster::facts::Target;
@@ -32,7 +32,7 @@ use crate::standalone::hosts::Hosts;
 use crate::standalone::hosts::claims::{Claims, Named};
 use crate::standalone::hpa_conflicts::Horizontals;
 use crate::standalone::policies::{Concerned, Guard, Policies};
-use crate::standalone::ports::Numbers;
+use crate::standalone::ports::PortAllocator;
 use crate::standalone::release::handover::{Addresses, Handovers};
 use crate::standalone::scalers::Scalers;
 use crate::standalone::scalers::findings::Findings;
@@ -78,7 +78,7 @@ pub(crate) struct Cluster {
     pub(crate) horizontals: Arc<Horizontals>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) scalers: Arc<Scalers>,
-    pub(crate) numbers: Arc<Numbers>,
+    pub(crate) numbers: Arc<PortAllocator>,
     pub(crate) handovers: Handovers,
     /// Watched namespaces.
     namespaces: Namespaces,
@@ -110,13 +110,13 @@ impl Cluster {
     ) -> Arc<Self> {
         let (claims, numbers) = (Arc::<Claims>::default(), scalers.numbers.clone());
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let (v, e, n) = (this.clone(), this.clone(), numbers.clone());
+            let (for_services, for_slices, ports) = (this.clone(), this.clone(), numbers.clone());
             let service = move |key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>| {
-                v.upgrade().iter().for_each(|cluster| cluster.service(key, old, new));
+                for_services.upgrade().iter().for_each(|cluster| cluster.service(key, old, new));
             };
             let slice = move |key: &Key, old: Option<&Arc<EndpointSlice>>, new: Option<&Arc<EndpointSlice>>| {
-                n.slice(key, new);
-                e.upgrade().iter().for_each(|cluster| cluster.slice(key, old, new));
+                ports.slice(key, new);
+                for_slices.upgrade().iter().for_each(|cluster| cluster.slice(key, old, new));
             };
             Self {
                 this: this.clone(),
@@ -161,8 +161,8 @@ impl Cluster {
         self.policies.guard((key.namespace(), uid), target, || pods.labels(key), &ports)
     }
 
-    /// Queues workloads that are gone and still have a policy, because their leader may have ended before it deleted
-    /// the policy.
+    /// Queues workloads that are gone and still have a policy: their leader may have ended before it deleted the
+    /// policy.
     pub(super) fn queue_leftover_guards(&self) {
         for key in self.policies.guarded().into_iter().filter(|key| !self.scalers.has(key)) {
             self.path_queue.add(key, Priority::Slow);
@@ -214,7 +214,7 @@ impl Cluster {
 
     /// Returns the public Services of a version with their existing objects, the first in precedence first. Omits
     /// Services that do not exist and must not be created. Returns none if the first one is omitted.
-    pub(crate) fn fronts(
+    pub(crate) fn requested_services(
         &self,
         original: &ZeroScaler,
         target: &Target,
@@ -225,7 +225,7 @@ impl Cluster {
         let is_there = |(choice, existing): &RequestedService| existing.is_some() || choice.create;
         let mut found: Vec<RequestedService> = names.map(|choice| (choice.clone(), existing(&choice))).collect();
         let has_first = found.first().is_some_and(is_there);
-        found.retain(|front| has_first && is_there(front));
+        found.retain(|requested| has_first && is_there(requested));
         found
     }
 
@@ -245,7 +245,7 @@ impl Cluster {
     }
 
     /// Records a new slice under its Service, because the next reconcile may run before the watch delivers the slice.
-    pub(crate) fn made_slice(&self, slice: &EndpointSlice) {
+    pub(crate) fn record_new_slice(&self, slice: &EndpointSlice) {
         let key = key_of(slice);
         self.slices_by_service.write().relocate(&key, None, service_of(&key, slice));
     }
@@ -416,7 +416,7 @@ impl Cluster {
             self.selections.forget(key);
         }
         if self.claims.apply(key, new.map(|object| named(object))) {
-            self.hosts.look();
+            self.hosts.queue_reconcile();
         }
         for concerned in self.fallbacks.apply(key, new.map(|object| &object.spec)) {
             self.scalers.queue.add(concerned, Priority::Slow);
@@ -426,7 +426,7 @@ impl Cluster {
         };
         if !old.zip(new).is_some_and(same) {
             match new.is_some_and(|object| object.metadata.deletion_timestamp.is_some()) {
-                true => self.path_queue.add(key.clone(), Priority::Normal), // Another object may wait for its end.
+                true => self.path_queue.add(key.clone(), Priority::Normal), // Others may wait for its end.
                 false => self.look_at_path(key, Priority::Normal),
             }
         }
@@ -469,9 +469,9 @@ impl Cluster {
         for service in before.iter().chain(after.iter().filter(|after| before.as_ref() != Some(*after))) {
             if *service == self.activators {
                 // Workloads that get requests now come first.
-                for led in self.paths.keys() {
-                    let priority = if self.scalers.is_awake(&led) { Priority::Normal } else { Priority::Slow };
-                    self.path_queue.add(led, priority);
+                for workload in self.paths.keys() {
+                    let priority = if self.scalers.is_awake(&workload) { Priority::Normal } else { Priority::Slow };
+                    self.path_queue.add(workload, priority);
                 }
             }
             for autoscaler in self.of_service(service) {

@@ -1,4 +1,4 @@
-//! Tests of the keys that events lead to.
+//! Tests of the keys that events queue.
 
 use super::*;
 use crate::cluster::Stores;
@@ -26,7 +26,7 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let queue = WorkQueue::new();
-        let numbers = Numbers::new("system", queue.clone(), Clock::system());
+        let numbers = PortAllocator::new("system", queue.clone(), Clock::system());
         let scalers = Scalers::new(Arc::new(Alone), numbers);
         let cluster = Cluster::new(
             "system",
@@ -92,14 +92,14 @@ fn keys(names: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_lead_to_the_keys_that_depend_on_them() {
+async fn an_event_queues_the_keys_that_depend_on_it() {
     let f = Fixture::new();
     f.scaler("young", "2026-01-02T00:00:00Z", json!({"hosts": ["a.example.com"]}));
     assert_eq!(f.drain().await, (keys(&["young"]), keys(&["young"])));
     let old = json!({"hosts": ["a.example.com"], "services": [{"name": "web"}]});
     f.scaler("old", "2026-01-01T00:00:00Z", old);
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
-    assert_eq!(f.host_passes().await, ["system/hosts"], "asked for twice, looked at once");
+    assert_eq!(f.host_passes().await, ["system/hosts"], "two events, one pass");
 
     let service: Service = serde_json::from_value(json!({"metadata": {"name": "web", "namespace": "ns"}})).expect("ok");
     f.cluster.services.apply(&Key::new("ns", "web"), "1", Some(service));
@@ -111,7 +111,7 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.drain().await, (vec![], keys(&["young"])), "a private slice, by its label");
     assert_eq!(f.cluster.slices_of(&Key::new("ns", "web")).len(), 1);
     f.slice("left-behind", json!({"kubernetes.io/service-name": "elsewhere"}));
-    assert_eq!(f.drain().await.1, keys(&["old"]), "one that is not about it any more");
+    assert_eq!(f.drain().await.1, keys(&["old"]), "a slice that was moved to another Service");
     assert!(f.cluster.slices_of(&Key::new("ns", "web")).is_empty());
 
     let target =
@@ -124,13 +124,14 @@ async fn events_lead_to_the_keys_that_depend_on_them() {
     assert_eq!(f.drain().await, (keys(&["old", "young"]), keys(&["old", "young"])));
     f.cluster.delete(&f.stores.index, &Key::new("ns", "old"));
     assert_eq!(f.drain().await, (keys(&["old"]), keys(&["old"])));
-    assert_eq!(f.host_passes().await, ["system/hosts"], "a host passes on");
+    assert_eq!(f.host_passes().await, ["system/hosts"], "its host may get another owner");
 }
 
-/// Goal: in a mass creation the first workload is led to activators before the last has its Services, whatever else is
-/// written of the others meanwhile. Workloads that are awake, or being deleted, need no earlier reconcile to go first.
+/// Goal: in a mass creation the first workload has its slices before the last one has its Services, whatever else is
+/// written about the others meanwhile. Workloads that are awake, or being deleted, go first even without an earlier
+/// reconcile.
 #[tokio::test]
-async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() {
+async fn a_reconciled_path_goes_before_those_of_new_workloads() {
     let f = Fixture::new();
     for name in ["first", "second", "third"] {
         f.scaler(name, "2026-01-01T00:00:00Z", json!({}));
@@ -160,13 +161,13 @@ async fn a_path_that_was_looked_at_goes_before_those_of_others_that_have_come() 
         "spec": {"target": {"name": "second"}},
     });
     f.take(leaving);
-    assert_eq!([next(), next()], ["second", "third"], "somebody waits for its end");
+    assert_eq!([next(), next()], ["second", "third"], "another object may wait for its end");
 }
 
 /// Goal: a reconcile that runs before the watch delivers a slice does not create the slice again. Method: the response
 /// to the write reaches only the store.
 #[tokio::test]
-async fn a_slice_that_was_made_belongs_to_its_service_at_once() {
+async fn a_created_slice_belongs_to_its_service_at_once() {
     let f = Fixture::new();
     let metadata = json!({
         "name": "ours", "namespace": "ns", "resourceVersion": "7", "labels": {"kubernetes.io/service-name": "web"},
@@ -174,19 +175,19 @@ async fn a_slice_that_was_made_belongs_to_its_service_at_once() {
     let slice: EndpointSlice =
         serde_json::from_value(json!({"metadata": metadata, "addressType": "IPv4"})).expect("a slice");
     f.cluster.slices.offer_object(&slice);
-    f.cluster.made_slice(&slice);
+    f.cluster.record_new_slice(&slice);
     let names = || -> Vec<_> { f.cluster.slices_of(&Key::new("ns", "web")).iter().map(|s| s.name_any()).collect() };
     assert_eq!(names(), ["ours"]);
     f.cluster.slices.take(watcher::Event::Apply(slice.clone()), |slice| slice);
-    assert_eq!(names(), ["ours"], "the watch tells of it once more");
+    assert_eq!(names(), ["ours"], "the watch reports it again");
     f.cluster.slices.take(watcher::Event::Delete(slice), |slice| slice);
     assert_eq!(names(), [""; 0]);
 }
 
 /// Goal: borrowed Services are found by the uid of their ZeroScaler after each kind of watch event: changes, deletions,
-/// and lists without a Service. A claim by a Service of another namespace is ignored.
+/// and lists without a Service. The annotation of a Service in another namespace is ignored.
 #[tokio::test]
-async fn borrowed_services_are_found_by_who_has_them() {
+async fn borrowed_services_are_found_by_their_zeroscaler() {
     let f = Fixture::new();
     let service = |namespace: &str, name: &str, version: &str, by: Option<&str>| -> Service {
         let annotations = by.map(|by| json!({ADOPTED_BY: by}));
@@ -209,21 +210,21 @@ async fn borrowed_services_are_found_by_who_has_them() {
     take(watcher::Event::Apply(nobody.clone()));
     assert_eq!(borrowed("u"), ["a"], "given back");
     take(watcher::Event::Apply(service("ns", "a", "5", Some("v"))));
-    assert_eq!((borrowed("u"), borrowed("v")), (none.clone(), vec!["a".to_owned()]), "another has it");
+    assert_eq!((borrowed("u"), borrowed("v")), (none.clone(), vec!["a".to_owned()]), "another ZeroScaler borrowed it");
     take(watcher::Event::Apply(service("ns", "d", "6", Some("v"))));
     take(watcher::Event::Delete(service("ns", "a", "7", Some("v"))));
-    assert_eq!(borrowed("v"), ["d"], "one has gone");
+    assert_eq!(borrowed("v"), ["d"], "deleted");
     take(watcher::Event::Init);
     take(watcher::Event::InitApply(nobody));
     take(watcher::Event::InitDone);
-    assert_eq!(borrowed("v"), none, "the list does not name it");
-    assert!(f.cluster.borrowed.read().is_empty(), "nothing is left of what has gone");
+    assert_eq!(borrowed("v"), none, "absent from the list");
+    assert!(f.cluster.borrowed.read().is_empty(), "no entry of a deleted Service");
 }
 
 /// Goal: while a former version is in force, events of its Service concern the ZeroScaler, whatever the newest version
 /// names.
 #[tokio::test]
-async fn the_service_that_is_served_concerns_its_zeroscaler() {
+async fn events_of_a_service_of_the_version_in_force_queue_its_zeroscaler() {
     let f = Fixture::new();
     let created = "2026-01-02T00:00:00Z";
     f.scaler("a", created, json!({"services": [{"name": "served"}]}));
@@ -247,7 +248,7 @@ async fn the_service_that_is_served_concerns_its_zeroscaler() {
 /// Goal: the hosts of an edit are claimed once it is in force; until then the hosts of the previous version are
 /// claimed.
 #[tokio::test]
-async fn hosts_move_with_the_version_that_is_in_force() {
+async fn claimed_hosts_are_those_of_the_version_in_force() {
     let f = Fixture::new();
     let versions = |generation: i64, in_force: i64, hosts: [&str; 2]| {
         json!({
@@ -269,7 +270,7 @@ async fn hosts_move_with_the_version_that_is_in_force() {
 }
 
 #[tokio::test]
-async fn activators_concern_every_path() {
+async fn a_change_of_activators_queues_every_path() {
     let f = Fixture::new();
     for name in ["a", "b", "without"] {
         f.scaler(name, "2026-01-02T00:00:00Z", json!({}));
@@ -292,7 +293,7 @@ async fn activators_concern_every_path() {
 }
 
 #[tokio::test]
-async fn a_status_of_our_own_does_not_concern_the_services() {
+async fn a_changed_status_does_not_queue_the_path() {
     let f = Fixture::new();
     f.scaler("a", "2026-01-02T00:00:00Z", json!({}));
     f.drain().await;

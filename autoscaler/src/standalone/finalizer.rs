@@ -33,14 +33,14 @@ pub(crate) fn adopted_target(annotations: &BTreeMap<String, String>) -> Option<z
 }
 
 /// Formats a target for the annotation that [`adopted_target`] parses.
-fn noted(target: &zeroscaler::Target) -> String {
+fn annotation_value(target: &zeroscaler::Target) -> String {
     format!("{}/{}/{}", target.api_version, target.kind, target.name)
 }
 
 /// Returns the replicas that the target was found with: the recorded number, or else the current one.
 pub(crate) fn adopted_replicas(object: &ZeroScaler, target: &Target) -> i32 {
-    let noted = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
-    noted.unwrap_or_else(|| target.current())
+    let recorded = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
+    recorded.unwrap_or_else(|| target.current())
 }
 
 /// Reports whether the ZeroScaler has our finalizer.
@@ -73,7 +73,7 @@ impl Finalizers {
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(names::FINALIZER.to_owned());
         let replicas = adopted_replicas(object, target).to_string();
-        let target = noted(reference);
+        let target = annotation_value(reference);
         let annotations = json!({ADOPTED_REPLICAS: replicas, ADOPTED_TARGET: target});
         let metadata = json!({"finalizers": finalizers, "annotations": annotations});
         Ok(self.patch(object, metadata, "failed to set the finalizer").await?)
@@ -119,14 +119,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_read_as_it_was_noted() {
+    fn an_adopted_target_is_parsed_as_it_was_written() {
         let reference = |api_version: &str| zeroscaler::Target {
             api_version: api_version.into(),
             kind: "Rollout".into(),
             name: "web.v2".into(),
         };
         for api_version in ["v1", "argoproj.io/v1alpha1"] {
-            let annotations = BTreeMap::from([(ADOPTED_TARGET.to_owned(), noted(&reference(api_version)))]);
+            let annotations = BTreeMap::from([(ADOPTED_TARGET.to_owned(), annotation_value(&reference(api_version)))]);
             assert_eq!(adopted_target(&annotations), Some(reference(api_version)));
         }
         for text in ["", "web", "Deployment/web"] {

@@ -45,7 +45,7 @@ use common_runtime::lease::Timing;
 use common_runtime::namespaces::Namespaces;
 use kube::runtime::watcher;
 use policies::Concerned;
-use ports::Numbers;
+use ports::PortAllocator;
 use scalers::Scalers;
 use scalers::publication::Publisher;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ pub(crate) fn reconcilers(
     shutdown: &CancellationToken,
 ) -> Reconcilers {
     let queue = WorkQueue::new();
-    let numbers = Numbers::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
+    let numbers = PortAllocator::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
     let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
     let range = wiring.ports_config.clone();
     let (system, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
@@ -102,20 +102,20 @@ pub(crate) fn reconcilers(
     let writes = || parts.writes.clone();
     let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
     let workloads = Arc::new(Workloads::new(&parts, validation.clone(), cluster.clone()));
-    let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces.clone()));
+    let unlisted = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces.clone()));
     let paths = traffic::Controller::new(&parts, cluster.clone(), validation.clone());
     let ledger =
-        hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: writes(), unread: unread.clone() };
+        hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: writes(), unlisted: unlisted.clone() };
     let allocator = ports::Controller {
         cluster: cluster.clone(),
         writes: writes(),
-        unread,
+        unlisted,
         config: range.clone(),
         start: rand::random(),
     };
     let publisher = Arc::new(Publisher::new(&parts, cluster.clone(), validation));
     let labels = (scalers.clone(), writes());
-    tokio::spawn(look_with_each_leader(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
+    tokio::spawn(queue_shared_work(cluster.clone(), parts.ports.leadership.changes(), range, shutdown.clone()));
     let mut all = Reconcilers::new(parts, cluster.clone(), PROFILE.kind, workloads)
         .with("path", cluster.path_queue.clone(), paths, |paths, key| async move { paths.reconcile(&key).await })
         .with("hosts", cluster.hosts.queue.clone(), ledger, |ledger, key| async move { ledger.reconcile(&key).await })
@@ -138,7 +138,7 @@ pub(crate) fn reconcilers(
 
 /// Queues shared work again: both ledgers and all labels after a change of leadership, and the ports after a change of
 /// the port range.
-async fn look_with_each_leader(
+async fn queue_shared_work(
     cluster: Arc<Cluster>,
     mut changes: watch::Receiver<u64>,
     mut range: watch::Receiver<Arc<PortsConfig>>,
@@ -147,13 +147,13 @@ async fn look_with_each_leader(
     loop {
         tokio::select! {
             Ok(()) = changes.changed() => {
-                cluster.hosts.look();
-                cluster.numbers.look();
+                cluster.hosts.queue_reconcile();
+                cluster.numbers.queue_plan();
                 cluster.queue_leftover_guards();
                 cluster.scalers.look_at_labels();
             }
             Ok(()) = range.changed() => {
-                cluster.numbers.look();
+                cluster.numbers.queue_plan();
                 cluster.queue_guards(Concerned::All);
             }
             () = shutdown.cancelled() => return,

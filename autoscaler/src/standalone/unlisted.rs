@@ -2,21 +2,21 @@
 //!
 //! If several namespaces are watched (`ZEROSCALE_NAMESPACES`), a namespace without permissions counts as listed and
 //! empty ([`common_runtime::watching`]). A process that starts in that state does not know the ZeroScalers of the
-//! namespace; it learns of them some seconds after the permissions return. Therefore the API server is asked whether an
-//! unknown ZeroScaler exists before anything is taken away from it.
+//! namespace; it learns of them some seconds after the permissions return. Therefore a query to the API server checks
+//! whether an unknown ZeroScaler exists before anything is taken away from it.
 //!
 //! A query lists the metadata of one namespace, or of one name if only one ZeroScaler is missing. It is sent when
 //! something is about to be taken away, once for each ZeroScaler that has ended, since nothing remains to take away
-//! after that. A namespace stays unchanged for [`AGAIN`], and is then queried again, in three cases: it may not be
-//! read, it gives no response within [`QUERY_TIMEOUT`], or it has the ZeroScaler. Changes for other namespaces wait
-//! for the responses, so all queries are sent at once.
+//! after that. A namespace stays unchanged for [`QUERY_INTERVAL`], and is then queried again, in three cases: it may
+//! not be read, it gives no response within [`QUERY_TIMEOUT`], or it has the ZeroScaler. Changes for other namespaces
+//! wait for the responses, so all queries are sent at once.
 //!
 //! # Edge cases
 //!
 //! - A namespace that is not watched is not queried, because this process does not serve its ZeroScalers. Their port
 //!   numbers stay allocated as long as EndpointSlices of the namespace name them.
-//! - A namespace that was deleted together with its Role looks like a namespace without permissions. Whatever its
-//!   ZeroScalers had stays theirs until the namespace is removed from `ZEROSCALE_NAMESPACES`.
+//! - A namespace that was deleted together with its Role looks like a namespace without permissions. Its ZeroScalers
+//!   keep their hosts and numbers until the namespace is removed from `ZEROSCALE_NAMESPACES`.
 
 use crate::cluster::error::Error;
 use common::RevisionKey as Key;
@@ -34,7 +34,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 /// Interval between two queries about a namespace in which nothing may be taken away.
-pub(crate) const AGAIN: Duration = Duration::from_secs(60);
+pub(crate) const QUERY_INTERVAL: Duration = Duration::from_secs(60);
 /// Maximum wait for a response.
 pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -92,8 +92,8 @@ impl UnlistedNamespaces {
     }
 
     /// Reports whether one of these ZeroScalers of a watched namespace, by name and uid, exists or may not be read.
-    /// `None`: the namespace is not watched; reports whether EndpointSlices there lead to activators. One that may not
-    /// be read then counts as deleted. Repeats a positive response that is less than [`AGAIN`] old.
+    /// `None`: the namespace is not watched; reports whether its EndpointSlices lead to activators. If they may not be
+    /// read, the namespace counts as deleted. Repeats a positive response that is less than [`QUERY_INTERVAL`] old.
     async fn is_protected(&self, namespace: &str, missing: Option<&BTreeMap<&str, &str>>) -> Result<bool, Error> {
         if self.until.lock().get(namespace).is_some_and(|until| Instant::now() < *until) {
             return Ok(true);
@@ -124,7 +124,9 @@ impl UnlistedNamespaces {
         };
         let mut until = self.until.lock();
         match answer {
-            Ok(true) | Err(WriteError::NoAnswer { .. }) => until.insert(namespace.to_owned(), Instant::now() + AGAIN),
+            Ok(true) | Err(WriteError::NoAnswer { .. }) => {
+                until.insert(namespace.to_owned(), Instant::now() + QUERY_INTERVAL)
+            }
             Ok(false) => until.remove(namespace),
             Err(_) => None,
         };
@@ -141,7 +143,7 @@ mod tests {
     /// Goal: the numbers of a namespace that is no longer watched are kept while its slices lead to activators. They
     /// are released if there are no such slices or the namespace may not be read.
     #[tokio::test]
-    async fn slices_of_a_dropped_namespace_are_asked_for() {
+    async fn slices_of_an_unwatched_namespace_keep_its_numbers() {
         let (client, _) = api_server::client(|request| {
             let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
             assert!(path.contains("/endpointslices") && query.contains("activators"), "{path}?{query}");
@@ -150,24 +152,24 @@ mod tests {
             let failed = json!({"kind": "Status", "status": "Failure", "message": "", "reason": "", "code": 403});
             Some(if path.contains("/forbidden/") { (403, failed) } else { (200, list) })
         });
-        let unread = UnlistedNamespaces::new(client, Namespaces::only(["shop"]));
-        let (led, outcome) = unread.protected(&workloads(["ended", "forbidden", "led"]), true).await;
+        let unlisted = UnlistedNamespaces::new(client, Namespaces::only(["shop"]));
+        let (led, outcome) = unlisted.protected(&workloads(["ended", "forbidden", "led"]), true).await;
         assert_eq!((led, outcome.is_ok()), (BTreeSet::from(["led".to_owned()]), true));
     }
 
     /// Goal: namespaces without a response delay other work only for the time limit of one response, and then not at
     /// all for a while. The other namespaces are known.
     #[tokio::test(start_paused = true)]
-    async fn who_is_not_answered_for_keeps_the_others_waiting_for_seconds() {
+    async fn a_namespace_without_a_response_delays_others_for_one_timeout() {
         let names = ["mute", "shop", "silent"];
         let list =
             json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {}, "items": []});
         let (client, requests) =
             api_server::client(move |request| request.uri().path().contains("/shop/").then(|| (200, list.clone())));
-        let unread = UnlistedNamespaces::new(client, Namespaces::only(names));
+        let unlisted = UnlistedNamespaces::new(client, Namespaces::only(names));
         for expected in [QUERY_TIMEOUT, Duration::ZERO] {
             let begun = Instant::now();
-            let (left, outcome) = unread.protected(&workloads(names), false).await;
+            let (left, outcome) = unlisted.protected(&workloads(names), false).await;
             assert_eq!(begun.elapsed().as_secs(), expected.as_secs());
             assert_eq!(left, BTreeSet::from(["mute", "silent"].map(str::to_owned)));
             assert_eq!(outcome.is_err(), !expected.is_zero(), "{outcome:?}");

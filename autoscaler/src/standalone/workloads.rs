@@ -1,5 +1,5 @@
-//! Front end for ZeroScalers: validates them, sets a finalizer when they adopt a target, and gives the target back at
-//! the end.
+//! Front end for ZeroScalers: validates each one, sets a finalizer when it adopts a target, and gives the target back
+//! at the end.
 
 use crate::cluster::error::Error;
 use crate::engine::front_end::{FrontEnd, Notices, ObjectLookup, ReconcileOutcome};
@@ -67,7 +67,7 @@ impl Workloads {
 
 impl Workloads {
     /// Returns the activators and numbers to which the slices lead, or `None` if they do not lead to activators alone.
-    fn leads(&self, subject: &Subject) -> Option<Vec<(IpAddr, u16)>> {
+    fn reached_activators(&self, subject: &Subject) -> Option<Vec<(IpAddr, u16)>> {
         path_proof::leads_of(&self.cluster, uid_of(subject), subject.notes.services.as_ref()?)
     }
 }
@@ -104,7 +104,7 @@ impl FrontEnd for Workloads {
 
     fn refuse(&self, subject: &mut Subject, why: NotReady, _: Timestamp) {
         subject.findings.refused = Some(why.into());
-        subject.findings.foreign_pods = None; // The foreign pods are not known any more.
+        subject.findings.foreign_pods = None; // The foreign pods are unknown while the object is refused.
     }
 
     fn is_taken_up(&self, subject: &Subject) -> bool {
@@ -128,14 +128,14 @@ impl FrontEnd for Workloads {
     }
 
     fn probe_result(&self, _: &Key, subject: &Subject) -> ProbeResult {
-        match self.leads(subject) {
+        match self.reached_activators(subject) {
             Some(leads) => self.cluster.numbers.proof(uid_of(subject), &leads),
             None => ProbeResult::NotInPath,
         }
     }
 
     fn request_probe(&self, key: &Key, subject: &Subject) {
-        if let Some(leads) = self.leads(subject) {
+        if let Some(leads) = self.reached_activators(subject) {
             self.cluster.numbers.prove(key, uid_of(subject), &leads);
         }
         if subject.notes.services.is_some() {

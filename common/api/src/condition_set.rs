@@ -10,7 +10,7 @@
 //!   time.
 //! - Marking True: `Ready` becomes a copy of the newest unhappy condition that counts (False before Unknown); Unknown
 //!   without a reason if a dependent is absent; else True.
-//! - Marking Unknown: if a dependent is False, `Ready` is False, with the new reason unless it was False before.
+//! - Marking Unknown: if a dependent is False, `Ready` becomes False with the new reason, unless it already is False.
 //!   Otherwise `Ready` is Unknown for the same reason, if the marked condition is a dependent.
 //! - Marking False: `Ready` is False for the same reason, if the marked condition is a dependent.
 //! - `Ready` and its dependents count and have an empty severity. All others have severity `Info`.
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_status_knows_nothing_and_is_sorted() {
+    fn a_new_status_has_sorted_unknown_conditions() {
         let status = fresh();
         let types: Vec<&str> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
         assert_eq!(types, [ACTIVE, READY, SKS, TARGET]);
@@ -235,11 +235,11 @@ mod tests {
         let mut happy = PodAutoscalerStatus::default();
         happy.manage(at(0)).set(READY, TRUE, "", "");
         happy.manage(at(0)).initialize();
-        assert!(happy.conditions.iter().all(Condition::is_true), "what Ready implies is filled in as True");
+        assert!(happy.conditions.iter().all(Condition::is_true), "a True Ready makes missing dependents True");
     }
 
     #[test]
-    fn an_absent_dependent_is_not_known() {
+    fn ready_is_unknown_while_a_dependent_is_absent() {
         let mut status = PodAutoscalerStatus::default();
         status.manage(at(1)).mark_true(ACTIVE);
         assert_eq!(ready(&status), (UNKNOWN, ""));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn false_beats_unknown_and_the_newest_beats_the_rest() {
+    fn ready_copies_the_newest_false_condition_before_unknown_ones() {
         let mut status = fresh();
         status.manage(at(1)).mark_false(ACTIVE, "NoTraffic", "idle");
         assert_eq!(ready(&status), (FALSE, "NoTraffic"));
@@ -264,7 +264,7 @@ mod tests {
 
     /// Goal: marks within one second are ordered, as with upstream's finer clock.
     #[test]
-    fn marks_of_one_instant_have_an_order() {
+    fn marks_at_the_same_time_keep_their_order() {
         for (first, second) in [(ACTIVE, SKS), (SKS, ACTIVE)] {
             let mut status = fresh();
             status.manage(at(1)).mark_unknown(first, "First", "");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_generation_unsettles_ready_alone() {
+    fn a_new_generation_changes_ready_only() {
         let mut status = happy();
         let read = status.clone();
         status.begin(2, at(2));
@@ -283,7 +283,7 @@ mod tests {
         assert!(status.condition(ACTIVE).is_some_and(Condition::is_true));
         status.manage(at(2)).mark_true(ACTIVE);
         status.finish(Some(&read), 2, at(2));
-        assert_eq!(status.conditions, read.conditions, "True, Unknown, True: nothing happened");
+        assert_eq!(status.conditions, read.conditions, "True, Unknown, True in one pass leaves no trace");
         assert!(status.is_ready(2) && !status.is_ready(3));
 
         let mut failing = fresh();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_informs_does_not_count() {
+    fn informational_conditions_do_not_affect_ready() {
         let mut status = happy();
         status.manage(at(1)).set("Note", FALSE, "Ignored", "an annotation has no effect");
         status.manage(at(1)).mark_true(ACTIVE);
@@ -308,12 +308,12 @@ mod tests {
         /// Goal: for any sequence of marks, Ready is True if all dependents are, False if any is, else Unknown. The
         /// list is sorted, and settling it against itself changes nothing.
         #[test]
-        fn ready_sums_up_its_dependents(marks in prop::collection::vec((0..4_usize, 0..3_u8, 0..3_i64), 0..30)) {
+        fn ready_follows_from_its_dependents(marks in prop::collection::vec((0..4_usize, 0..3_u8, 0..3_i64), 0..30)) {
             let mut status = fresh();
-            for (which, what, secs) in marks {
-                let type_ = [ACTIVE, TARGET, SKS, "Note"][which];
+            for (type_index, mark, secs) in marks {
+                let type_ = [ACTIVE, TARGET, SKS, "Note"][type_index];
                 let mut manager = status.manage(at(secs));
-                match what {
+                match mark {
                     0 => manager.mark_true(type_),
                     1 => manager.mark_unknown(type_, "Why", ""),
                     _ => manager.mark_false(type_, "Why", ""),

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_upstreams() {
+    fn names_match_upstream() {
         let rows = [
             ("podautoscalers.autoscaling.internal.knative.dev", Some(vec!["kpa", "pa"])),
             ("metrics.autoscaling.internal.knative.dev", None),
@@ -70,10 +70,8 @@ mod tests {
             assert_eq!(found, short.unwrap_or_default());
             let categories = crd.spec.names.categories.clone().unwrap_or_default();
             assert!(categories.contains(&"knative-internal".to_owned()));
-            assert_eq!(
-                crd.metadata.labels.as_ref().and_then(|l| l.get("knative.dev/crd-install")).map(String::as_str),
-                Some("true")
-            );
+            let label = crd.metadata.labels.as_ref().and_then(|labels| labels.get("knative.dev/crd-install"));
+            assert_eq!(label.map(String::as_str), Some("true"));
             let version = &crd.spec.versions[0];
             assert!(version.served && version.storage && version.name == "v1alpha1");
             assert!(version.subresources.as_ref().is_some_and(|s| s.status.is_some()));
@@ -82,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn required_fields_are_upstreams() {
+    fn required_fields_match_upstream() {
         let required = |crd: &CustomResourceDefinition, path: &[&str]| schema(crd, path)["required"].clone();
         let [pa, metric, sks] = shared();
         assert_eq!(required(&pa, &["spec"]), json!(["protocolType", "scaleTargetRef"]));
@@ -123,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manifests_in_the_repository_are_fresh() {
+    fn the_manifests_in_the_repository_are_up_to_date() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes/crds");
         for (name, text) in manifests().expect("YAML") {
             let stored = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();

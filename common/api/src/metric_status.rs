@@ -5,11 +5,11 @@ use crate::condition::{Condition, READY};
 use crate::condition_set::{HasConditions, has_conditions};
 use common::time::Timestamp;
 
-/// Reason: there are no pods to scrape.
+/// Reason of [`CollectionError::NoEndpoints`].
 pub const NO_ENDPOINTS: &str = "NoEndpoints";
-/// Reason: none of the pods that had not been scraped yet has responded.
+/// Reason of [`CollectionError::DidNotReceiveStat`].
 pub const DID_NOT_RECEIVE_STAT: &str = "DidNotReceiveStat";
-/// Reason: any other error.
+/// Reason of [`CollectionError::Other`].
 pub const COLLECTION_FAILED: &str = "CollectionFailed";
 
 /// Error of the last collection.
@@ -17,7 +17,7 @@ pub const COLLECTION_FAILED: &str = "CollectionFailed";
 pub enum CollectionError {
     /// There are no pods to scrape.
     NoEndpoints(String),
-    /// None of the pods that had not been scraped yet has responded.
+    /// None of the pods that still had to be scraped responded.
     DidNotReceiveStat(String),
     /// Any other error.
     Other(String),
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metric_is_ready_when_its_samples_come_in() {
+    fn a_metric_is_ready_while_its_collection_succeeds() {
         let now = Timestamp::from_secs(1_700_000_000);
         let mut status = MetricStatus::default();
         status.begin(1, now);

@@ -1,11 +1,11 @@
-//! Numbers of objects in the form in which Kubernetes stores them.
+//! Converts the numbers of objects to the form in which Kubernetes stores them.
 //!
 //! An API server stores 10.0 as 10. A reader that does not know the type of the field regards them as different
 //! numbers.
 
 use serde_json::Value;
 
-/// Largest float that exactly represents its whole number.
+/// Largest whole number up to which floats represent every whole number exactly.
 const WHOLE_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// Converts all floats of a document that are whole numbers to integers.

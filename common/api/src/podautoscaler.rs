@@ -1,4 +1,4 @@
-//! PodAutoscaler: scaling of one target. In standalone it is the revision.
+//! PodAutoscaler: Knative's object for the scaling of one revision.
 
 use crate::zeroscaler::is_default;
 use crate::{Condition, ObjectReference};
@@ -108,10 +108,10 @@ mod tests {
             ("Unreachable", Reachability::Unreachable, "h3", Protocol::Http1),
             ("Sometimes", Reachability::Unknown, "http1", Protocol::Http1),
         ];
-        for (reachability, reachable, protocol, speaks) in rows {
+        for (reachability, reachable, protocol, expected) in rows {
             let spec = json!({"scaleTargetRef": {}, "protocolType": protocol, "reachability": reachability});
             let read: PodAutoscalerSpec = serde_json::from_value(spec).expect("read");
-            assert_eq!((read.reachability, read.protocol_type), (reachable, speaks), "{reachability:?} {protocol}");
+            assert_eq!((read.reachability, read.protocol_type), (reachable, expected), "{reachability:?} {protocol}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Status of a PodAutoscaler, and the operations that change it. Types, reasons and messages are upstream's.
 //!
-//! An absent `Active` condition means that the revision is activating, but it never counts as activating for too long.
+//! While the `Active` condition is absent, the revision is activating, but for an unknown time, so no timeout applies.
 
 use crate::condition::Condition;
 use crate::condition_set::{HasConditions, has_conditions};
@@ -110,10 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn activity_has_three_states_and_their_age() {
+    fn activity_has_three_states_with_an_age() {
         let mut status = PodAutoscalerStatus::default();
-        assert!(status.is_activating(), "absent is activating");
-        assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(0)), None, "but never too long");
+        assert!(status.is_activating(), "an absent condition means activating");
+        assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(0)), None, "the age of an absent condition is unknown");
         status.begin(1, at(0));
         status.manage(at(1)).mark_unknown(ACTIVE, "Queued", "");
         assert_eq!(status.status_for(ACTIVE, UNKNOWN, at(11)), Some(Duration::from_secs(10)));
@@ -123,15 +123,11 @@ mod tests {
         status.mark_failed("TimedOut", "", at(30));
         assert!(status.is_inactive());
         status.mark_failed("NoTraffic", "", at(40));
-        assert_eq!(
-            status.status_for(ACTIVE, FALSE, at(45)),
-            Some(Duration::from_secs(5)),
-            "another reason restarts the clock"
-        );
+        assert_eq!(status.status_for(ACTIVE, FALSE, at(45)), Some(Duration::from_secs(5)), "a new reason resets it");
     }
 
     #[test]
-    fn reasons_and_messages_are_upstreams() {
+    fn reasons_and_messages_match_upstream() {
         let mut status = PodAutoscalerStatus::default();
         status.begin(1, at(0));
         status.mark_not_owned("Metric", "hello", at(1));
@@ -144,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_scale_leaves_the_known_one() {
+    fn an_unknown_desired_scale_keeps_the_last_known_one() {
         let rows = [
             (None, Some(1), 1),
             (Some(1), Some(1), 1),

@@ -34,12 +34,12 @@ mod tests {
     fn the_age_of_the_condition_is_the_time_in_the_path() {
         let mut status = ServerlessServiceStatus::default();
         let message = "Revision is backed by Activator";
-        let mut say = |is_in_path, now| {
-            status.manage(now).set(ACTIVATOR_ENDPOINTS_POPULATED, is_in_path, ACTIVATOR_ENDPOINTS_POPULATED, message);
+        let mut mark = |value, now| {
+            status.manage(now).set(ACTIVATOR_ENDPOINTS_POPULATED, value, ACTIVATOR_ENDPOINTS_POPULATED, message);
             status.proxy_for(at(9))
         };
-        assert_eq!(say(TRUE, at(2)), Duration::from_secs(7));
-        assert_eq!(say(TRUE, at(5)), Duration::from_secs(7), "saying it again restarts nothing");
-        assert_eq!(say(FALSE, at(8)), Duration::ZERO);
+        assert_eq!(mark(TRUE, at(2)), Duration::from_secs(7));
+        assert_eq!(mark(TRUE, at(5)), Duration::from_secs(7), "the same status again does not reset the age");
+        assert_eq!(mark(FALSE, at(8)), Duration::ZERO);
     }
 }

@@ -1,4 +1,4 @@
-//! Checks valid and invalid ZeroScalers: the owner and the definition apply the same rules.
+//! Checks valid and invalid ZeroScalers: the autoscaler and the definition apply the same rules.
 
 use common_api::zeroscaler::{ZeroScaler, crd, manual, validation};
 use kube_cel::ErrorKind;
@@ -41,32 +41,32 @@ fn is_at(path: &str, field: &str) -> bool {
     path == field || path.strip_prefix(field).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Goal: the owner rejects everything that an API server without CEL has accepted, and names field, value and rule.
+/// Goal: the autoscaler rejects each invalid object that an API server without CEL accepts, and names field and rule.
 #[test]
-fn the_owner_finds_what_is_wrong() {
+fn the_autoscaler_rejects_invalid_objects() {
     for case in cases() {
         let name = &case.name;
         let object = object(&case);
         let read: ZeroScaler = serde_json::from_value(object.clone()).expect(name);
         let found = read.validate().err().unwrap_or_default();
-        for (field, says) in &case.refused {
+        for (field, text) in &case.refused {
             let named = found
                 .iter()
-                .any(|error| is_at(&error.path, field) && (error.message.contains(says) || error.rule.contains(says)));
-            assert!(named, "{name}: {field} {says}: {found}");
+                .any(|error| is_at(&error.path, field) && (error.message.contains(text) || error.rule.contains(text)));
+            assert!(named, "{name}: {field} {text}: {found}");
         }
         for error in found.iter() {
             let expected = case.refused.keys().any(|field| is_at(&error.path, field));
             assert!(expected, "{name}: {error:?}");
         }
         let json = validation::validate_json(&object).err().unwrap_or_default();
-        assert_eq!(json.to_string(), found.to_string(), "{name}: the same of its JSON");
+        assert_eq!(json.to_string(), found.to_string(), "{name}: its JSON has the same errors");
     }
 }
 
-/// Goal: CEL and the owner reject the same objects, field by field, apart from the schema's bounds.
+/// Goal: CEL and the autoscaler reject the same objects, field by field, apart from the schema's bounds.
 #[test]
-fn the_rules_in_cel_say_the_same() {
+fn cel_rejects_the_same_objects() {
     let schema = schema();
     for case in cases() {
         let found = kube_cel::validate(&schema, &object(&case), None).err().map(|errors| errors.into_vec());
@@ -75,16 +75,16 @@ fn the_rules_in_cel_say_the_same() {
             let expected = case.refused.keys().any(|field| is_at(&error.field_path, field));
             assert!(expected && error.kind == ErrorKind::ValidationFailure, "{}: {error:?}", case.name);
         }
-        for (field, says) in case.refused.iter().filter(|_| !case.schema) {
-            let named = found.iter().any(|error| is_at(&error.field_path, field) && error.message.contains(says));
-            assert!(named, "{}: {field} {says}: {found:?}", case.name);
+        for (field, text) in case.refused.iter().filter(|_| !case.schema) {
+            let named = found.iter().any(|error| is_at(&error.field_path, field) && error.message.contains(text));
+            assert!(named, "{}: {field} {text}: {found:?}", case.name);
         }
     }
 }
 
 /// Goal: no field name is a truth value in YAML 1.1, which `kubectl` reads.
 #[test]
-fn no_field_has_a_name_that_yaml_reads_as_something_else() {
+fn no_field_name_is_a_yaml_truth_value() {
     let schema = schema();
     let mut open = vec![&schema];
     while let Some(node) = open.pop() {
@@ -98,7 +98,7 @@ fn no_field_has_a_name_that_yaml_reads_as_something_else() {
 }
 
 #[test]
-fn every_field_is_explained() {
+fn every_field_has_a_description() {
     let definition = crd::crd();
     let root = definition.spec.versions[0].schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
     for (path, field) in crd::all_fields(root.expect("a schema"), "") {
@@ -107,15 +107,14 @@ fn every_field_is_explained() {
 }
 
 #[test]
-fn the_page_of_the_manual_is_fresh() {
+fn the_page_of_the_manual_is_up_to_date() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(manual::PAGE);
     let stored = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(stored == manual::page(), "{} is stale: cargo run -p common-api --example crds", manual::PAGE);
 }
 
-/// Goal: the examples on the page can be applied.
 #[test]
-fn the_examples_of_the_page_are_good() {
+fn the_examples_of_the_page_are_valid() {
     let page = manual::page();
     let examples: Vec<_> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     // Only complete objects are checked; the other examples are fragments.

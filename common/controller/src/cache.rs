@@ -11,7 +11,7 @@
 //!
 //! - A response counts only if its resourceVersion is higher than the cached one. Afterwards the watch changes nothing
 //!   until it reaches that version. Versions of one kind are comparable, which Kubernetes guarantees since 1.35.
-//! - A deleted uid never returns, whichever source is late. The last [`GONE_MAX`] deleted uids are remembered.
+//! - A deleted uid never returns, whichever source is late. The last [`DELETED_MAX`] deleted uids are remembered.
 //!
 //! Objects from responses that arrived since a listing began do not count as missing from it.
 
@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 /// Number of uids of deleted objects that are remembered. A uid matters only between a response and the watch event for
 /// the same deletion, which is milliseconds. 4096 objects of one kind are not deleted in that time.
-const GONE_MAX: usize = 4096;
+const DELETED_MAX: usize = 4096;
 
 /// Change of one object.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,8 +59,8 @@ struct Answers<V> {
     uid: fn(&V) -> Option<&str>,
     /// Keys of responses that the watch has not confirmed yet.
     unconfirmed: HashSet<ObjectKey>,
-    gone: HashSet<String>,
-    gone_order: VecDeque<String>,
+    deleted: HashSet<String>,
+    deletion_order: VecDeque<String>,
 }
 
 impl<V> Default for Cache<V> {
@@ -123,16 +123,16 @@ impl<V: Clone> Cache<V> {
             Event::InitApply(object) | Event::Apply(object) => {
                 let (key, version, uid) = (key_of(&object), version_of(&object), object.uid());
                 self.saw(&key);
-                if !self.is_news(&key, version, uid.as_deref()) {
+                if !self.is_new_version(&key, version, uid.as_deref()) {
                     return Vec::new();
                 }
                 vec![self.put(key, version, convert(object))]
             }
-            Event::Delete(object) => self.gone(&key_of(&object), object.uid().as_deref()).into_iter().collect(),
+            Event::Delete(object) => self.remove_uid(&key_of(&object), object.uid().as_deref()).into_iter().collect(),
             Event::InitDone => {
                 self.synced = true;
                 let missing = self.relist.end(self.entries.keys());
-                missing.iter().filter_map(|key| self.missing(key)).collect()
+                missing.iter().filter_map(|key| self.remove_missing(key)).collect()
             }
         }
     }
@@ -148,9 +148,9 @@ impl<V: Clone> Cache<V> {
     }
 
     /// Reports whether an event of the watch contains anything new.
-    fn is_news(&mut self, key: &ObjectKey, version: u64, uid: Option<&str>) -> bool {
+    fn is_new_version(&mut self, key: &ObjectKey, version: u64, uid: Option<&str>) -> bool {
         if let Some(answers) = &mut self.answers {
-            if uid.is_some_and(|uid| answers.gone.contains(uid)) {
+            if uid.is_some_and(|uid| answers.deleted.contains(uid)) {
                 return false;
             }
             if let Some(entry) = self.entries.get(key)
@@ -165,15 +165,15 @@ impl<V: Clone> Cache<V> {
         !self.holds(key, version)
     }
 
-    /// Fills the nodes of the tree, which inserting in key order leaves half empty.
+    /// Rebuilds the tree with full nodes: inserting in key order leaves them half empty.
     pub(crate) fn pack_densely(&mut self) {
         self.entries = std::mem::take(&mut self.entries).into_iter().collect();
     }
 
     /// Removes the object with this key and uid; an object with another uid stays.
-    fn gone(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<Change<V>> {
+    fn remove_uid(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<Change<V>> {
         if let Some(answers) = &mut self.answers {
-            answers.remember(uid);
+            answers.remember_deletion(uid);
             if (answers.uid)(&self.entries.get(key)?.value) != uid {
                 return None;
             }
@@ -183,11 +183,11 @@ impl<V: Clone> Cache<V> {
 
     /// Removes an object that a complete listing lacks. If the watch has reported it before, its uid is remembered as
     /// deleted. An object known only from a response may be newer than the list.
-    fn missing(&mut self, key: &ObjectKey) -> Option<Change<V>> {
+    fn remove_missing(&mut self, key: &ObjectKey) -> Option<Change<V>> {
         if let (Some(answers), Some(entry)) = (&mut self.answers, self.entries.get(key))
             && !answers.unconfirmed.contains(key)
         {
-            answers.remember((answers.uid)(&entry.value));
+            answers.remember_deletion((answers.uid)(&entry.value));
         }
         self.remove(key)
     }
@@ -214,8 +214,8 @@ impl<K: Resource> Cache<Arc<K>> {
         let answers = Answers {
             uid: |object: &Arc<K>| object.meta().uid.as_deref(),
             unconfirmed: HashSet::new(),
-            gone: HashSet::new(),
-            gone_order: VecDeque::new(),
+            deleted: HashSet::new(),
+            deletion_order: VecDeque::new(),
         };
         Self { answers: Some(answers), ..Self::default() }
     }
@@ -226,13 +226,13 @@ impl<K: Resource> Cache<Arc<K>> {
         let (key, version) = (key_of(&object), version_of(&object));
         let uid = object.meta().uid.as_deref();
         let answers = self.answers.as_mut()?;
-        if uid.is_some_and(|uid| answers.gone.contains(uid)) {
+        if uid.is_some_and(|uid| answers.deleted.contains(uid)) {
             return None;
         }
         self.relist.saw(&key);
-        if let Some(held) = self.entries.get(&key)
-            && (answers.uid)(&held.value) == uid
-            && held.version >= version
+        if let Some(known) = self.entries.get(&key)
+            && (answers.uid)(&known.value) == uid
+            && known.version >= version
         {
             return None;
         }
@@ -242,19 +242,19 @@ impl<K: Resource> Cache<Arc<K>> {
 
     /// Applies the response to a deletion: removes the object with this key and uid.
     pub fn removed(&mut self, key: &ObjectKey, uid: &str) -> Option<Change<Arc<K>>> {
-        self.gone(key, Some(uid))
+        self.remove_uid(key, Some(uid))
     }
 }
 
 impl<V> Answers<V> {
-    fn remember(&mut self, uid: Option<&str>) {
-        let Some(uid) = uid.filter(|uid| !self.gone.contains(*uid)) else { return };
-        self.gone.insert(uid.to_owned());
-        self.gone_order.push_back(uid.to_owned());
-        if self.gone_order.len() > GONE_MAX
-            && let Some(oldest) = self.gone_order.pop_front()
+    fn remember_deletion(&mut self, uid: Option<&str>) {
+        let Some(uid) = uid.filter(|uid| !self.deleted.contains(*uid)) else { return };
+        self.deleted.insert(uid.to_owned());
+        self.deletion_order.push_back(uid.to_owned());
+        if self.deletion_order.len() > DELETED_MAX
+            && let Some(oldest) = self.deletion_order.pop_front()
         {
-            self.gone.remove(&oldest);
+            self.deleted.remove(&oldest);
         }
     }
 }
@@ -294,7 +294,7 @@ mod tests {
 
     /// Goal: the response to a write and the watch event may come in either order. Method: both orders, same result.
     #[test]
-    fn a_late_event_never_undoes_a_newer_answer() {
+    fn a_late_event_never_undoes_a_newer_response() {
         let mut cache = Cache::with_answers();
         assert!(cache.answered(object("a", "u1", 7)).is_some());
         let older = take(&mut cache, Event::Apply(object("a", "u1", 5)));
@@ -302,25 +302,25 @@ mod tests {
         let equal = take(&mut cache, Event::Apply(object("a", "u1", 7)));
         assert!(equal.is_empty(), "an equal version changes nothing");
         assert_eq!(take(&mut cache, Event::Apply(object("a", "u1", 9))).len(), 1);
-        assert!(cache.answered(object("a", "u1", 8)).is_none(), "an answer that the watch has overtaken");
+        assert!(cache.answered(object("a", "u1", 8)).is_none(), "the watch is ahead of this response");
     }
 
     /// Goal: a deleted object stays deleted, even if the response to its creation arrives last.
     #[test]
-    fn a_deleted_uid_never_comes_back() {
+    fn a_deleted_uid_never_returns() {
         let mut cache = Cache::with_answers();
         assert!(take(&mut cache, Event::Delete(object("a", "u1", 6))).is_empty());
         assert!(cache.answered(object("a", "u1", 5)).is_none());
         assert_eq!(names(&cache), Vec::<String>::new());
         assert!(cache.answered(object("a", "u2", 8)).is_some(), "a successor of the same name is another object");
         let key = ObjectKey::new("ns", "a");
-        assert!(cache.removed(&key, "u1").is_none(), "its predecessor's end does not concern it");
+        assert!(cache.removed(&key, "u1").is_none(), "deleting its predecessor leaves it");
         assert_eq!(names(&cache), ["a"]);
     }
 
     /// Goal: a listing replaces everything except objects that were written while it ran.
     #[test]
-    fn a_listing_drops_what_it_does_not_name() {
+    fn a_listing_removes_objects_that_it_lacks() {
         let mut cache = Cache::with_answers();
         cache.answered(object("old", "u1", 1));
         cache.answered(object("kept", "u2", 2));
@@ -336,25 +336,23 @@ mod tests {
     /// Goal: an object that a listing lacks stays deleted, even if the response to a write of it arrives last. The
     /// watch may still report an object whose response arrived after the list was made and before it was received.
     #[test]
-    fn a_uid_that_a_listing_lacks_never_comes_back() {
+    fn a_uid_that_a_listing_lacks_never_returns() {
         let mut cache = Cache::with_answers();
         take(&mut cache, Event::Apply(object("gone", "u1", 5)));
         cache.answered(object("new", "u2", 9));
         take(&mut cache, Event::Init);
         assert_eq!(take(&mut cache, Event::InitDone).len(), 2);
-        assert!(cache.answered(object("gone", "u1", 6)).is_none(), "it has gone");
+        assert!(cache.answered(object("gone", "u1", 6)).is_none(), "it was deleted");
         take(&mut cache, Event::Apply(object("new", "u2", 9)));
         assert_eq!(names(&cache), ["new"]);
     }
 
-    /// Goal: a namespace is found completely and without objects of others, including those whose name has the same
-    /// prefix.
+    /// Goal: a namespace's objects are found completely, without those of namespaces whose name has the same prefix.
     #[test]
-    fn a_namespace_is_found_by_itself() {
+    fn a_namespace_is_found_without_its_neighbors() {
         let mut cache = Cache::default();
-        for (value, (namespace, name)) in
-            (0..).zip([("a", "x"), ("ns", "b"), ("ns", "a"), ("ns-2", "a"), ("ns.2", "a"), ("z", "a")])
-        {
+        let keys = [("a", "x"), ("ns", "b"), ("ns", "a"), ("ns-2", "a"), ("ns.2", "a"), ("z", "a")];
+        for (value, (namespace, name)) in (0..).zip(keys) {
             cache.put(ObjectKey::new(namespace, name), 1, value);
         }
         let found: Vec<_> = cache.keys_within("ns").cloned().collect();
@@ -363,10 +361,9 @@ mod tests {
         assert_eq!(cache.keys_within("n").count(), 0);
     }
 
-    /// Goal: a cache that only the watch feeds follows it, even back to an older version: a restored API server starts
-    /// over.
+    /// Goal: a restored API server starts over, with lower versions.
     #[test]
-    fn the_watch_alone_is_believed() {
+    fn a_cache_without_responses_follows_the_watch_to_an_older_version() {
         let mut cache = Cache::default();
         take(&mut cache, Event::Apply(object("a", "u1", 7)));
         assert!(take(&mut cache, Event::Apply(object("a", "u1", 7))).is_empty(), "nothing new");

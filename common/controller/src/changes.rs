@@ -1,4 +1,4 @@
-//! Converts a watch's events to changes of single objects, for readers that store the necessary data themselves.
+//! Converts a watch's events to changes of single objects, for readers that store their own data instead of objects.
 //!
 //! An object that was deleted while the watch was broken is reported as deleted when the next list is complete. This
 //! requires the keys of all objects that existed: [`Changes`] stores only those. A reader that has the keys anyway
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_new_list_lacks_is_gone() {
+    fn objects_missing_from_a_new_list_are_gone() {
         let mut changes = Changes::default();
         changes.take::<Service>(watcher::Event::Init);
         changes.take(watcher::Event::InitApply(service("a")));

@@ -1,4 +1,4 @@
-//! Errors of writes, and the properties of an error of a pass that this crate needs.
+//! Errors of writes, and the properties that this crate needs of the error of a pass.
 
 use std::fmt;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub enum WriteError {
     NoAnswer {
         /// Attempted operation.
         doing: String,
-        /// Time that was waited for a response.
+        /// Time limit of the response.
         within: Duration,
     },
     /// A required object name is taken by an object with another owner.

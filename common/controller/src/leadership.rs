@@ -9,8 +9,8 @@ pub trait Leadership: Send + Sync + 'static {
     /// Reports whether this process leads the object.
     fn owns(&self, key: &ObjectKey) -> bool;
 
-    /// Counts changes of leadership. Only the reconcilers know all objects. At each change they must check every
-    /// object, to take over new ones and give up lost ones.
+    /// Returns a counter of changes of leadership. At each change, reconcilers must check every object, to take over
+    /// new ones and give up lost ones: only they know all objects.
     fn changes(&self) -> watch::Receiver<u64> {
         watch::channel(0).1 // Never changes.
     }

@@ -1,4 +1,4 @@
-//! Packs stored objects into less than half of the memory that they take in use.
+//! Packs stored objects into less than half of the memory that unpacked ones take.
 //!
 //! Of the thousands of objects of a kind, few are in use at any time: an object is read when something happens to its
 //! revision. In memory it consists of a hundred small blocks, some 4 KiB. So it is stored as JSON, and unpacking one
@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 /// Stored object. Cheap to clone.
 #[derive(Debug)]
-pub(crate) enum Held<T> {
+pub(crate) enum Stored<T> {
     /// Unpacked object.
     Whole(Arc<T>),
     /// JSON text and the function that reads it.
     Packed(Arc<[u8]>, fn(&[u8]) -> Option<T>),
 }
 
-impl<T> Clone for Held<T> {
+impl<T> Clone for Stored<T> {
     fn clone(&self) -> Self {
         match self {
             Self::Whole(value) => Self::Whole(value.clone()),
@@ -29,7 +29,7 @@ impl<T> Clone for Held<T> {
     }
 }
 
-impl<T> Held<T> {
+impl<T> Stored<T> {
     /// Packs an object.
     pub(crate) fn pack(value: Arc<T>) -> Self
     where
@@ -41,7 +41,7 @@ impl<T> Held<T> {
     }
 
     /// Unpacks an object.
-    pub(crate) fn take_out(&self) -> Option<Arc<T>> {
+    pub(crate) fn unpack(&self) -> Option<Arc<T>> {
         match self {
             Self::Whole(value) => Some(value.clone()),
             Self::Packed(json, read) => read(json).map(Arc::new),
@@ -53,13 +53,13 @@ impl<T> Held<T> {
 mod tests {
     use super::*;
 
-    /// Goal: every object comes back; one that does not survive JSON is stored unpacked.
+    /// Goal: an object that JSON cannot represent is stored unpacked.
     #[test]
-    fn everything_comes_back() {
+    fn every_object_survives_packing() {
         for (value, is_packed) in [(0.5, true), (f64::INFINITY, false)] {
-            let held = Held::<f64>::pack(Arc::new(value));
-            assert_eq!(held.take_out().as_deref(), Some(&value));
-            assert_eq!(matches!(held, Held::Packed(..)), is_packed, "{value}");
+            let stored = Stored::<f64>::pack(Arc::new(value));
+            assert_eq!(stored.unpack().as_deref(), Some(&value));
+            assert_eq!(matches!(stored, Stored::Packed(..)), is_packed, "{value}");
         }
     }
 }

@@ -10,12 +10,12 @@
 //! - [`Priority::New`]: new objects.
 //! - [`Priority::Slow`]: sweeps over all keys, after a changed ConfigMap, a won lease, or the removal of an activator.
 //!
-//! A key that is added again with a higher priority moves there. Of thousands of new objects, the first ones are
+//! A key that is added again with a higher priority moves up to it. Of thousands of new objects, the first ones are
 //! finished first: their writes cause events of normal priority, which precede new objects. At a start no process leads
 //! yet, so all objects are reconciled by the sweep after a lease is won.
 //!
-//! One of every [`TURN_OF_THE_LOWEST`] keys is taken from the lowest priority that waits. So neither many new objects
-//! nor persistently failing keys starve the others.
+//! One of every [`LOWEST_PRIORITY_INTERVAL`] keys is taken from the lowest priority that waits. So neither many new
+//! objects nor persistently failing keys starve the others.
 //!
 //! # Timers
 //!
@@ -45,7 +45,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(300);
 const QUIET_FAILURES: u32 = 10;
 
 /// Interval, in attempts to take a key of any priority, at which a key of the lowest waiting priority is taken.
-const TURN_OF_THE_LOWEST: u32 = 8;
+const LOWEST_PRIORITY_INTERVAL: u32 = 8;
 
 /// Urgency of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -323,7 +323,7 @@ impl<K: Ord + Clone> QueueState<K> {
             None => {
                 self.attempts = self.attempts.wrapping_add(1);
                 let (lowest, _) = *self.waiting.last_key_value()?.0;
-                match self.attempts.is_multiple_of(TURN_OF_THE_LOWEST) {
+                match self.attempts.is_multiple_of(LOWEST_PRIORITY_INTERVAL) {
                     true => self.first_of(lowest)?,
                     false => *self.waiting.first_key_value()?.0,
                 }

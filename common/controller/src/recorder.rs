@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Maximum number of waiting events. Allows a few per revision in the worst minute of a cluster with some hundred busy
-/// ones.
+/// Maximum number of waiting events: enough for a few events per revision in the worst minute of a cluster with some
+/// hundred busy revisions.
 const WAITING_MAX: usize = 1024;
 
 /// Writes events in the background. Clones share the channel.
@@ -73,8 +73,8 @@ impl Recorder {
         reason: &str,
         message: String,
     ) {
-        let what = (key_of(object), object.meta().uid.as_deref(), K::kind(&()), reason, message.as_str());
-        if self.repeats.lock().is_new(&what, Instant::now()) {
+        let report = (key_of(object), object.meta().uid.as_deref(), K::kind(&()), reason, message.as_str());
+        if self.repeats.lock().is_new(&report, Instant::now()) {
             self.say(component, object, Severity::Warning, reason, message);
         }
     }
@@ -135,7 +135,7 @@ mod tests {
     use common_api::PodAutoscaler;
 
     #[test]
-    fn an_event_names_its_object_and_who_says_it() {
+    fn an_event_names_its_object_severity_and_reason() {
         let mut object = PodAutoscaler::new("hello", Default::default());
         object.metadata.namespace = Some("ns".into());
         object.metadata.uid = Some("u".into());

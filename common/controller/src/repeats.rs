@@ -18,10 +18,10 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// Reports whether `what` was not reported recently, and records it.
-    pub(crate) fn is_new(&mut self, what: &impl Hash, now: Instant) -> bool {
+    /// Returns true and records `message` unless it was reported recently.
+    pub(crate) fn is_new(&mut self, message: &impl Hash, now: Instant) -> bool {
         let mut hasher = DefaultHasher::new();
-        what.hash(&mut hasher);
+        message.hash(&mut hasher);
         let hash = hasher.finish();
         let fresh = |at: &Instant| now.duration_since(*at) < QUIET;
         if self.last_reports.get(&hash).is_some_and(fresh) {
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_is_said_once_in_five_minutes() {
+    async fn a_message_is_reported_once_in_five_minutes() {
         let (mut repeats, now) = (Repeats::default(), Instant::now());
         for second in 0..1500 {
             let at = now + Duration::from_secs(second);
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_remembered_is_bounded_and_nothing_new_is_lost() {
+    async fn the_memory_is_bounded_and_no_new_message_is_suppressed() {
         let (mut repeats, now) = (Repeats::default(), Instant::now());
         for n in 0..3 * REMEMBERED_MAX {
             assert!(repeats.is_new(&n, now));

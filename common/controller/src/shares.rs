@@ -1,5 +1,5 @@
-//! The objects of this process. A hash assigns a key to a bucket, and the bucket's lease names its owner. Among the
-//! members of a StatefulSet, the ordinal identifies the owner instead.
+//! Determines which process owns an object. A hash assigns a key to a bucket, and the bucket's lease names its owner.
+//! Among the members of a StatefulSet, the ordinal identifies the owner instead.
 
 use crate::Leadership;
 use common::RevisionKey;
@@ -201,17 +201,17 @@ impl Leadership for Shares {
 /// Logs a warning when the map of the leases is edited. The map is read only at the start, so an edit takes effect at
 /// the next start.
 pub async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
-    edits(&mut content, &until, || {
+    on_each_edit(&mut content, &until, || {
         tracing::warn!(config_map = map, "the ConfigMap was edited; the change takes effect at the next start");
     })
     .await;
 }
 
-/// Calls `tell` for each edit, until `until` is cancelled.
-async fn edits<T>(content: &mut watch::Receiver<Arc<T>>, until: &CancellationToken, mut tell: impl FnMut()) {
+/// Calls `report` for each edit, until `until` is cancelled.
+async fn on_each_edit<T>(content: &mut watch::Receiver<Arc<T>>, until: &CancellationToken, mut report: impl FnMut()) {
     content.borrow_and_update();
     while let Some(Ok(())) = until.run_until_cancelled(content.changed()).await {
-        tell();
+        report();
     }
 }
 
@@ -256,25 +256,23 @@ mod tests {
         assert_eq!(shares.owner(&key), Owner::Nobody);
         (0..3).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
         assert!(!shares.are_settled(), "one bucket has no owner");
-        assert_eq!(
-            shares.held().into_iter().map(|(_, is_held)| is_held).collect::<Vec<_>>(),
-            [true, true, true, false]
-        );
+        let held: Vec<_> = shares.held().into_iter().map(|(_, is_held)| is_held).collect();
+        assert_eq!(held, [true, true, true, false]);
         assign.set(3, Some(me.clone()), true);
         assert!(shares.are_settled());
         assert_eq!(shares.owner(&key), Owner::Us);
     }
 
-    /// Goal: each edit is reported; the content at the start is not an edit.
+    /// Goal: the content at the start is not an edit.
     #[tokio::test]
-    async fn edits_of_the_map_are_told() {
+    async fn each_edit_of_the_map_is_reported() {
         let (map, content) = watch::channel(Arc::new(0));
         map.send_replace(Arc::new(1));
         let (until, (edited, mut reports)) = (CancellationToken::new(), tokio::sync::mpsc::unbounded_channel());
         let (mut followed, ended) = (map.subscribe(), until.clone());
         drop(content);
         let following = tokio::spawn(async move {
-            edits(&mut followed, &ended, || edited.send(()).expect("the test listens")).await;
+            on_each_edit(&mut followed, &ended, || edited.send(()).expect("the test listens")).await;
         });
         tokio::task::yield_now().await;
         for _ in 0..2 {
@@ -283,6 +281,6 @@ mod tests {
         }
         until.cancel();
         following.await.expect("ends");
-        assert!(reports.try_recv().is_err(), "no more than there were");
+        assert!(reports.try_recv().is_err(), "nothing but the edits");
     }
 }

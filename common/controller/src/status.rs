@@ -74,10 +74,9 @@ mod tests {
     use kube::client::Body;
     use serde_json::json;
 
-    /// Goal: the tally counts the API server's response to a status. Method: the same response to every attempt; checks
-    /// the result of the write and the tally.
+    /// Method: the same response to every attempt; checks the result of the write and the tally.
     #[tokio::test(start_paused = true)]
-    async fn a_status_that_is_refused_counts_as_refused() {
+    async fn the_tally_counts_the_response_to_a_status() {
         let rows = [
             (200_u16, true, "ok", 1),
             (404, true, "ok", 1), // A deleted object needs no status.
@@ -85,7 +84,7 @@ mod tests {
             (422, false, "refused", 1),
             (503, false, "failed", 1),
         ];
-        for (code, is_well, outcome, count) in rows {
+        for (code, succeeds, outcome, count) in rows {
             let mut metric = Metric::new("hello", MetricSpec::default());
             metric.metadata.namespace = Some("ns".to_owned());
             let object = serde_json::to_value(&metric).expect("serialisable");
@@ -109,7 +108,7 @@ mod tests {
                 written = write(writer, &store, &read, MetricStatus::default()) => written,
                 () = answering => unreachable!("the client lives"),
             };
-            assert_eq!(written.is_ok(), is_well, "{code}: {written:?}");
+            assert_eq!(written.is_ok(), succeeds, "{code}: {written:?}");
             let counts: Vec<_> = limiter.write_tally().counts().into_iter().filter(|(_, count)| *count > 0).collect();
             assert_eq!(counts, [(["object", outcome], count)], "{code}");
         }

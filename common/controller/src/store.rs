@@ -1,7 +1,7 @@
 //! Objects of one watched kind in memory: the API server's latest state, and our own recent writes.
 //!
 //! One watch feeds a [`Store`]; any task reads it. The store calls its listener for each change, one at a time and in
-//! order, after it holds the change. So a task that the listener wakes reads at least that change.
+//! order, after it has stored the change. So a task that the listener wakes reads this change or a later one.
 //!
 //! # Our own writes
 //!
@@ -25,7 +25,7 @@
 
 use crate::ObjectKey;
 use crate::cache::{Cache, number, version_of};
-use crate::packed::Held;
+use crate::packed::Stored;
 use common_runtime::namespaces::Reach;
 use common_runtime::watching;
 use futures::StreamExt;
@@ -51,16 +51,16 @@ type Listener<T> = Box<dyn Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Se
 pub struct Store<T> {
     inner: RwLock<Inner<T>>,
     /// Makes the stored form of an object.
-    hold: fn(Arc<T>) -> Held<T>,
+    to_stored: fn(Arc<T>) -> Stored<T>,
     listener: Listener<T>,
     synced: watch::Sender<bool>,
     failure: RwLock<Option<String>>,
 }
 
 struct Inner<T> {
-    watched: Cache<Held<T>>,
+    watched: Cache<Stored<T>>,
     offered: HashMap<ObjectKey, Offer<T>>,
-    ended: Ended,
+    deletions: Deletions,
 }
 
 struct Offer<T> {
@@ -71,11 +71,11 @@ struct Offer<T> {
 
 /// Recently deleted objects: the last version of each, and the time until which it is remembered.
 #[derive(Default)]
-struct Ended(VecDeque<(Instant, ObjectKey, u64)>);
+struct Deletions(VecDeque<(Instant, ObjectKey, u64)>);
 
-impl Ended {
+impl Deletions {
     /// Records a deletion at this version or a later one.
-    fn note(&mut self, key: &ObjectKey, version: u64, now: Instant) {
+    fn record(&mut self, key: &ObjectKey, version: u64, now: Instant) {
         self.forget_until(now);
         self.0.push_back((now + OFFER_HOLDS, key.clone(), version));
     }
@@ -97,9 +97,10 @@ impl Ended {
 impl<T: Send + Sync + 'static> Store<T> {
     /// Creates an empty store; `listener` gets each key with its previous and its new value.
     pub fn new(listener: impl Fn(&ObjectKey, Option<&Arc<T>>, Option<&Arc<T>>) + Send + Sync + 'static) -> Self {
+        let inner = Inner { watched: Cache::default(), offered: HashMap::new(), deletions: Deletions::default() };
         Self {
-            inner: RwLock::new(Inner { watched: Cache::default(), offered: HashMap::new(), ended: Ended::default() }),
-            hold: Held::Whole,
+            inner: RwLock::new(inner),
+            to_stored: Stored::Whole,
             listener: Box::new(listener),
             synced: watch::channel(false).0,
             failure: RwLock::new(None),
@@ -111,12 +112,12 @@ impl<T: Send + Sync + 'static> Store<T> {
     where
         T: Serialize + DeserializeOwned,
     {
-        Self { hold: Held::pack, ..Self::new(listener) }
+        Self { to_stored: Stored::pack, ..Self::new(listener) }
     }
 
     /// Returns the object, if it exists.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<T>> {
-        let held = {
+        let stored = {
             let inner = self.inner.read();
             let ahead = |offer: &&Offer<T>| inner.watched.version(key).is_none_or(|watched| watched < offer.version);
             match inner.offered.get(key).filter(|offer| Instant::now() < offer.until).filter(ahead) {
@@ -124,7 +125,7 @@ impl<T: Send + Sync + 'static> Store<T> {
                 None => inner.watched.get(key)?.clone(),
             }
         };
-        held.take_out()
+        stored.unpack()
     }
 
     /// Reports whether the watch knows an object with this key.
@@ -149,7 +150,7 @@ impl<T: Send + Sync + 'static> Store<T> {
 
     /// Returns all objects of a namespace that the watch knows, in order of their names.
     pub fn within(&self, namespace: &str) -> Vec<Arc<T>> {
-        self.inner.read().watched.within(namespace).filter_map(Held::take_out).collect()
+        self.inner.read().watched.within(namespace).filter_map(Stored::unpack).collect()
     }
 
     /// Shows the response to our own write until the watch has caught up, unless it already has. `version` is the
@@ -163,7 +164,7 @@ impl<T: Send + Sync + 'static> Store<T> {
             inner.offered.remove(key);
             return; // No reader would see it, and nothing would remove it.
         }
-        if inner.ended.covers(key, version, now) {
+        if inner.deletions.covers(key, version, now) {
             return; // The deletion would not be reported again.
         }
         inner.offered.insert(key.clone(), Offer { version, value: Arc::new(value), until: now + OFFER_HOLDS });
@@ -205,22 +206,22 @@ impl<T: Send + Sync + 'static> Store<T> {
     /// [`Self::follow`].
     pub fn apply(&self, key: &ObjectKey, version: &str, value: Option<T>) {
         let new = value.map(Arc::new);
-        let held = new.clone().map(self.hold);
+        let stored = new.clone().map(self.to_stored);
         let old = {
             let mut inner = self.inner.write();
-            let change = match held {
-                Some(held) => Some(inner.watched.put(key.clone(), number(version), held)),
+            let change = match stored {
+                Some(stored) => Some(inner.watched.put(key.clone(), number(version), stored)),
                 None => {
                     let last = inner.watched.version(key);
-                    inner.ended.note(key, last.unwrap_or_default(), Instant::now());
+                    inner.deletions.record(key, last.unwrap_or_default(), Instant::now());
                     inner.watched.remove(key)
                 }
             };
-            inner.overtake(key);
+            inner.drop_reached_offer(key);
             change.and_then(|change| change.old)
         };
         if old.is_some() || new.is_some() {
-            (self.listener)(key, old.and_then(|old| old.take_out()).as_ref(), new.as_ref());
+            (self.listener)(key, old.and_then(|old| old.unpack()).as_ref(), new.as_ref());
         }
     }
 
@@ -236,15 +237,15 @@ impl<T: Send + Sync + 'static> Store<T> {
                     if let watcher::Event::Delete(object) = &event {
                         let key = key_of(object);
                         inner.offered.remove(&key);
-                        inner.ended.note(&key, version_of(object), Instant::now());
+                        inner.deletions.record(&key, version_of(object), Instant::now());
                     }
                     // These events contain no objects to store.
-                    let changes = inner.watched.take(event, |object| (self.hold)(Arc::new(convert(object))));
-                    changes.iter().for_each(|change| inner.overtake(&change.key));
+                    let changes = inner.watched.take(event, |object| (self.to_stored)(Arc::new(convert(object))));
+                    changes.iter().for_each(|change| inner.drop_reached_offer(&change.key));
                     changes
                 };
                 for change in changes {
-                    let old = change.old.and_then(|old| old.take_out());
+                    let old = change.old.and_then(|old| old.unpack());
                     (self.listener)(&change.key, old.as_ref(), None);
                 }
                 if listed {
@@ -263,15 +264,15 @@ impl<T: Send + Sync + 'static> Store<T> {
             return;
         }
         let new = Arc::new(convert(object));
-        let held = (self.hold)(new.clone());
+        let stored = (self.to_stored)(new.clone());
         let change = {
             let mut inner = self.inner.write();
             inner.watched.saw(&key);
-            let change = inner.watched.put(key, version, held);
-            inner.overtake(&change.key);
+            let change = inner.watched.put(key, version, stored);
+            inner.drop_reached_offer(&change.key);
             change
         };
-        let old = change.old.and_then(|old| old.take_out());
+        let old = change.old.and_then(|old| old.unpack());
         (self.listener)(&change.key, old.as_ref(), Some(&new));
     }
 
@@ -298,7 +299,7 @@ impl<T: Send + Sync + 'static> Store<T> {
 
 impl<T> Inner<T> {
     /// Removes an offer that the watch has reached, or whose object is deleted.
-    fn overtake(&mut self, key: &ObjectKey) {
+    fn drop_reached_offer(&mut self, key: &ObjectKey) {
         let watched = self.watched.version(key);
         if self.offered.get(key).is_some_and(|offer| watched.is_none_or(|version| offer.version <= version)) {
             self.offered.remove(key);
@@ -363,13 +364,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn our_own_write_is_seen_before_the_watch_tells_of_it() {
-        let (store, _) = store();
-        let key = ObjectKey::new("ns", "a");
+    async fn an_own_write_is_visible_before_the_watch_reports_it() {
+        let (store, key) = (store().0, ObjectKey::new("ns", "a"));
         store.apply(&key, "5", Some(5));
         store.offer(&key, "7", 7);
         assert_eq!(store.get(&key).as_deref(), Some(&7));
-        store.apply(&key, "6", Some(6)); // Another writer was faster than we.
+        store.apply(&key, "6", Some(6)); // Another writer was first.
         assert_eq!(store.get(&key).as_deref(), Some(&7));
         store.apply(&key, "8", Some(8));
         assert_eq!(store.get(&key).as_deref(), Some(&8), "the watch has caught up");
@@ -397,9 +397,8 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_created_object_that_never_shows_up_is_forgotten() {
-        let (store, _) = store();
-        let key = ObjectKey::new("ns", "a");
+    async fn an_offer_ends_if_the_watch_never_reports_it() {
+        let (store, key) = (store().0, ObjectKey::new("ns", "a"));
         store.offer(&key, "7", 7);
         assert_eq!(store.get(&key).as_deref(), Some(&7));
         tokio::time::advance(OFFER_HOLDS).await;
@@ -412,29 +411,27 @@ mod tests {
     /// Goal: a late response to a write is not shown after the watch has reported the object's deletion; the response
     /// for a new object of the same name is shown.
     #[tokio::test(start_paused = true)]
-    async fn an_answer_for_what_has_ended_is_not_shown() {
+    async fn a_response_for_a_deleted_object_is_not_shown() {
         let (store, key) = (store().0, ObjectKey::new("ns", "a"));
         store.apply(&key, "5", Some(5));
         store.take(watcher::Event::Delete(object("a", "8")), |_| unreachable!());
         store.offer(&key, "7", 7);
         assert_eq!(store.get(&key), None);
         store.offer(&key, "9", 9);
-        assert_eq!(store.get(&key).as_deref(), Some(&9), "another of that name");
+        assert_eq!(store.get(&key).as_deref(), Some(&9), "a new object of the same name");
         store.apply(&key, "10", Some(10));
         store.apply(&key, "", None); // The feeder does not know the version at deletion.
         store.offer(&key, "10", 10);
         assert_eq!(store.get(&key), None);
         tokio::time::advance(OFFER_HOLDS).await;
         store.offer(&key, "11", 11);
-        assert_eq!(store.inner.read().ended.0.len(), 0, "not for ever");
+        assert_eq!(store.inner.read().deletions.0.len(), 0, "forgotten after a while");
     }
 
-    /// Goal: a response that arrives after the watch has reported its version is not stored, because nothing would
-    /// remove it.
+    /// Goal: a late response is not stored, because nothing would remove it.
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_the_watch_has_overtaken_is_not_kept() {
-        let (store, _) = store();
-        let key = ObjectKey::new("ns", "a");
+    async fn a_response_that_the_watch_has_reached_is_not_stored() {
+        let (store, key) = (store().0, ObjectKey::new("ns", "a"));
         for (watched, answered, offers) in [("5", "7", 1), ("7", "7", 0), ("8", "7", 0)] {
             store.apply(&key, watched, Some(1));
             store.offer(&key, answered, 2);
@@ -443,13 +440,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_of_what_is_missing_from_it() {
+    fn a_list_reports_missing_objects_as_deleted() {
         let (store, log) = store();
         let (a, b) = (ObjectKey::new("ns", "a"), ObjectKey::new("ns", "b"));
         store.apply(&a, "1", Some(1));
         store.apply(&b, "2", Some(2));
         assert!(!store.is_synced());
-        let convert = |_: ConfigMap| -> u32 { panic!("what is held already is not converted") };
+        let convert = |_: ConfigMap| -> u32 { panic!("a stored version is not converted again") };
         store.take(watcher::Event::Init, convert);
         store.take(watcher::Event::InitApply(object("b", "2")), convert);
         store.take(watcher::Event::InitDone, convert);

@@ -78,7 +78,7 @@ mod tests {
 
     /// Goal: other tasks get a turn after each pass, even if many keys wait whose passes await nothing.
     #[tokio::test]
-    async fn a_sweep_lets_others_run() {
+    async fn a_sweep_lets_other_tasks_run() {
         let (queue, passes) = (WorkQueue::new(), Arc::new(AtomicUsize::new(0)));
         (0..1_000).for_each(|key| queue.add(key, Priority::Slow));
         let workers = Workers { kind: "key", queue, only: None };

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Names of the counted classes, in the order of [`WriteClass`].
 const CLASSES: [&str; 3] = ["wake", "scale", "object"];
 
-/// Outcomes: rejected for an outdated version, rejected for another reason, failed in the API server, unanswered, and
-/// not sent.
+/// Outcomes: accepted, rejected for an outdated version, rejected for another reason, failed in the API server,
+/// unanswered, and not sent.
 const OUTCOMES: [&str; 6] = ["ok", "conflict", "refused", "failed", "unanswered", "not-sent"];
 
 /// Counter of writes. Events of a [`crate::Recorder`] are not counted. Events that a ZeroScaler's status waits for
@@ -20,11 +20,11 @@ pub struct WriteTally {
 
 impl WriteTally {
     /// Counts a finished write of this class.
-    pub fn ended<T>(&self, class: WriteClass, how: &Result<T, WriteError>) {
-        let word = outcome(how);
-        let at = OUTCOMES.iter().position(|known| *known == word);
-        if let (Some(row), Some(at)) = (self.counts.get(class as usize), at) {
-            row[at].fetch_add(1, Relaxed);
+    pub fn ended<T>(&self, class: WriteClass, result: &Result<T, WriteError>) {
+        let outcome = outcome(result);
+        let column = OUTCOMES.iter().position(|known| *known == outcome);
+        if let (Some(row), Some(column)) = (self.counts.get(class as usize), column) {
+            row[column].fetch_add(1, Relaxed);
         }
     }
 
@@ -36,8 +36,8 @@ impl WriteTally {
     }
 }
 
-fn outcome<T>(how: &Result<T, WriteError>) -> &'static str {
-    match how {
+fn outcome<T>(result: &Result<T, WriteError>) -> &'static str {
+    match result {
         Ok(_) => "ok",
         Err(WriteError::Api { source, .. }) => match code(source) {
             Some(409) => "conflict",
@@ -59,17 +59,14 @@ mod tests {
     }
 
     #[test]
-    fn each_end_of_a_write_has_its_count() {
+    fn writes_are_counted_by_outcome() {
         let tally = WriteTally::default();
-        let ends = [Ok(()), Ok(()), api(409), api(403), api(422), api(503), Err(WriteError::LeaseEnds)];
-        ends.iter().for_each(|end| tally.ended(WriteClass::Wake, end));
+        let results = [Ok(()), Ok(()), api(409), api(403), api(422), api(503), Err(WriteError::LeaseEnds)];
+        results.iter().for_each(|result| tally.ended(WriteClass::Wake, result));
         tally.ended(WriteClass::Event, &Ok(())); // This class is not counted.
         let counts: Vec<_> = tally.counts().into_iter().filter(|(_, count)| *count > 0).collect();
-        let wake = |outcome, count| (["wake", outcome], count);
-        assert_eq!(
-            counts,
-            [wake("ok", 2), wake("conflict", 1), wake("refused", 2), wake("failed", 1), wake("not-sent", 1)]
-        );
+        let expected = [("ok", 2), ("conflict", 1), ("refused", 2), ("failed", 1), ("not-sent", 1)];
+        assert_eq!(counts, expected.map(|(outcome, count)| (["wake", outcome], count)));
         assert_eq!(tally.counts().len(), 18);
     }
 }

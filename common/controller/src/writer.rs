@@ -293,9 +293,9 @@ mod tests {
     use kube::core::Status;
     use serde_json::json;
 
-    /// Goal: each write tells the API server its time limit, whatever else the request contains.
+    /// Goal: the API server gets the time limit, whatever else the request contains.
     #[tokio::test]
-    async fn a_write_says_how_long_it_may_take() {
+    async fn a_write_sends_its_time_limit() {
         let (service, mut server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
         let api = BoundedApi { client: Client::new(service, "default"), within: Duration::from_millis(1500) };
         let key = ObjectKey::new("ns", "hello");
@@ -311,10 +311,9 @@ mod tests {
         answer.expect_err("a PodAutoscaler without a protocol"); // The response was parsed as a PodAutoscaler.
     }
 
-    /// Goal: a lease waits for a write without a response, since it may still be carried out, and for no other. Method:
-    /// count the tasks that keep guards alive.
+    /// Goal: such a write may still be carried out. Method: count the tasks that keep guards alive.
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_has_answered_counts_on() {
+    async fn a_lease_waits_only_for_writes_without_a_response() {
         let (service, _server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
         let client = Client::new(service, "default");
         let (assign, ownership) = Ownership::by_hand(1);
@@ -337,17 +336,16 @@ mod tests {
             (unanswered, 1),
         ];
         let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
-        for (outcome, count_on) in rows {
+        for (outcome, waiting) in rows {
             let (before, text) = (alive(), format!("{outcome:?}"));
             let _ = writer.write(&ObjectKey::new("ns", "hello"), "patch", async move |_: BoundedApi| outcome).await;
-            assert_eq!(alive(), before + count_on, "{text}");
+            assert_eq!(alive(), before + waiting, "{text}");
             tokio::time::sleep(CANCEL_MARGIN * 2).await;
         }
     }
 
-    /// Goal: a deletion removes the known object, and not a successor.
     #[tokio::test]
-    async fn a_deletion_names_the_object_that_was_known() {
+    async fn a_deletion_removes_the_known_object_and_no_successor() {
         let (service, mut server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
         let client = Client::new(service, "default");
         let writer = Writer { client: &client, leadership: &Alone, pacing: None };

@@ -2,7 +2,7 @@
 //!
 //! A separate thread with lower priority serves the port, so any number of scrapers costs requests no time. Its
 //! connections are bounded ([`crate::bounded_accept`]). Each has [`HEAD_TIMEOUT`] to send a request and lasts at most
-//! [`LASTS`].
+//! [`CONNECTION_MAX`].
 
 mod ask;
 
@@ -39,7 +39,7 @@ pub const EXPLAIN: &str = "/explain/";
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Longest duration of a connection, including responses.
-const LASTS: Duration = Duration::from_secs(60);
+const CONNECTION_MAX: Duration = Duration::from_secs(60);
 
 /// Connection limits: a scraper has one or two.
 const LIMITS: Limits = Limits { total: 256, per_address: 64 };
@@ -101,7 +101,7 @@ impl Admin {
             let acceptor = Acceptor::new(TcpListener::from_std(listener)?, "admin", LIMITS);
             let serve = |stream, _| {
                 let admin = self.clone();
-                async move { _ = timeout(LASTS, admin.connection(stream)).await }
+                async move { _ = timeout(CONNECTION_MAX, admin.connection(stream)).await }
             };
             acceptor.serve(shutdown, serve).await;
             Ok(())
@@ -147,7 +147,7 @@ impl Admin {
             };
             let format = TextFormat::negotiate(headers);
             let parts =
-                metrics.exposition().map(move |part| part.map(|text| Frame::data(Bytes::from(format.of_part(text)))));
+                metrics.exposition().map(move |part| part.map(|text| Frame::data(Bytes::from(format.convert(text)))));
             let body = StreamBody::new(stream::iter(parts)).boxed_unsync();
             let mut response = with_type(StatusCode::OK, format.content_type(), body);
             response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
@@ -218,7 +218,7 @@ mod tests {
             let answer = ask(Method::GET, "/metrics", accept);
             assert_eq!(answer.headers()[header::CONTENT_TYPE], content_type);
             let body = answer.into_body();
-            assert!(!body.is_end_stream() && body.size_hint().upper().is_none(), "its length is not known before");
+            assert!(!body.is_end_stream() && body.size_hint().upper().is_none(), "the body is streamed");
             assert_eq!(body.collect().await.expect("written").to_bytes(), expected);
         }
     }

@@ -11,8 +11,8 @@
 //! - Review results are cached: success for [`GOOD_FOR`], failure for [`BAD_FOR`]. So many activators that reconnect at
 //!   once cost one review each, and a stranger that keeps trying costs one in ten seconds. At most [`REVIEWED_MAX`]
 //!   results of each kind are cached, so failures displace no success.
-//! - A stranger that makes up new tokens gets reviews at the rate of [`review_limiter`], and 429 beyond it. Tokens that
-//!   are known to be good, and other addresses, do not wait for that.
+//! - An address that makes up tokens gets reviews at the rate of [`review_limiter`], and 429 beyond it. Tokens with a
+//!   cached success, and other addresses, are not affected.
 //! - If the API server does not respond, the response is 503. No result is cached and no refusal counted, but the
 //!   address has used up one review. The peer connects again. Existing connections continue.
 //! - A token is checked when its connection begins and not again later. Expiry of the token, or deletion of its Pod,
@@ -153,13 +153,13 @@ impl Gate {
         &self.refusals
     }
 
-    /// Verifies a peer by its token; with `is_autoscaler`, it acts as an autoscaler.
+    /// Verifies a peer by its token. With `is_autoscaler`, the peer must be an autoscaler.
     ///
     /// # Errors
-    /// Fails if the peer is not a plane, or not the required one.
+    /// Fails if the peer is not a plane, or not an autoscaler although it must be one.
     pub async fn admit(&self, token: Option<&str>, is_autoscaler: bool, from: IpAddr) -> Result<Peer, TokenError> {
         let admitted = match token {
-            Some(token) => self.known(token, from).await,
+            Some(token) => self.identify(token, from).await,
             None => Err(TokenError::NoToken),
         };
         let admitted = match admitted {
@@ -170,14 +170,15 @@ impl Gate {
             if !matches!(refused, TokenError::Unknown(_)) {
                 self.refusals.inc();
             }
-            if self.is_worth_saying(refused, Instant::now()) {
+            if self.is_log_due(refused, Instant::now()) {
                 tracing::warn!(%from, reason = %refused, "a peer was refused; check the token that is mounted in its pod");
             }
         }
         admitted
     }
 
-    fn is_worth_saying(&self, refused: &TokenError, now: Instant) -> bool {
+    /// Reports whether a refusal must be logged now, and records that.
+    fn is_log_due(&self, refused: &TokenError, now: Instant) -> bool {
         let mut logged = self.logged.lock();
         let last_report = logged.get(&discriminant(refused));
         let is_new = last_report.is_none_or(|at| now.duration_since(*at) >= QUIET);
@@ -187,7 +188,7 @@ impl Gate {
         is_new
     }
 
-    async fn known(&self, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
+    async fn identify(&self, token: &str, from: IpAddr) -> Result<Peer, TokenError> {
         let now = Instant::now();
         if let Some(reviewed) = self.cached_review(token, now) {
             return reviewed.0;
@@ -202,26 +203,26 @@ impl Gate {
             self.limiter.lock().give_back(from, now);
         }
         if !matches!(peer, Err(TokenError::Unknown(_))) {
-            self.keep(token, &peer, now);
+            self.cache(token, &peer, now);
         }
         peer
     }
 
     fn cached_review(&self, token: &str, now: Instant) -> Option<Reviewed> {
         let reviewed = self.reviewed.lock();
-        let known = reviewed.iter().find_map(|known| known.get(token).filter(|(_, until)| now < *until));
-        known.cloned()
+        let cached = reviewed.iter().find_map(|results| results.get(token).filter(|(_, until)| now < *until));
+        cached.cloned()
     }
 
-    fn keep(&self, token: &str, peer: &Result<Peer, TokenError>, now: Instant) {
+    fn cache(&self, token: &str, peer: &Result<Peer, TokenError>, now: Instant) {
         let mut reviewed = self.reviewed.lock();
         let [good, bad] = &mut *reviewed;
-        let (known, lasts) = if peer.is_ok() { (good, GOOD_FOR) } else { (bad, BAD_FOR) };
-        if known.len() >= REVIEWED_MAX {
-            known.retain(|_, (_, until)| now < *until);
+        let (results, valid_for) = if peer.is_ok() { (good, GOOD_FOR) } else { (bad, BAD_FOR) };
+        if results.len() >= REVIEWED_MAX {
+            results.retain(|_, (_, until)| now < *until);
         }
-        if known.len() < REVIEWED_MAX {
-            known.insert(token.to_owned(), (peer.clone(), now + lasts));
+        if results.len() < REVIEWED_MAX {
+            results.insert(token.to_owned(), (peer.clone(), now + valid_for));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Checks at the start that the API server is new enough.
 //!
 //! The minimum version is `KUBERNETES_MIN_VERSION`. Its default is the oldest version on which the end-to-end tests of
-//! the mode have run: v1.31.0 in standalone, and Knative's v1.34.0 in the drop-in. A pre-release of the same version
-//! passes, since clusters run them; a minimum that names a pre-release means exactly that. The check runs every second.
-//! It waits for a server without a response for as long as necessary ([`crate::api_server`] logs it). It waits a minute
-//! for a server that is too old, since that may be in the middle of an upgrade.
+//! the mode have run: v1.31.0 in standalone, and Knative's v1.34.0 in the drop-in. A pre-release of the minimum version
+//! passes, since clusters run such versions, unless the minimum itself names a pre-release. The check runs every
+//! second. It waits for a server without a response for as long as necessary ([`crate::api_server`] logs it). It waits
+//! a minute for a server that is too old, since the cluster may be in the middle of an upgrade.
 
 use crate::api_server::is_reported;
 use crate::environment::Mode;
@@ -80,11 +80,11 @@ impl MinimumVersion {
 
     fn judge(&self, version: &str) -> Result<(), String> {
         let server = parse(version).map_err(|error| format!("the API server's version {version:?}: {error}"))?;
-        let mut least = self.0.clone();
-        if least.pre.is_empty() {
-            least.pre = Prerelease::new("0").unwrap_or_default(); // Sorts before every other pre-release.
+        let mut minimum = self.0.clone();
+        if minimum.pre.is_empty() {
+            minimum.pre = Prerelease::new("0").unwrap_or_default(); // Sorts before every other pre-release.
         }
-        if server.cmp_precedence(&least).is_lt() {
+        if server.cmp_precedence(&minimum).is_lt() {
             return Err(format!(
                 "Kubernetes {version} is too old: {self} or newer is required (to lower that at your own risk, set the \
                  environment variable {VARIABLE})"
@@ -105,7 +105,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
-    fn pre_releases_of_the_least_version_pass() {
+    fn versions_are_compared_with_the_minimum() {
         let rows = [
             ("v1.34.0", "v1.34.0", true),
             ("v1.34.0", "v1.34.0-rc.1", true),
@@ -116,9 +116,9 @@ mod tests {
             ("v1.34.0-rc.2", "v1.34.0-rc.1", false),
             ("v1.34.0", "new", false),
         ];
-        for (least, server, passes) in rows {
-            let least: MinimumVersion = least.parse().expect("a version");
-            assert_eq!(least.judge(server).is_ok(), passes, "{least} {server}");
+        for (minimum, server, passes) in rows {
+            let minimum: MinimumVersion = minimum.parse().expect("a version");
+            assert_eq!(minimum.judge(server).is_ok(), passes, "{minimum} {server}");
         }
         let error = MinimumVersion::for_mode(Mode::Knative).judge("v1.30.1").expect_err("too old");
         assert!(error.contains("v1.30.1") && error.contains("v1.34.0") && error.contains(VARIABLE), "{error}");
@@ -138,12 +138,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_old_server_is_waited_for_and_then_named() {
-        let least = MinimumVersion::for_mode(Mode::Knative);
+    async fn an_old_server_fails_the_check_after_a_minute() {
+        let minimum = MinimumVersion::for_mode(Mode::Knative);
         let upgraded = server(|attempt| if attempt < 3 { "v1.33.0" } else { "v1.34.1" });
-        least.check(&upgraded).await.expect("new enough in the end");
+        minimum.check(&upgraded).await.expect("new enough in the end");
         let start = Instant::now();
-        let error = least.check(&server(|_| "v1.33.0")).await.expect_err("too old").to_string();
+        let error = minimum.check(&server(|_| "v1.33.0")).await.expect_err("too old").to_string();
         assert!(error.contains("v1.33.0"), "{error}");
         assert!((PATIENCE..PATIENCE + 3 * EVERY).contains(&start.elapsed()), "{:?}", start.elapsed());
     }

@@ -1,4 +1,4 @@
-//! Bounds what the clients of a port may hold together: unproven connections, streams, bytes.
+//! Bounds what all clients of a port hold together: connections without a request yet, streams, bytes.
 //!
 //! # The rule
 //!
@@ -88,7 +88,7 @@ struct Holder {
 struct Member {
     amount: usize,
     /// Notifies the share, by being dropped, that it is revoked.
-    _stays: oneshot::Sender<Infallible>,
+    _revoker: oneshot::Sender<Infallible>,
 }
 
 /// Share of one connection. Returned when dropped.
@@ -108,13 +108,13 @@ impl Shares {
 
     /// Takes a share of `amount` for a client at `address`, or returns `None` if the new share itself would be revoked.
     pub fn take(self: &Arc<Self>, address: IpAddr, amount: usize) -> Option<Share> {
-        let (stays, lost) = oneshot::channel();
+        let (revoker, lost) = oneshot::channel();
         let number = {
             let mut state = self.state.lock();
             let number = state.next;
             state.next += 1;
             let members = &mut state.addresses.entry(address).or_default().members;
-            members.insert(number, Member { amount: 0, _stays: stays });
+            members.insert(number, Member { amount: 0, _revoker: revoker });
             number
         };
         let share = Share { shares: self.clone(), address, number, lost };
@@ -129,21 +129,21 @@ impl Shares {
 
 impl SharesState {
     /// Returns the address of which a share must be revoked so that `address` can take `more`, if any.
-    fn holder_in_the_way(&self, shares: &Shares, address: IpAddr, more: usize) -> Option<IpAddr> {
+    fn address_to_revoke(&self, shares: &Shares, address: IpAddr, more: usize) -> Option<IpAddr> {
         let Shares { limits, gives_way, .. } = shares;
-        let sum = |of: &IpAddr| {
-            let held = self.addresses.get(of).map_or(0, |holder| holder.sum);
-            if *of == address { held.saturating_add(more) } else { held }
+        let sum = |other: &IpAddr| {
+            let held = self.addresses.get(other).map_or(0, |holder| holder.sum);
+            if *other == address { held.saturating_add(more) } else { held }
         };
         if sum(&address) > limits.per_address {
             return Some(address);
         }
         let is_full = self.total.saturating_add(more) > limits.total;
-        let rank = |(of, holder): &(&IpAddr, &Holder)| {
-            let is_preferred = (**of == address) == (*gives_way == GivesWay::Youngest);
-            (sum(of), is_preferred, Reverse(holder.members.keys().next().copied()))
+        let rank = |(other, holder): &(&IpAddr, &Holder)| {
+            let is_preferred = (**other == address) == (*gives_way == GivesWay::Youngest);
+            (sum(other), is_preferred, Reverse(holder.members.keys().next().copied()))
         };
-        is_full.then(|| self.addresses.iter().max_by_key(rank).map(|(of, _)| *of)).flatten()
+        is_full.then(|| self.addresses.iter().max_by_key(rank).map(|(other, _)| *other)).flatten()
     }
 
     fn remove(&mut self, address: IpAddr, number: u64) {
@@ -162,7 +162,7 @@ impl Share {
     pub fn grow(&self, more: usize) -> bool {
         let Shares { gives_way, state, .. } = &*self.shares;
         let mut state = state.lock();
-        while let Some(address) = state.holder_in_the_way(&self.shares, self.address, more) {
+        while let Some(address) = state.address_to_revoke(&self.shares, self.address, more) {
             let members = state.addresses.get(&address).map(|holder| &holder.members);
             let mut others = members.into_iter().flat_map(BTreeMap::keys).copied();
             let victim = match gives_way {
@@ -239,7 +239,7 @@ impl Acceptor {
                     continue;
                 }
             };
-            // Revoking the oldest leaves a share for the newcomer.
+            // A newcomer always gets its share: an older one is revoked instead.
             let Some(mut share) = self.shares.take(address, 1) else { continue };
             let (serving, limits, port, closed) =
                 (serve(stream, address), self.shares.limits, self.port, closed.clone());
@@ -309,15 +309,15 @@ mod tests {
             (Youngest, &[(1, None, true), (2, None, true), (3, None, true), (4, None, true), (5, None, false)]),
             (Oldest, &[(1, None, true), (2, None, true), (3, None, true), (4, None, true), (5, Some(0), true)]),
         ];
-        for (gives_way, comers) in rows {
+        for (gives_way, newcomers) in rows {
             let shares = Shares::new(Limits { total: 4, per_address: 3 }, gives_way);
             let mut held: Vec<Option<Share>> = Vec::new();
-            for (comer, (from, loses, is_in)) in comers.iter().enumerate() {
+            for (newcomer, (from, revoked, is_in)) in newcomers.iter().enumerate() {
                 let share = shares.take(address(*from), 1);
-                assert_eq!(share.is_some(), *is_in, "{gives_way:?} {comer}");
+                assert_eq!(share.is_some(), *is_in, "{gives_way:?} {newcomer}");
                 let lost =
                     held.iter_mut().position(|share| share.as_mut().is_some_and(|s| s.lost().now_or_never().is_some()));
-                assert_eq!(lost, *loses, "{gives_way:?} {comer}");
+                assert_eq!(lost, *revoked, "{gives_way:?} {newcomer}");
                 lost.into_iter().for_each(|lost| held[lost] = None);
                 held.push(share);
             }
@@ -345,7 +345,7 @@ mod tests {
     /// Goal: a client that sends a request gets a response despite many silent clients, from its own address or
     /// another. Surplus silent connections are closed.
     #[tokio::test]
-    async fn silent_connections_keep_nobody_out() {
+    async fn silent_connections_do_not_block_other_clients() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let at = listener.local_addr().expect("bound");
         let shutdown = CancellationToken::new();

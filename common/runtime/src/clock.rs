@@ -1,7 +1,7 @@
 //! Wall-clock time that advances as evenly as the monotonic clock.
 //!
 //! Windows are divided by wall-clock seconds, because stats from other machines carry them. But setting a wall clock
-//! must not tear holes into windows. So the time here is an anchor plus the monotonic time since, and only a large
+//! must not leave gaps in windows. So the time here is an anchor plus the monotonic time since, and only a large
 //! difference moves the anchor. Tests that pause tokio's clock pause this one too.
 
 use common::time::Timestamp;
@@ -38,15 +38,16 @@ impl Clock {
         Timestamp::from_nanos(self.anchor.load(Ordering::Relaxed)) + self.start.elapsed()
     }
 
-    /// Adopts the system's wall clock if it has been set, and returns true in that case. Must be called periodically.
+    /// Adopts the system's wall clock and returns true if the difference is so large that the clock must have been set.
+    /// Must be called periodically.
     pub fn resync(&self) -> bool {
         let (now, system) = (self.now(), system_time());
         let drift = now.saturating_since(system).max(system.saturating_since(now));
-        let set = drift > DRIFT_MAX;
-        if set {
+        let was_set = drift > DRIFT_MAX;
+        if was_set {
             self.anchor.store((system - self.start.elapsed()).as_nanos(), Ordering::Relaxed);
         }
-        set
+        was_set
     }
 }
 
@@ -64,12 +65,12 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn time_runs_with_tokios_clock_and_follows_a_clock_that_was_set() {
+    async fn time_follows_tokios_clock_and_a_wall_clock_that_was_set() {
         let clock = Clock::starting_at(Timestamp::from_secs(1_000));
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(clock.now(), Timestamp::from_secs(1_007));
         assert!(clock.resync(), "1970 is not now");
         assert!(clock.now() > Timestamp::from_secs(1_700_000_000));
-        assert!(!clock.resync(), "once is enough");
+        assert!(!clock.resync(), "the difference is gone");
     }
 }

@@ -110,7 +110,7 @@ impl Refusals {
 }
 
 impl ConfigMaps {
-    /// Keeps values of maps that are deleted after the first list, if `keeps`, until the maps exist again.
+    /// Sets whether the values of a map that is deleted after the first list stay in force until the map exists again.
     pub fn keep_deleted(&mut self, keeps: bool) {
         self.keeps_deleted = keeps;
     }
@@ -158,8 +158,8 @@ impl ConfigMaps {
             let unknown: BTreeSet<String> = unknown.cloned().collect();
             let mut logged = logged.lock();
             for key in unknown.difference(&logged) {
-                let remedy = match meant(key, known) {
-                    Some(meant) => format!("write {meant} if that is the intended key"),
+                let remedy = match nearest_key(key, known) {
+                    Some(nearest) => format!("write {nearest} if that is the intended key"),
                     None => format!("remove the key; the keys of this ConfigMap are: {}", known.join(", ")),
                 };
                 tracing::warn!(config_map = %owned, key, remedy, "the ConfigMap has an unknown key, which has no effect");
@@ -255,8 +255,8 @@ impl ConfigMaps {
     }
 }
 
-/// Returns the known key that a mistyped one was meant to be.
-fn meant(key: &str, known: &[&'static str]) -> Option<&'static str> {
+/// Returns the known key that is nearest to a mistyped one, if any is near enough.
+fn nearest_key(key: &str, known: &[&'static str]) -> Option<&'static str> {
     let distance = |known: &&str| strsim::osa_distance(key, known);
     let nearest = known.iter().copied().min_by_key(distance)?;
     (distance(&nearest) <= TYPO_MAX).then_some(nearest)
@@ -278,7 +278,7 @@ mod tests {
     /// otherwise. Method: a watch that lists the map, reports its deletion, and lists no map after its history was
     /// lost.
     #[tokio::test(start_paused = true)]
-    async fn a_deleted_map_stays_in_force_for_whoever_keeps_it() {
+    async fn a_deleted_map_stays_in_force_only_if_values_are_kept() {
         for (keeps, expected) in [(true, 9), (false, 7)] {
             for by_list in [true, false] {
                 let mut maps = ConfigMaps::default();
@@ -286,7 +286,7 @@ mod tests {
                 let mut value = maps.subscribe("config-x", 7, parse);
                 let absent = maps.subscribe("config-y", 7, parse);
                 let shutdown = CancellationToken::new().drop_guard();
-                maps.start(deleting(by_list), "ns", shutdown.token().clone()).await;
+                maps.start(deleting_server(by_list), "ns", shutdown.token().clone()).await;
                 let changed = timeout(Duration::from_secs(600), value.wait_for(|value| **value != 9)).await.is_ok();
                 assert_eq!(changed, !keeps, "by a list: {by_list}");
                 assert_eq!((**value.borrow(), **absent.borrow()), (expected, 7), "by a list: {by_list}");
@@ -296,7 +296,7 @@ mod tests {
 
     /// Returns a client of an API server that has one map with n=9. It reports the deletion by a watch event, or by a
     /// list after a watch that fails as too old. Later watches get no response.
-    fn deleting(by_list: bool) -> Client {
+    fn deleting_server(by_list: bool) -> Client {
         let (lists, watches) = (AtomicUsize::new(0), AtomicUsize::new(0));
         mock_api(move |request| {
             let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"n": "9"},
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_key_leads_to_the_one_that_was_meant() {
+    fn the_nearest_known_key_is_suggested_for_a_mistyped_one() {
         const KNOWN: &[&str] = &["scale-to-zero-grace-period", "stable-window", "min-scale", "max-scale"];
         let rows = [
             ("scale-to-zero-grace-perid", Some("scale-to-zero-grace-period")),
@@ -327,14 +327,14 @@ mod tests {
             ("something-else", None),
         ];
         for (key, expected) in rows {
-            assert_eq!(meant(key, KNOWN), expected, "{key}");
+            assert_eq!(nearest_key(key, KNOWN), expected, "{key}");
         }
     }
 
     /// Goal: a rejected map changes no value. It is reported by name, error and metric while it is rejected, even if
     /// only one subscriber rejects it. A deletion restores the default.
     #[test]
-    fn refused_maps_change_nothing_and_are_reported() {
+    fn a_rejected_map_changes_no_value_and_is_reported() {
         let mut maps = ConfigMaps::default();
         let [value, _other] =
             [maps.subscribe("config-x", 7, parse), maps.subscribe("config-x", 7, |_: &Data| Ok::<_, String>(7))];
@@ -357,7 +357,7 @@ mod tests {
     /// Goal: a process that can run without its maps waits for an overloaded API server as long as necessary, and for a
     /// permission that is granted in time. A permission that stays missing does not block it.
     #[tokio::test(start_paused = true)]
-    async fn only_a_right_that_stays_missing_is_done_without() {
+    async fn the_start_gives_up_only_on_a_permission_that_stays_missing() {
         const PATIENCE: Duration = Duration::from_secs(5);
         type Code = fn(usize) -> u16;
         let rows: [(Code, bool); 3] = [

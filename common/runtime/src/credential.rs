@@ -23,7 +23,7 @@ impl TokenFile {
     /// Fails if the file cannot be read or contains no token; the error names the file.
     pub async fn read(&self) -> io::Result<String> {
         let text = tokio::fs::read_to_string(&self.0).await;
-        let text = text.map_err(|error| io::Error::new(error.kind(), self.named(&error)))?;
+        let text = text.map_err(|error| io::Error::new(error.kind(), self.with_name(&error)))?;
         match text.trim() {
             "" => Err(self.invalid("the file is empty")),
             token => Ok(token.to_owned()),
@@ -42,10 +42,10 @@ impl TokenFile {
     }
 
     fn invalid(&self, what: &str) -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, self.named(&what))
+        io::Error::new(io::ErrorKind::InvalidData, self.with_name(&what))
     }
 
-    fn named(&self, error: &dyn std::fmt::Display) -> String {
+    fn with_name(&self, error: &dyn std::fmt::Display) -> String {
         format!("token file {}: {error}", self.0.display())
     }
 }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_file_is_read_anew_and_named_when_it_is_bad() {
+    async fn the_file_is_read_each_time_and_named_in_errors() {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let token = TokenFile::new(file.path());
         let name = file.path().display().to_string();

@@ -19,8 +19,8 @@ pub fn raise_limit() {
     }
 }
 
-/// Restores the original limit if this process has raised it, because child processes should have that one: for
-/// `pre_exec`. It makes one system call, allocates nothing, and its error is a number.
+/// Restores the original limit if this process has raised it, so that child processes get that one. Suitable for
+/// `pre_exec`: it makes one system call and allocates nothing, and its error is only a number.
 ///
 /// # Errors
 /// Returns the system's error.

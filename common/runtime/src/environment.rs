@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 pub use ipnet::IpNet as Cidr;
 
-/// System whose rules apply where the two differ.
+/// Kind of install. It selects the rules where the two kinds differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// Alongside ordinary workloads, controlled by Zeroscale's own objects.
+    /// For ordinary workloads, controlled by Zeroscale's own objects.
     Standalone,
-    /// In place of Knative Serving's own components. The default, so that a swapped image works.
+    /// Replaces components of Knative Serving. The default, so that exchanging their images is enough.
     #[default]
     Knative,
 }

@@ -1,4 +1,4 @@
-//! One request and its response over an HTTP/1.1 connection that is used for nothing else.
+//! Sends one request over an HTTP/1.1 connection that is used for nothing else.
 //!
 //! Not here: limits on the time and on the length of the response; the caller sets them.
 
@@ -28,7 +28,7 @@ where
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // Received data can still be read.
+        // The connection has ended, but received data can still be read.
         _ = &mut connection => answer.await,
     }
 }

@@ -8,15 +8,15 @@ use std::fmt::Display;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Duration of failing before a warning: a peer that starts or restarts is back by then.
-const LASTING: Duration = Duration::from_secs(5);
+/// Time from the first failure to the warning: a peer that starts or restarts is back by then.
+const WARN_AFTER: Duration = Duration::from_secs(5);
 /// Pause after which a failure begins a new run; longer than any pause between two attempts.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(120);
 
 /// Failures of one operation that is retried again and again.
 #[derive(Debug)]
 pub struct FailureLog {
-    thing: String,
+    operation: String,
     run: Option<Run>,
 }
 
@@ -29,9 +29,9 @@ struct Run {
 }
 
 impl FailureLog {
-    /// Creates a log without failures. `thing` names the operation, such as `the binding of pod default/a`.
-    pub fn for_operation(thing: impl Into<String>) -> Self {
-        Self { thing: thing.into(), run: None }
+    /// Creates a log without failures. `operation` names the operation, such as `the binding of pod default/a`.
+    pub fn for_operation(operation: impl Into<String>) -> Self {
+        Self { operation: operation.into(), run: None }
     }
 
     /// Records a failure after which the operation is retried.
@@ -40,23 +40,26 @@ impl FailureLog {
     }
 
     /// Does the same as [`FailureLog::failed`], with a known remedy.
-    pub fn failed_for(&mut self, error: &impl Display, remedy: &impl Display) {
+    pub fn failed_with_remedy(&mut self, error: &impl Display, remedy: &impl Display) {
         self.record(error, Some(remedy));
     }
 
     fn record(&mut self, error: &dyn Display, remedy: Option<&dyn Display>) {
         let remedy = remedy.map(tracing::field::display);
         if self.is_due(Instant::now()) {
-            tracing::warn!(thing = self.thing, %error, remedy, "the operation keeps failing; it is repeated without further warnings until it succeeds");
+            tracing::warn!(
+                operation = self.operation, %error, remedy,
+                "the operation keeps failing; it is repeated without further warnings until it succeeds"
+            );
         } else {
-            tracing::debug!(thing = self.thing, %error, remedy, "the operation failed and will be repeated");
+            tracing::debug!(operation = self.operation, %error, remedy, "the operation failed and will be repeated");
         }
     }
 
     /// Records a success.
     pub fn recovered(&mut self) {
         if self.run.take().is_some_and(|run| run.warned) {
-            tracing::info!(thing = self.thing, "the operation succeeds again");
+            tracing::info!(operation = self.operation, "the operation succeeds again");
         }
     }
 
@@ -64,7 +67,7 @@ impl FailureLog {
     fn is_due(&mut self, now: Instant) -> bool {
         let current = self.run.filter(|run| now.saturating_duration_since(run.last) < FORGOTTEN_AFTER);
         let mut run = current.unwrap_or(Run { first: now, last: now, warned: false });
-        let is_due = !run.warned && now.saturating_duration_since(run.first) >= LASTING;
+        let is_due = !run.warned && now.saturating_duration_since(run.first) >= WARN_AFTER;
         run.last = now;
         run.warned |= is_due;
         self.run = Some(run);
@@ -78,7 +81,7 @@ mod tests {
 
     /// Goal: one warning for one run of failures. Method: failures at given seconds, and those that cause a warning.
     #[tokio::test]
-    async fn a_run_of_failures_is_warned_of_once() {
+    async fn a_run_of_failures_causes_one_warning() {
         let start = Instant::now();
         let mut failures = FailureLog::for_operation("a test");
         let mut at = |second| failures.is_due(start + Duration::from_secs(second));

@@ -26,12 +26,12 @@ const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 /// # Errors
 /// Fails if the address cannot be bound or no socket can be created.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    static TOLD: Once = Once::new();
+    static LOGGED: Once = Once::new();
     let listener = TcpListener::from_std(open(address)?.into())?;
-    if let Some(most) = most().filter(|most| *most < BACKLOG) {
-        TOLD.call_once(|| {
+    if let Some(limit) = queue_limit().filter(|limit| *limit < BACKLOG) {
+        LOGGED.call_once(|| {
             tracing::warn!(
-                somaxconn = most,
+                somaxconn = limit,
                 wanted = BACKLOG,
                 "net.core.somaxconn is low: if more connections than that arrive at once, some wait for a second"
             );
@@ -74,7 +74,7 @@ fn open_at(address: SocketAddr) -> io::Result<Socket> {
 }
 
 /// Returns the longest queue that the kernel permits, or `None` if unknown.
-fn most() -> Option<u32> {
+fn queue_limit() -> Option<u32> {
     std::fs::read_to_string(SOMAXCONN).ok()?.trim().parse().ok()
 }
 
@@ -91,7 +91,7 @@ mod tests {
     async fn a_burst_of_connections_does_not_wait_for_accept() {
         let listener = listen("127.0.0.1:0".parse().expect("an address")).expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let burst = most().map_or(BACKLOG, |most| most.min(BACKLOG)).min(1000);
+        let burst = queue_limit().map_or(BACKLOG, |limit| limit.min(BACKLOG)).min(1000);
         let connecting = join_all((0..burst).map(|_| TcpStream::connect(address)));
         let connected = tokio::time::timeout(Duration::from_secs(60), connecting).await.expect("no SYN is dropped");
         assert!(connected.iter().all(Result::is_ok));

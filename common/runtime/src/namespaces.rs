@@ -69,7 +69,7 @@ impl Namespaces {
         }
     }
 
-    /// Returns the same for a kind that is given by its description.
+    /// Returns the same for a kind that is known only at run time.
     pub fn reach_of<K>(&self, client: &Client, kind: &K::DynamicType) -> Reach<K>
     where
         K: Resource<Scope = DynamicResourceScope>,
@@ -81,7 +81,7 @@ impl Namespaces {
     }
 }
 
-/// Lists of one watch: a single one, or one for each of several namespaces.
+/// Endpoints that one watch reads: one for all namespaces, or one for each of several.
 #[derive(Clone, Debug)]
 pub struct Reach<K>(pub(crate) Vec<Api<K>>);
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_anything_else_is_refused() {
+    fn only_names_of_namespaces_are_accepted() {
         let read =
             |list: &str| Namespaces::from_env(Mode::Standalone, &|name| (name == VARIABLE).then(|| list.to_owned()));
         assert_eq!(read(""), Ok(Namespaces::default()));
@@ -105,9 +105,9 @@ mod tests {
             let error = read(list).expect_err(list);
             assert_eq!((&*error.variable, error.value.as_deref()), (VARIABLE, Some(bad)), "{list}");
         }
-        let of_knative = |list: &str| Namespaces::from_env(Mode::Knative, &|_| Some(list.to_owned()));
-        assert_eq!(of_knative(""), Ok(Namespaces::default()));
-        assert!(of_knative("shop").is_err());
+        let in_knative = |list: &str| Namespaces::from_env(Mode::Knative, &|_| Some(list.to_owned()));
+        assert_eq!(in_knative(""), Ok(Namespaces::default()));
+        assert!(in_knative("shop").is_err());
     }
 
     #[test]

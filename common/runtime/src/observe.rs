@@ -23,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Longest wait for the last export.
-const LAST: Duration = Duration::from_secs(6);
+const LAST_EXPORT: Duration = Duration::from_secs(6);
 
 /// Diagnostic data of a process.
 pub struct Diagnostics {
@@ -56,7 +56,7 @@ impl Diagnostics {
         let target: Vec<(String, String)> =
             self.who.attributes(&process.otel).into_iter().map(|(key, value)| (key.replace('.', "_"), value)).collect();
         self.metrics.describe(target);
-        own::show(&self.metrics, &self.who);
+        own::register(&self.metrics, &self.who);
         let pushing = otlp::push(self.metrics.clone(), &config, &self.who, &process.otel, shutdown.clone())?;
         let admin = match self.admin {
             None => None,
@@ -84,7 +84,7 @@ impl Observed {
     pub async fn flushed(&mut self) {
         if let Some(pushing) = self.pushing.take() {
             // The result no longer matters.
-            let _ = tokio::time::timeout(LAST, pushing).await;
+            let _ = tokio::time::timeout(LAST_EXPORT, pushing).await;
         }
     }
 }
@@ -108,8 +108,9 @@ mod tests {
     use crate::admin_tls::tests::tls_from;
     use crate::telemetry::Instrument;
     use crate::telemetry::instrument::Kind;
+    use crate::tests::self_signed;
     use crate::tls::client::TlsStream;
-    use crate::tls::{Roots, TlsConnector, rustls};
+    use crate::tls::{Roots, TlsConnector, add_roots, rustls};
     use prometheus_client::metrics::counter::Counter;
     use rustls::pki_types::ServerName;
     use std::collections::BTreeMap;
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn metrics_are_served_unless_they_shall_not_be() {
+    async fn metrics_are_served_unless_the_protocol_is_none() {
         for (protocol, status) in [("prometheus", "200"), ("none", "404")] {
             let stop = CancellationToken::new();
             let plane = plane(&[("metrics-protocol", protocol)]);
@@ -171,15 +172,13 @@ mod tests {
     #[tokio::test]
     async fn the_admin_port_speaks_tls_if_it_has_a_certificate() {
         let folder = tempfile::tempdir().expect("a folder");
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid");
-        let certificate = params.self_signed(&key).expect("signed");
-        let write = |name: &str, text: String| {
+        let (certificate, key) = self_signed("a");
+        let write = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, text).expect("writable");
             path.display().to_string()
         };
-        let (cert, key) = (write("c", certificate.pem()), write("k", key.serialize_pem()));
+        let (cert, key) = (write("c", &certificate), write("k", &key));
         for (auth, answered) in [("none", true), ("optional", true), ("require", false)] {
             let tls = tls_from(&[("CERT", &cert), ("KEY", &key), ("CLIENT_AUTH", auth), ("CLIENT_CA_FILE", &cert)]);
             let process = ProcessOptions { admin_tls: tls.expect("valid"), ..ProcessOptions::default() };
@@ -189,12 +188,12 @@ mod tests {
             let plain = get(TcpStream::connect(address).await.expect("connected"), "/metrics").await;
             assert!(plain.contains("HTTPS server"), "{plain}");
             let mut roots = rustls::RootCertStore::empty();
-            roots.add(certificate.der().clone()).expect("an authority");
+            add_roots(&mut roots, "c", certificate.as_bytes()).expect("an authority");
             let connector = TlsConnector::from(Roots::new(roots).expect("TLS 1.3").config());
             let stream = TcpStream::connect(address).await.expect("connected");
             let name = ServerName::try_from("a").expect("a name");
             // In TLS 1.3 a client learns of its rejection only when it reads.
-            let stream: TlsStream<TcpStream> = connector.connect(name, stream).await.expect("shaken");
+            let stream: TlsStream<TcpStream> = connector.connect(name, stream).await.expect("a handshake");
             assert_eq!(get(stream, "/metrics").await.contains("served_total 1"), answered, "{auth}");
             stop.cancel();
         }

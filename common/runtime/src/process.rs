@@ -14,7 +14,7 @@ pub struct ProcessOptions {
     pub logs: Option<LogControl>,
     /// Oldest supported API server; `None`: any.
     pub kubernetes_min_version: Option<MinimumVersion>,
-    /// TLS on the admin port; none: plain HTTP.
+    /// TLS on the admin port; `None`: plain HTTP.
     pub admin_tls: Option<AdminTls>,
     /// Set if the environment defines the address of the admin port, so `metrics-endpoint` does not.
     pub admin_is_fixed: bool,
@@ -46,13 +46,13 @@ impl Default for ConfigMapNames {
 }
 
 impl ProcessOptions {
-    /// Reads Knative's environment variables.
+    /// Reads the environment variables of Knative, OpenTelemetry and Zeroscale.
     ///
     /// # Errors
     /// Fails if a variable does not parse; the error names it, its value and the rule.
     pub fn from_env(get: &impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
-        let least = MinimumVersion::for_mode(get("ZEROSCALE_MODE").unwrap_or_default().parse()?);
-        let least = environment::parsed(get, api_version::VARIABLE, least, api_version::RULE)?;
+        let minimum = MinimumVersion::for_mode(get("ZEROSCALE_MODE").unwrap_or_default().parse()?);
+        let minimum = environment::parsed(get, api_version::VARIABLE, minimum, api_version::RULE)?;
         let default = ConfigMapNames::default();
         let named = |variable: &str, default| environment::optional(get, variable).unwrap_or(default);
         let is_set = |variable: &str| environment::optional(get, variable).is_some();
@@ -61,7 +61,7 @@ impl ProcessOptions {
             admin_tls: AdminTls::from_env(get)?,
             admin_is_fixed: is_set("METRICS_PROMETHEUS_HOST") || is_set("METRICS_PROMETHEUS_PORT"),
             otel: otlp::Environment::from_env(get),
-            kubernetes_min_version: Some(least),
+            kubernetes_min_version: Some(minimum),
             config_maps: ConfigMapNames {
                 logging: named("CONFIG_LOGGING_NAME", default.logging),
                 leader_election: named("CONFIG_LEADERELECTION_NAME", default.leader_election),
@@ -77,7 +77,7 @@ mod tests {
     use crate::environment::Mode;
 
     #[test]
-    fn a_bad_version_is_named() {
+    fn the_minimum_version_is_read_and_depends_on_the_mode() {
         let error = ProcessOptions::from_env(&|name| (name == api_version::VARIABLE).then(|| "1.x".to_owned()))
             .err()
             .expect("no version");

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `ZEROSCALE_STAT_TLS_CA_FILE` | both | CAs of the autoscalers' certificates; the URL of stats becomes `wss://` |
 //! | `ZEROSCALE_STAT_TLS_NAME` | both | name in every autoscaler's certificate; default `autoscaler.NAMESPACE.svc` |
-//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | certificate for stat senders (autoscaler) or siblings (activator) |
+//! | `ZEROSCALE_STAT_TLS_CERT`, `_KEY` | both | certificate presented to stat senders or to siblings |
 //! | `ZEROSCALE_STAT_TLS_PLAIN` | autoscaler | `allow`: also plain connections, for rollouts; default `refuse` |
 //! | `ZEROSCALE_STAT_TLS_MIN_VERSION` and so on | autoscaler | accepted TLS parameters ([`Parameters`]) |
 //!
@@ -56,7 +56,7 @@ pub struct StatServerTls {
     pub allow_plain: bool,
 }
 
-/// Returns the certificate that an activator presents to its siblings, of which it requires the same. Returns `None` if
+/// Returns the certificate that an activator presents to its siblings, which must present one, too. Returns `None` if
 /// neither certificate nor key is set.
 ///
 /// # Errors
@@ -64,8 +64,8 @@ pub struct StatServerTls {
 pub fn sibling_pair(get: &impl Fn(&str) -> Option<String>) -> Result<Option<Pair>, EnvironmentError> {
     let pair = Pair::from_env(get, PREFIX)?;
     match &pair {
-        Some(alone) if read(get, "CA_FILE").is_none() => {
-            Err(pair_refused(alone, "requires ZEROSCALE_STAT_TLS_CA_FILE to be set as well"))
+        Some(pair) if read(get, "CA_FILE").is_none() => {
+            Err(pair_refused(pair, "requires ZEROSCALE_STAT_TLS_CA_FILE to be set as well"))
         }
         _ => Ok(pair),
     }
@@ -109,7 +109,7 @@ impl StatTls {
             (None, None) => {
                 return match read("PLAIN") {
                     None => Ok(None),
-                    Some(word) => Err(refused("PLAIN", word, "requires ZEROSCALE_STAT_TLS_CERT to be set as well")),
+                    Some(value) => Err(refused("PLAIN", value, "requires ZEROSCALE_STAT_TLS_CERT to be set as well")),
                 };
             }
             (Some(pair), None) => {
@@ -125,7 +125,7 @@ impl StatTls {
         let allow_plain = match read("PLAIN").as_deref() {
             None | Some("refuse") => false,
             Some("allow") => true,
-            Some(word) => return Err(refused("PLAIN", word.to_owned(), "must be allow or refuse")),
+            Some(value) => return Err(refused("PLAIN", value.to_owned(), "must be allow or refuse")),
         };
         Ok(Some(Self { pair, parameters: Parameters::from_env(get, PREFIX)?, allow_plain, trust }))
     }
@@ -157,18 +157,18 @@ fn refused(suffix: &str, value: String, rule: &'static str) -> EnvironmentError 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::variables;
 
     fn tls(pairs: &[(&str, &str)]) -> Result<Option<StatTls>, EnvironmentError> {
-        StatTls::from_env(&getter(pairs), "sys")
+        StatTls::from_env(&variables(PREFIX, pairs), "sys")
     }
 
-    fn getter(pairs: &[(&str, &str)]) -> impl Fn(&str) -> Option<String> {
-        let pairs: Vec<_> = pairs.iter().map(|(key, value)| (format!("{PREFIX}_{key}"), (*value).to_owned())).collect();
-        move |name| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value.clone())
+    fn siblings(pairs: &[(&str, &str)]) -> Result<Option<Pair>, EnvironmentError> {
+        sibling_pair(&variables(PREFIX, pairs))
     }
 
     #[test]
-    fn it_is_off_unless_it_is_asked_for_and_then_complete() {
+    fn tls_is_off_by_default_and_on_with_a_certificate_and_cas() {
         assert!(tls(&[]).expect("off").is_none());
         let all = [("CERT", "c"), ("KEY", "k"), ("CA_FILE", "a")];
         let on = tls(&all).expect("complete").expect("on");
@@ -177,26 +177,16 @@ mod tests {
         let on = tls(&named).expect("complete").expect("on");
         assert_eq!((on.trust.name.as_str(), on.allow_plain), ("stats.example.com", true));
         assert_eq!(
-            StatTrust::from_env(&getter(&all[2..]), "sys").expect("an activator's").map(|t| t.name),
+            StatTrust::from_env(&variables(PREFIX, &all[2..]), "sys").expect("an activator's").map(|t| t.name),
             Some("autoscaler.sys.svc".into())
         );
-    }
-
-    #[test]
-    fn an_activator_shows_a_pair_or_nothing() {
-        let of = |pairs: &[(&str, &str)]| sibling_pair(&getter(pairs));
-        assert_eq!(of(&[("CA_FILE", "a")]).expect("stats alone"), None);
+        assert_eq!(siblings(&all[2..]).expect("stats alone"), None);
         let pair = Pair { certificate: "c".into(), key: "k".into() };
-        assert_eq!(of(&[("CA_FILE", "a"), ("CERT", "c"), ("KEY", "k")]).expect("complete"), Some(pair));
-        for (pairs, named) in
-            [(&[("CERT", "c")][..], "CERT"), (&[("KEY", "k")], "KEY"), (&[("CERT", "c"), ("KEY", "k")], "CERT")]
-        {
-            assert_eq!(of(pairs).expect_err(named).variable, format!("{PREFIX}_{named}"));
-        }
+        assert_eq!(siblings(&all).expect("complete"), Some(pair));
     }
 
     #[test]
-    fn what_is_missing_beside_a_variable_is_said() {
+    fn an_incomplete_setting_is_an_error_that_names_what_is_missing() {
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, &'a str);
         let rows: [Row<'_>; 8] = [
             (&[("CERT", "c")], "CERT", "_KEY"),
@@ -212,6 +202,9 @@ mod tests {
             let error = tls(pairs).expect_err(named);
             assert_eq!(error.variable, format!("{PREFIX}_{named}"));
             assert!(error.to_string().contains(rule), "{error}");
+        }
+        for (pairs, named, _) in &rows[..3] {
+            assert_eq!(siblings(pairs).expect_err(named).variable, format!("{PREFIX}_{named}"));
         }
     }
 }

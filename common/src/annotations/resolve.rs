@@ -7,8 +7,8 @@
 //!
 //! # Edge cases
 //!
-//! Values out of range are used if they parse. Negative delays and windows become zero in a [`DeciderSpec`], where they
-//! mean the same. The functions here that return a [`GoDuration`] keep the sign. Any negative target burst capacity
+//! Values out of range are used if they parse. Negative delays and windows become zero in a [`DeciderSpec`], which has
+//! the same effect. The functions here that return a [`GoDuration`] keep the sign. Any negative target burst capacity
 //! keeps activators in the path, like -1.
 
 use super::{
@@ -122,15 +122,14 @@ mod tests {
     use super::*;
     use crate::config::map;
 
-    /// Goal: without annotations and settings, a revision has the default parameters.
     #[test]
-    fn a_revision_that_says_nothing_has_the_default_parameters() {
+    fn a_revision_without_annotations_has_the_default_parameters() {
         let spec = decider_spec(&Annotations::new(), &AutoscalerConfig::default(), 0, true);
         assert_eq!(spec, DeciderSpec::default());
     }
 
     #[test]
-    fn an_initial_scale_of_zero_needs_leave() {
+    fn an_initial_scale_of_zero_must_be_allowed() {
         let strict = AutoscalerConfig::default();
         let lax = AutoscalerConfig { allow_zero_initial_scale: true, ..strict.clone() };
         let zero = map(&[(INITIAL_SCALE.name, "0")]);
@@ -139,8 +138,7 @@ mod tests {
         assert_eq!(initial_scale(&map(&[(INITIAL_SCALE.name, "3000000000")]), &strict), 1);
     }
 
-    /// Goal: a spec has the requested aggregation, and no negative delay. Recorded vectors (kind `decider`) cover the
-    /// other parameters, targets, bounds and windows.
+    /// Recorded vectors (kind `decider`) cover the other parameters, targets, bounds and windows.
     #[test]
     fn a_spec_has_the_requested_aggregation_and_no_negative_delay() {
         let aggregation = "autoscaling.knative.dev/metricAggregationAlgorithm";

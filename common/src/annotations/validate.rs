@@ -56,8 +56,8 @@ fn scales_agree(annotations: &Annotations, limit: i32) -> Option<bool> {
     let (least, most) = (min.unwrap_or(0), max.unwrap_or(0));
     let is_below_most = |scale: i32| most == 0 || scale <= most;
     let is_limited = limit <= 0 || max.is_none_or(|max| (1..=limit).contains(&max));
-    let wakes = activation.is_none_or(|scale| scale >= 2 && scale >= least && is_below_most(scale));
-    Some(least >= 0 && most >= 0 && is_below_most(least) && is_limited && wakes)
+    let activation_fits = activation.is_none_or(|scale| scale >= 2 && scale >= least && is_below_most(scale));
+    Some(least >= 0 && most >= 0 && is_below_most(least) && is_limited && activation_fits)
 }
 
 #[cfg(test)]
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::config::map;
 
-    /// Goal: NaN is refused. Recorded vectors (kind `annotations`) cover all other rules.
+    /// Recorded vectors (kind `annotations`) cover all other rules.
     #[test]
     fn a_target_that_is_not_a_number_is_refused() {
         assert!(!is_valid(&map(&[(TARGET.name, "NaN")]), &AutoscalerConfig::default()));

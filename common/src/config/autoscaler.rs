@@ -15,7 +15,7 @@ pub const WINDOW_MIN: GoDuration = GoDuration::from_secs(6);
 /// Longest stable window.
 pub const WINDOW_MAX: GoDuration = GoDuration::from_secs(3600);
 
-/// Settings. Each has its meaning, name, type, default, reader and key.
+/// Declares the settings, each with its meaning, name, type, default, reader and key.
 macro_rules! settings {
     ($($(#[$meaning:meta])+ $field:ident: $type:ty = $default:expr, $read:ident $key:literal;)+) => {
         /// Content of `config-autoscaler`.
@@ -103,8 +103,8 @@ impl AutoscalerConfig {
         Ok(config)
     }
 
-    /// Returns the target value and the total value of one pod for a load. `said` is the requested target,
-    /// `utilization` the percentage of it to aim for, and `limit` the hard limit of one pod (0: none).
+    /// Returns the target value and the total value of one pod for a load. `utilization` is the percentage of the
+    /// `requested` target to aim for, and `limit` the hard limit of one pod (0: none).
     ///
     /// Without a requested target, requests per second default to the cluster's target with utilization
     /// [`TARGET_UTILIZATION_RPS`]. Concurrency defaults to the hard limit, or without one to the cluster's default,
@@ -241,34 +241,32 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_belong_together_are_checked_together() {
-        assert_eq!(failing_key(&[("allow-zero-initial-scale", "true"), ("initial-scale", "0")]), None);
-        let below_zero = [("allow-zero-initial-scale", "true"), ("initial-scale", "-1")];
-        assert_eq!(failing_key(&below_zero).as_deref(), Some("initial-scale"));
-        let least = |default| {
-            failing_key(&[
-                ("container-concurrency-target-percentage", "1"),
-                ("container-concurrency-target-default", default),
-            ])
-        };
-        assert_eq!(least("0.01"), None, "all of it is exactly the least target");
+    fn related_keys_are_checked_together() {
+        let (percentage, default) = ("container-concurrency-target-percentage", "container-concurrency-target-default");
         let both = "container-concurrency-target-percentage and container-concurrency-target-default";
-        assert_eq!(least("0.0099").as_deref(), Some(both));
-        assert_eq!(failing_key(&[("min-scale", "5"), ("max-scale", "5")]), None);
-        assert_eq!(failing_key(&[("max-scale-limit", "5")]).as_deref(), Some("max-scale"));
-        assert_eq!(failing_key(&[("max-scale-limit", "5"), ("max-scale", "6")]).as_deref(), Some("max-scale"));
-        assert_eq!(failing_key(&[("max-scale-limit", "5"), ("max-scale", "5")]), None);
-        assert_eq!(failing_key(&[("min-scale", "5"), ("max-scale", "4")]).as_deref(), Some("min-scale"));
-        assert_eq!(failing_key(&[("min-scale", "5")]), None);
+        type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
+        let rows: [Row<'_>; 10] = [
+            (&[("allow-zero-initial-scale", "true"), ("initial-scale", "0")], None),
+            (&[("allow-zero-initial-scale", "true"), ("initial-scale", "-1")], Some("initial-scale")),
+            (&[(percentage, "1"), (default, "0.01")], None), // Exactly the minimum target.
+            (&[(percentage, "1"), (default, "0.0099")], Some(both)),
+            (&[("min-scale", "5"), ("max-scale", "5")], None),
+            (&[("max-scale-limit", "5")], Some("max-scale")),
+            (&[("max-scale-limit", "5"), ("max-scale", "6")], Some("max-scale")),
+            (&[("max-scale-limit", "5"), ("max-scale", "5")], None),
+            (&[("min-scale", "5"), ("max-scale", "4")], Some("min-scale")),
+            (&[("min-scale", "5")], None),
+        ];
+        for (entries, key) in rows {
+            assert_eq!(failing_key(entries).as_deref(), key, "{entries:?}");
+        }
     }
 
     #[test]
-    fn an_unreadable_value_comes_before_a_broken_rule() {
+    fn an_unreadable_value_is_reported_before_a_broken_rule() {
         let entries = [("min-scale", "-1"), ("scale-down-delay", "1d")];
         let error = AutoscalerConfig::from_map(&map(&entries)).expect_err("both are wrong");
-        assert_eq!(
-            error.to_string(),
-            "scale-down-delay = 1d: it is a duration with the unknown unit \"d\" (ns, us, ms, s, m, h)"
-        );
+        let text = "scale-down-delay = 1d: it is a duration with the unknown unit \"d\" (ns, us, ms, s, m, h)";
+        assert_eq!(error.to_string(), text);
     }
 }

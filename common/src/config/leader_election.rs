@@ -4,8 +4,8 @@
 //! `lease-duration` is dropped here as well as on writing. Otherwise a holder could rely on a lease that has ended for
 //! all other processes.
 //!
-//! `map-lease-prefix.PREFIX` renames the leases of a process that does not choose the names itself, as the autoscaler
-//! does ([`LeaderElectionConfig::lease_names`]).
+//! `map-lease-prefix.PREFIX` renames the leases of a controller ([`LeaderElectionConfig::lease_names`]), but not those
+//! of the autoscaler, whose names are fixed.
 
 use super::{ConfigError, Reader, ensure};
 use crate::election::Timing;
@@ -17,7 +17,7 @@ use std::time::Duration;
 const BUCKETS_MAX: u32 = 10;
 /// Longest lease that a Lease can store.
 const LEASE_SECONDS_MAX: u64 = i32::MAX as u64;
-/// Factor by which a retry may exceed its period and must still come before the renew deadline.
+/// Largest factor by which jitter lengthens a retry period. The longest period must end before the renew deadline.
 const RETRY_JITTER: f64 = 1.2;
 
 /// Content of `config-leader-election`.
@@ -116,9 +116,8 @@ mod tests {
             let config = read(&[("lease-duration", text), ("renew-deadline", "500ms"), ("retry-period", "100ms")]);
             config.map(|config| config.timing.lease_duration)
         };
-        for (text, seconds) in
-            [("15500ms", 15), ("15.999999999s", 15), ("1.5s", 1), ("20m", 1200), ("2147483647s", i32::MAX as u64)]
-        {
+        let longest = ("2147483647s", i32::MAX as u64);
+        for (text, seconds) in [("15500ms", 15), ("15.999999999s", 15), ("1.5s", 1), ("20m", 1200), longest] {
             assert_eq!(leased(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["999ms", "0s", "-1s", "2147483648s"] {
@@ -129,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn timings_must_leave_room_for_each_other() {
+    fn timings_and_the_number_of_buckets_have_bounds() {
         assert_eq!(read(&[("renew-deadline", "60s")]), Err("renew-deadline".into()));
         assert_eq!(read(&[("retry-period", "34s")]), Err("retry-period".into()));
         assert_eq!(read(&[("retry-period", "0s")]), Err("retry-period".into()));

@@ -44,12 +44,12 @@ impl LogLevel {
     pub fn from_map(data: &BTreeMap<String, String>, component: &str) -> Result<Self, ConfigError> {
         let mut own = None;
         for (key, value) in data {
-            let Some(of) = key.strip_prefix(LEVEL).filter(|of| !of.is_empty()) else { continue };
+            let Some(name) = key.strip_prefix(LEVEL).filter(|name| !name.is_empty()) else { continue };
             if value.is_empty() {
                 continue;
             }
             let level = parse(key, value, value)?;
-            if of == component {
+            if name == component {
                 own = Some(level);
             }
         }
@@ -117,10 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_level_is_refused_by_key_and_value() {
-        for (key, value) in
-            [("loglevel.activator", "loud"), ("loglevel.other", "5"), (ZAP, "{"), (ZAP, r#"{"level": "loud"}"#)]
-        {
+    fn an_invalid_level_is_refused_by_key_and_value() {
+        let loud = r#"{"level": "loud"}"#;
+        for (key, value) in [("loglevel.activator", "loud"), ("loglevel.other", "5"), (ZAP, "{"), (ZAP, loud)] {
             let error = LogLevel::from_map(&map(&[(key, value)]), "activator").expect_err(value);
             assert_eq!((error.key.as_str(), error.value.as_str()), (key, value));
         }

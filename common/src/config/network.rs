@@ -62,7 +62,7 @@ mod tests {
     use crate::config::map;
 
     #[test]
-    fn the_former_name_counts_where_the_new_one_does_not_enable() {
+    fn the_former_key_counts_unless_the_new_one_enables_tls() {
         let (new, former) = ("system-internal-tls", "internal-encryption");
         type Row<'a> = (&'a [(&'a str, &'a str)], Option<bool>);
         let rows: [Row<'_>; 8] = [
@@ -83,12 +83,8 @@ mod tests {
 
     #[test]
     fn unknown_mesh_modes_mean_auto() {
-        for (text, mode) in [
-            ("auto", MeshMode::Auto),
-            ("Enabled", MeshMode::Enabled),
-            ("DISABLED", MeshMode::Disabled),
-            ("x", MeshMode::Auto),
-        ] {
+        use MeshMode::{Auto, Disabled, Enabled};
+        for (text, mode) in [("auto", Auto), ("Enabled", Enabled), ("DISABLED", Disabled), ("x", Auto)] {
             let config = NetworkConfig::from_map(&map(&[("mesh-compatibility-mode", text)])).expect("never an error");
             assert_eq!(config.mesh_mode, mode, "{text}");
         }

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn every_protocol_has_its_rule_about_the_endpoint() {
+    fn invalid_settings_are_refused_by_key() {
         type Row<'a> = (&'a [(&'a str, &'a str)], Option<&'a str>);
         let rows: [Row<'_>; 19] = [
             (&[], None),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn values_arrive() {
+    fn valid_settings_are_read() {
         let config = read(&[
             ("metrics-protocol", "http/protobuf"),
             ("metrics-endpoint", "http://collector:4318/v1/metrics"),

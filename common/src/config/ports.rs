@@ -3,9 +3,9 @@
 //! - `range`, as in `20000-29999`, gives the first and last number. If it changes, workloads whose numbers are outside
 //!   the new range move to new numbers, and no port is closed on the way.
 //! - `guarded`, as in `10000-19999`, gives the numbers of workloads whose pods are selected by NetworkPolicies. The
-//!   activators' general NetworkPolicy does not open them. Default: 10000-19999, or, if `range` contains some of these,
-//!   up to as many directly below `range` or above it, whichever are more. `off`: NetworkPolicies of workloads are
-//!   not followed.
+//!   activators' general NetworkPolicy does not open them. Default: 10000-19999. If `range` contains some of these, the
+//!   default is up to 10000 numbers directly below or above `range`, whichever side has more. `off`: NetworkPolicies of
+//!   workloads are not followed.
 //!
 //! Not rejected, but best avoided: the machine's ephemeral ports (`ip_local_port_range`, 32768 and above on Linux).
 //! Some of them are in use at any moment, and a number in use is skipped.
@@ -42,7 +42,7 @@ pub struct PortsConfig {
 impl Default for PortsConfig {
     fn default() -> Self {
         let range = PortRange::default();
-        Self { range, guarded: beside(range), follows_policies: true }
+        Self { range, guarded: default_guarded(range), follows_policies: true }
     }
 }
 
@@ -62,7 +62,7 @@ impl PortRange {
     }
 
     /// Reports whether the two ranges share no number.
-    fn is_apart(self, other: Self) -> bool {
+    fn is_disjoint(self, other: Self) -> bool {
         self.last < other.first || other.last < self.first
     }
 
@@ -99,13 +99,13 @@ impl PortsConfig {
         let text_of = |key| Reader(data).first(&[key]).map(|(_, text)| text);
         let range = text_of(RANGE).map_or(Ok(PortRange::default()), |text| read(RANGE, text))?;
         let guarded = match text_of(GUARDED_KEY) {
-            None => beside(range),
+            None => default_guarded(range),
             Some(OFF) => return Ok(Self { range, guarded: None, follows_policies: false }),
             Some(text) => Some(read(GUARDED_KEY, text)?),
         };
         if let Some(guarded) = guarded {
             let rule = format!("must not overlap with {RANGE}, which is {range}");
-            ensure(guarded.is_apart(range), GUARDED_KEY, guarded, rule)?;
+            ensure(guarded.is_disjoint(range), GUARDED_KEY, guarded, rule)?;
         }
         Ok(Self { range, guarded, follows_policies: true })
     }
@@ -117,8 +117,8 @@ impl PortsConfig {
 }
 
 /// Returns the default of `guarded` for a range, or `None` if there is no room.
-fn beside(range: PortRange) -> Option<PortRange> {
-    if GUARDED.is_apart(range) {
+fn default_guarded(range: PortRange) -> Option<PortRange> {
+    if GUARDED.is_disjoint(range) {
         return Some(GUARDED);
     }
     let count = GUARDED.last - GUARDED.first;
@@ -188,9 +188,9 @@ mod tests {
         assert_eq!((default.to_string().as_str(), default.len(), default.is_empty()), ("20000-29999", 10_000, false));
     }
 
-    /// Goal: guarded numbers are next to the range, wherever it is, and never overlap it.
+    /// Goal: wherever the range is, the guarded numbers never overlap it.
     #[test]
-    fn guarded_numbers_are_beside_the_range() {
+    fn guarded_numbers_are_next_to_the_range() {
         let rows = [
             ("20000-29999", None, Ok(Some("10000-19999"))),
             ("21000-21010", None, Ok(Some("10000-19999"))),

@@ -169,9 +169,9 @@ impl Election {
         let held = self.leases.iter().filter(|lease| lease.renewed_at.is_some()).count();
         let state = &mut self.leases[lease];
         if !state.known
-            && let Some(left) = record.as_ref().filter(|record| record.holder == self.me)
+            && let Some(earlier) = record.as_ref().filter(|record| record.holder == self.me)
         {
-            state.kept_until = Some(now + left.lasts());
+            state.kept_until = Some(now + earlier.lasts());
         }
         state.known = true;
         if let (Some(old), Some(new)) = (&state.record, &record)

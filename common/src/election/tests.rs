@@ -195,7 +195,7 @@ fn shares_become_fair() {
         assert_eq!(shares, expected, "{nodes} processes");
         let before = cluster.shares();
         cluster.run(Duration::from_secs(120));
-        assert_eq!(cluster.shares(), before, "fair shares do not move");
+        assert_eq!(cluster.shares(), before, "fair shares do not change");
     }
 }
 
@@ -260,7 +260,7 @@ fn no_lease_has_two_holders_whatever_is_lost() {
 /// Goal: a restarted process holds the leases in its name at once. While writes of its earlier run may be in flight it
 /// gives none of them away, neither to an entitled claimant nor when it exits.
 #[test]
-fn what_an_earlier_life_left_is_not_given_away_too_soon() {
+fn leases_of_an_earlier_run_are_not_given_away_too_soon() {
     let mut cluster = Cluster::new(4, 1, 7);
     cluster.run(Duration::from_secs(10));
     let (name, now) = (cluster.nodes[0].name.clone(), cluster.now);
@@ -270,7 +270,7 @@ fn what_an_earlier_life_left_is_not_given_away_too_soon() {
         (0..4).filter(|lease| cluster.nodes[node].election.held_until(*lease).is_some()).count()
     };
     cluster.run(STEP * 3);
-    assert_eq!(held_by(&cluster, 0), 4, "they are its own");
+    assert_eq!(held_by(&cluster, 0), 4, "it holds the leases in its name");
     cluster.run(TIMING.lease_duration - Duration::from_secs(1) - STEP * 3);
     assert_eq!((held_by(&cluster, 0), held_by(&cluster, 1)), (4, 0));
 
@@ -279,16 +279,16 @@ fn what_an_earlier_life_left_is_not_given_away_too_soon() {
         let record = cluster.store[lease].clone().expect("there is one");
         leaver.written(lease, record, cluster.now, cluster.now, &mut cluster.rng);
     }
-    assert_eq!(leaver.release(cluster.now + TIMING.lease_duration - STEP), [], "they end by themselves");
+    assert_eq!(leaver.release(cluster.now + TIMING.lease_duration - STEP), [], "they are left to expire");
 
     cluster.run(Duration::from_secs(5));
     assert_eq!((held_by(&cluster, 0), held_by(&cluster, 1)), (2, 2), "then shares are fair");
 }
 
-/// Goal: the holder and its observers apply the same duration. A fraction that the Lease cannot store is dropped, and a
-/// long lease is respected in full by processes that rely on the holder and by those that wait for it.
+/// Goal: a fraction that the Lease cannot store is dropped, and a long lease is respected in full by processes that
+/// rely on the holder and by those that wait for it.
 #[test]
-fn holder_and_observers_read_one_duration() {
+fn holder_and_observers_apply_the_same_duration() {
     let (now, mut rng) = (origin(), StdRng::seed_from_u64(1));
     let record = |holder: &str, millis: u64| Record {
         holder: holder.into(),
@@ -313,6 +313,6 @@ fn holder_and_observers_read_one_duration() {
         let mut restarted = Election::new("a".into(), 1, TIMING, true, now);
         restarted.observe(0, Some(record("a", millis)), now, &mut rng);
         restarted.written(0, record("a", millis), now, now, &mut rng);
-        assert_eq!(restarted.release(end - STEP), [], "{millis} ms: a write of its earlier life may be on its way");
+        assert_eq!(restarted.release(end - STEP), [], "{millis} ms: a write of its earlier run may be in flight");
     }
 }

@@ -4,7 +4,7 @@ use super::{ParseError, split_sign};
 use std::fmt;
 use std::time::Duration;
 
-/// Units; a unit comes before its own prefixes. Go accepts both code points for micro.
+/// Units in nanoseconds. Go accepts both code points for micro.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused() {
+    fn text_that_go_rejects_is_rejected() {
         let cases = [
             ("", "is not a duration"),
             ("-", "is not a duration"),

@@ -59,7 +59,7 @@ fn underscores_separate_digits(text: &str, hex: bool) -> bool {
 /// Parses an unsigned decimal: digits with at most one point, at least one digit, then an optional exponent.
 fn parse_decimal(text: &str) -> Option<f64> {
     let plain = text.replace('_', "");
-    // Otherwise Rust would accept words, and a second sign.
+    // Without this check Rust would also accept words such as `nan`, and a second sign.
     let is_number = plain.bytes().all(|byte| byte.is_ascii_digit() || b".eE+-".contains(&byte));
     if is_number && !plain.starts_with(['+', '-']) { plain.parse().ok() } else { None }
 }
@@ -121,38 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn what_go_refuses_is_refused() {
-        for text in [
-            "",
-            "+",
-            ".",
-            "e3",
-            "1e",
-            "1e+",
-            " 1",
-            "1 ",
-            "1,5",
-            "x",
-            "100}",
-            "0x1",
-            "0x",
-            "0xp1",
-            "0x.p1",
-            "-nan",
-            "_1",
-            "1_",
-            "1__2",
-            "1_.5",
-            "1._5",
-            "1e_2",
-            "0x1p1_",
-            "infinit",
-            "1.2.3",
-            "0x1.2.3p0",
-            "0x+1p0",
-            "0x10000000000000000p0", // Seventeen digits.
-            "é",
-        ] {
+    fn text_that_go_rejects_is_rejected() {
+        let short = [
+            "", "+", ".", "e3", "1e", "1e+", " 1", "1 ", "1,5", "x", "100}", "0x1", "0x", "0xp1", "0x.p1", "-nan",
+            "infinit", "_1", "1_", "1__2", "1_.5", "1._5", "1e_2", "0x1p1_", "1.2.3", "0x+1p0", "é",
+        ];
+        let seventeen_digits = "0x10000000000000000p0";
+        for text in short.into_iter().chain(["0x1.2.3p0", seventeen_digits]) {
             assert!(parse_float(text).is_err_and(|error| !error.problem.ends_with("out of range")), "{text}");
         }
         for text in ["1e400", "-1e400", "0x1p1024", "0x1.fffffffffffff8p1023", "0x1p999999999999999999"] {

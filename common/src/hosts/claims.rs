@@ -1,9 +1,9 @@
 //! Decides which workload gets which host.
 //!
-//! A workload keeps its host while the same object (by uid) claims it, whatever other workloads claim. So an old object
-//! whose owner adds a host later takes nothing from another workload. A free host goes to the oldest object that claims
-//! it; among objects created in the same second, to the first by namespace and name. The API server sets age and uid,
-//! so no owner can change them.
+//! A workload keeps its host while the same object (by uid) claims it, whatever other workloads claim. So a host that
+//! is added to an old object later is not taken from another workload. A free host goes to the oldest object that
+//! claims it; among objects created in the same second, to the first by namespace and name. The API server sets age and
+//! uid, so no tenant can change them.
 //!
 //! # Edge cases
 //!
@@ -82,13 +82,13 @@ impl Rules<'_> {
     /// Returns the reason why `namespace` may not claim `host`, or `None` if it may.
     pub fn refuse(&self, namespace: &str, host: &HostPattern) -> Option<String> {
         let confinement = self.namespaces.get(namespace);
-        let others = |owner: &str| owner != namespace;
+        let is_other = |owner: &str| owner != namespace;
         let reserved = |owner: &str| Some(format!("it is the name of a Service in namespace {owner:?}"));
         let rule = match covered(host, self.cluster_domain) {
             Covered::Unclaimable(rule) => rule,
             Covered::Address => "it is an IP address, which is not a valid host",
-            Covered::OfNamespace(owner) if others(owner) => return reserved(owner),
-            Covered::OfNamespaceIfAny(owner) if others(owner) && self.namespaces.contains_key(owner) => {
+            Covered::OfNamespace(owner) if is_other(owner) => return reserved(owner),
+            Covered::OfNamespaceIfAny(owner) if is_other(owner) && self.namespaces.contains_key(owner) => {
                 return reserved(owner);
             }
             _ => match confinement {

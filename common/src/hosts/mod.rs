@@ -5,7 +5,7 @@
 //!    [`reserved`].
 //! 2. Any other host belongs to one workload: to its current owner while that workload claims it, else to the oldest
 //!    workload that claims it: [`claims`].
-//! 3. Grants are recorded where no workload's owner can write: [`ledger`].
+//! 3. Grants are recorded where no tenant can write: [`ledger`].
 //! 4. The [`table`] looks hosts up in that order.
 //!
 //! The autoscaler does 2 and 3. Components that route by host do 4. Everything here is pure.

@@ -55,17 +55,17 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
         claims: impl IntoIterator<Item = Claimed<'a, T>>,
     ) -> Self {
         let mut table = Self::empty(cluster_domain);
-        let words = |named: &Named<'a, T>| host::is_label(named.service) && host::is_label(named.namespace);
-        for Named { namespace, service, means } in services.into_iter().filter(words) {
+        let has_valid_name = |named: &Named<'a, T>| host::is_label(named.service) && host::is_label(named.namespace);
+        for Named { namespace, service, means } in services.into_iter().filter(has_valid_name) {
             table.services.entry(service_key(service, namespace).into()).or_insert(means);
         }
         for Claimed { namespace, host, means } in claims {
-            let may = match covered(host, cluster_domain) {
+            let is_allowed = match covered(host, cluster_domain) {
                 Covered::Free | Covered::OfNamespaceIfAny(_) | Covered::Address => true,
                 Covered::OfNamespace(owner) => owner == namespace,
                 Covered::Unclaimable(_) => false,
             };
-            if may {
+            if is_allowed {
                 table.claims.entry(host.to_string().into()).or_insert(means);
             }
         }

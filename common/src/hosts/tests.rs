@@ -45,7 +45,7 @@ const HOSTS: [&str; 28] = [
     "cluster.local",
 ];
 
-/// One object of a namespace, as its owner writes it. The API server sets age and uid.
+/// One object of a namespace, as a tenant writes it. The API server sets age and uid.
 #[derive(Clone, Debug)]
 struct Object {
     key: RevisionKey,
@@ -111,20 +111,20 @@ fn reserved(namespace: &str) -> Vec<String> {
     names.flat_map(|name| [name.clone(), format!("{name}.svc"), format!("{name}.svc.{DOMAIN}")]).collect()
 }
 
-fn mine<V: Clone>(all: &BTreeMap<RevisionKey, V>, namespace: &str) -> BTreeMap<RevisionKey, V> {
-    let mine = all.iter().filter(|(key, _)| key.namespace() == namespace);
-    mine.map(|(key, value)| (key.clone(), value.clone())).collect()
+fn of_namespace<V: Clone>(all: &BTreeMap<RevisionKey, V>, namespace: &str) -> BTreeMap<RevisionKey, V> {
+    let matching = all.iter().filter(|(key, _)| key.namespace() == namespace);
+    matching.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 proptest! {
     /// Goal: a reserved name keeps its meaning whatever other namespaces write or have ever written; a bare name
     /// depends on the caller's namespace alone.
     #[test]
-    fn others_never_change_whom_a_reserved_name_means(before in world(), now in world()) {
+    fn no_other_namespace_changes_the_owner_of_a_reserved_name(before in world(), now in world()) {
         let held = settled(&now, &settled(&before, &Ledger::new()));
         let shared = table(&now, &held);
         for namespace in NAMESPACES {
-            let own = mine(&now, namespace);
+            let own = of_namespace(&now, namespace);
             let only = held.iter().filter(|(owner, _)| *owner == namespace).map(|(n, g)| (n.clone(), g.clone())).collect();
             let alone = table(&own, &only);
             for host in reserved(namespace) {
@@ -141,10 +141,9 @@ proptest! {
         }
     }
 
-    /// Goal: the same holds if the ledger itself contains anything: a table ignores claims of names that are always
-    /// reserved.
+    /// Goal: a table ignores recorded claims of names that are always reserved, whatever the ledger contains.
     #[test]
-    fn no_ledger_gives_a_reserved_name_away(now in world(), grants in vec((select(&NAMESPACES[..]), select(&HOSTS[..])), 0..20)) {
+    fn no_ledger_transfers_a_reserved_name(now in world(), grants in vec((select(&NAMESPACES[..]), select(&HOSTS[..])), 0..20)) {
         let mut held = Ledger::new();
         for (namespace, host) in grants {
             let grant = || Grant { uid: "any".into(), hosts: vec![] };
@@ -162,10 +161,10 @@ proptest! {
     /// Goal: a workload keeps its host while the same object claims it, whatever other objects write or how old they
     /// are. A host that is claimed and permitted has exactly one owner, which claims it.
     #[test]
-    fn a_host_is_kept_by_whoever_has_it(before in world(), now in world()) {
+    fn a_workload_keeps_its_host_while_it_claims_it(before in world(), now in world()) {
         let held = settled(&before, &Ledger::new());
         let next = settled(&now, &held);
-        prop_assert_eq!(&settled(&now, &next), &next, "nothing moves by itself");
+        prop_assert_eq!(&settled(&now, &next), &next, "without a change no host moves");
         let owner = |ledger: &Ledger, host: &str| {
             let all = ledger.iter().flat_map(|(namespace, grants)| grants.iter().map(move |grant| (namespace, grant)));
             let owners = all.filter(|(_, (_, grant))| grant.hosts.iter().any(|has| has == host));
@@ -175,15 +174,15 @@ proptest! {
         let rules = Rules { cluster_domain: DOMAIN, namespaces: &namespaces };
         for text in HOSTS {
             let host = HostPattern::parse(text).expect("a pattern");
-            let (was, is) = (owner(&held, text), owner(&next, text));
-            prop_assert!(was.len() <= 1 && is.len() <= 1, "{} has {:?}, then {:?}", text, was, is);
-            let asks = |object: &&Object| object.claim.hosts.as_ref().is_some_and(|hosts| hosts.contains(&host))
+            let (before, after) = (owner(&held, text), owner(&next, text));
+            prop_assert!(before.len() <= 1 && after.len() <= 1, "{} has {:?}, then {:?}", text, before, after);
+            let claims = |object: &&Object| object.claim.hosts.as_ref().is_some_and(|hosts| hosts.contains(&host))
                 && rules.refuse(object.key.namespace(), &host).is_none();
-            let had = |object: &&Object| was.first() == Some(&(object.key.clone(), object.claim.uid.clone()));
-            let keeps = now.values().find(|object| had(object) && (asks(object) || object.claim.hosts.is_none()));
-            let oldest = now.values().filter(asks).min_by_key(|object| (object.claim.created, object.key.clone()));
+            let had = |object: &&Object| before.first() == Some(&(object.key.clone(), object.claim.uid.clone()));
+            let keeps = now.values().find(|object| had(object) && (claims(object) || object.claim.hosts.is_none()));
+            let oldest = now.values().filter(claims).min_by_key(|object| (object.claim.created, object.key.clone()));
             let expected = keeps.or(oldest).map(|object| (object.key.clone(), object.claim.uid.clone()));
-            prop_assert_eq!(is.first(), expected.as_ref(), "{}", text);
+            prop_assert_eq!(after.first(), expected.as_ref(), "{}", text);
         }
     }
 }
@@ -216,9 +215,9 @@ fn namespaces_are_confined_to_what_their_annotation_allows() {
         assert!(refused.is_some() == expected.is_some(), "{annotation:?} {host}: {refused:?}");
         assert!(refused.unwrap_or_default().ends_with(expected.unwrap_or_default()), "{annotation:?} {host}");
     }
-    let nobody = BTreeMap::new();
+    let none = BTreeMap::new();
     let host = HostPattern::parse("a.example.com").expect("a pattern");
-    let rules = Rules { cluster_domain: DOMAIN, namespaces: &nobody };
+    let rules = Rules { cluster_domain: DOMAIN, namespaces: &none };
     assert_eq!(rules.refuse("shop", &host).as_deref(), Some("the namespace is not known yet"));
 }
 

@@ -1,8 +1,7 @@
-//! Report of an activator about a workload's port number that it listens on ([`crate::bound_ports`]).
+//! Report of an activator about a port number on which it listens ([`crate::bound_ports`]).
 //!
-//! It names the process, the workload that has the number there, and whether the number may be written into slices. A
-//! released number is closing and may not. The instance is random for each start. It distinguishes a restarted process
-//! at the same address from the former one.
+//! The instance is random for each start, which distinguishes a restarted process at the same address from the former
+//! one. A released number is no longer held, and must not be written into slices.
 
 /// A port number on which an activator listens.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -64,7 +64,7 @@ pub struct PortId {
 /// Owner of one port number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Held or released.
+    /// Held, released or closed.
     pub state: NumberState,
     /// Key of the ZeroScaler.
     pub key: RevisionKey,
@@ -82,8 +82,8 @@ pub enum NumberState {
     /// No slice has named the number since this time. Addresses are not written into slices any more; activators keep
     /// listening for [`OPEN_FOR`].
     Released(Timestamp),
-    /// The number was taken away at this time, or later while slices still named it. Activators do not listen there, because
-    /// the workload's NetworkPolicies allow connections on guarded numbers only.
+    /// The number was taken away. The time is renewed while slices still name the number. Activators do not listen on
+    /// it, because the workload's NetworkPolicies allow connections on guarded numbers only.
     Closed(Timestamp),
 }
 
@@ -244,17 +244,12 @@ mod tests {
         }
     }
 
-    /// Goal: a number is a key of exactly one map, and has one line there.
     #[test]
-    fn a_map_speaks_of_the_numbers_of_its_block_alone() {
+    fn a_map_has_one_line_for_each_number_of_its_block_only() {
         let block = Block::containing(20_499);
-        assert_eq!(
-            (block.map_name().as_str(), Block::containing(20_500).map_name().as_str()),
-            ("ports.20000", "ports.20500")
-        );
-        for (name, known) in
-            [("ports.20000", true), ("ports.20001", false), ("ports.020000", false), ("hosts.a", false)]
-        {
+        assert_eq!([block, Block::containing(20_500)].map(Block::map_name), ["ports.20000", "ports.20500"]);
+        let names = [("ports.20000", true), ("ports.20001", false), ("ports.020000", false), ("hosts.a", false)];
+        for (name, known) in names {
             assert_eq!(Block::of_map(name).is_some(), known, "{name}");
         }
         let line = entry(NumberState::Held, "http").to_string();
@@ -263,13 +258,10 @@ mod tests {
         data.insert("20002".to_owned(), "held".to_owned());
         let page = read(block, Some(&data));
         assert_eq!(page.entries.keys().copied().collect::<Vec<_>>(), [20_000]);
-        assert_eq!(
-            page.unreadable.keys().copied().collect::<Vec<_>>(),
-            [20_001, 20_002],
-            "a number of two lines is none's"
-        );
+        let unreadable: Vec<_> = page.unreadable.keys().copied().collect();
+        assert_eq!(unreadable, [20_001, 20_002], "a number with two lines has no owner");
         write(&mut data, 20_000, &entry(NumberState::Held, ""));
-        assert_eq!(read(block, Some(&data)).unreadable, page.unreadable, "what cannot be read stays");
+        assert_eq!(read(block, Some(&data)).unreadable, page.unreadable, "unreadable lines stay");
     }
 
     proptest! {

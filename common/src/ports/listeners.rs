@@ -124,6 +124,7 @@ mod tests {
     use crate::RevisionKey;
 
     const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
+    const HELD: NumberState = NumberState::Held;
     const RELEASED: NumberState = NumberState::Released(NOW);
     const CLOSED: NumberState = NumberState::Closed(NOW);
 
@@ -139,59 +140,55 @@ mod tests {
     /// Goal: a number is bound while it is held and for a while after its release, also by an activator that starts
     /// meanwhile.
     #[test]
-    fn a_number_is_bound_while_it_is_open() {
+    fn a_number_is_bound_while_it_is_open_in_the_ledger() {
         let mut listeners = Listeners::default();
-        let (held, later) = (NumberState::Held, NOW + OPEN_FOR);
+        let later = NOW + OPEN_FOR;
         type Row<'a> = (Timestamp, &'a [(u16, &'a str, NumberState)], &'a [Action]);
         let rows: [Row<'_>; 5] = [
-            (NOW, &[(1, "a", held), (2, "b", held)], &[Action::Bind(1), Action::Bind(2)]),
-            (NOW, &[(1, "a", RELEASED), (2, "b", held), (3, "c", RELEASED)], &[Action::Bind(3)]),
-            (later - Duration::from_nanos(1), &[(1, "a", RELEASED), (2, "b", held), (3, "c", held)], &[]),
-            (later, &[(1, "a", RELEASED), (2, "b", held), (3, "c", held)], &[Action::Unbind(1)]),
-            (later, &[(1, "d", held), (2, "b", held), (3, "c", held)], &[Action::Bind(1)]),
+            (NOW, &[(1, "a", HELD), (2, "b", HELD)], &[Action::Bind(1), Action::Bind(2)]),
+            (NOW, &[(1, "a", RELEASED), (2, "b", HELD), (3, "c", RELEASED)], &[Action::Bind(3)]),
+            (later - Duration::from_nanos(1), &[(1, "a", RELEASED), (2, "b", HELD), (3, "c", HELD)], &[]),
+            (later, &[(1, "a", RELEASED), (2, "b", HELD), (3, "c", HELD)], &[Action::Unbind(1)]),
+            (later, &[(1, "d", HELD), (2, "b", HELD), (3, "c", HELD)], &[Action::Bind(1)]),
         ];
         for (now, lines, expected) in rows {
             assert_eq!(listeners.follow(&ledger(lines), now), expected, "{lines:?}");
             let is_closing = listeners.entries().any(|(_, entry)| entry.state == RELEASED);
             assert_eq!(listeners.wake(), is_closing.then_some(later), "{lines:?}");
         }
-        assert_eq!(listeners.entry(1).map(|entry| (&*entry.uid, entry.state)), Some(("d", held)));
-        assert_eq!(listeners.follow(&ledger(&[(4, "e", RELEASED)]), later), [], "it was closed long ago");
+        assert_eq!(listeners.entry(1).map(|entry| (&*entry.uid, entry.state)), Some(("d", HELD)));
+        assert_eq!(listeners.follow(&ledger(&[(4, "e", RELEASED)]), later), [], "its time after the release is over");
     }
 
     /// Goal: a number that was taken away is unbound at once and not bound again.
     #[test]
     fn a_closed_number_is_not_bound() {
         let mut listeners = Listeners::default();
-        listeners.follow(&ledger(&[(1, "a", NumberState::Held)]), NOW);
+        let held = ledger(&[(1, "a", HELD)]);
+        listeners.follow(&held, NOW);
         let closed = ledger(&[(1, "a", CLOSED), (2, "b", CLOSED)]);
         assert_eq!(listeners.follow(&closed, NOW), [Action::Unbind(1)]);
         assert_eq!((listeners.follow(&closed, NOW), listeners.wake()), (vec![], None));
-        assert_eq!(
-            listeners.follow(&ledger(&[(1, "a", NumberState::Held)]), NOW),
-            [Action::Bind(1)],
-            "the workload is no longer guarded"
-        );
+        assert_eq!(listeners.follow(&held, NOW), [Action::Bind(1)], "the workload is no longer guarded");
     }
 
-    /// Goal: a renamed or renumbered port is reported once and its number stays bound. Other changes of a line are not
-    /// reported.
+    /// Goal: a new name or number of a port is reported once; other changes of a line are not.
     #[test]
-    fn a_port_that_is_called_otherwise_keeps_its_number() {
+    fn a_renamed_port_keeps_its_bound_number() {
         let (now, mut listeners) = (NOW, Listeners::default());
         let line = |state, name: &str, port| {
-            let mut ledger = ledger(&[(1, "a", state), (2, "b", NumberState::Held)]);
+            let mut ledger = ledger(&[(1, "a", state), (2, "b", HELD)]);
             ledger.get_mut(&1).expect("a line").port = PortId { name: name.to_owned(), port };
             ledger
         };
         let rows: [(Ledger, &[Action]); 7] = [
-            (line(NumberState::Held, "http", 80), &[Action::Bind(1), Action::Bind(2)]),
-            (line(NumberState::Held, "http", 81), &[Action::Rename(1)]),
-            (line(NumberState::Held, "http", 81), &[]),
-            (line(NumberState::Held, "web", 81), &[Action::Rename(1)]),
+            (line(HELD, "http", 80), &[Action::Bind(1), Action::Bind(2)]),
+            (line(HELD, "http", 81), &[Action::Rename(1)]),
+            (line(HELD, "http", 81), &[]),
+            (line(HELD, "web", 81), &[Action::Rename(1)]),
             (line(RELEASED, "web", 81), &[]),
             (Ledger::new(), &[]),
-            (line(NumberState::Held, "http", 80), &[Action::Rename(1)]),
+            (line(HELD, "http", 80), &[Action::Rename(1)]),
         ];
         for (n, (ledger, expected)) in rows.into_iter().enumerate() {
             assert_eq!(listeners.follow(&ledger, now), expected, "row {n}");
@@ -201,10 +198,10 @@ mod tests {
 
     /// Goal: a ledger restored from a backup does not transfer a number to another workload at once.
     #[test]
-    fn a_number_that_changes_hands_is_closed_first() {
+    fn a_number_with_a_new_owner_is_unbound_first() {
         let (now, mut listeners) = (NOW, Listeners::default());
-        listeners.follow(&ledger(&[(1, "a", NumberState::Held)]), now);
-        let other = ledger(&[(1, "b", NumberState::Held)]);
+        listeners.follow(&ledger(&[(1, "a", HELD)]), now);
+        let other = ledger(&[(1, "b", HELD)]);
         assert_eq!(listeners.follow(&other, now), [Action::Unbind(1)]);
         assert_eq!(listeners.wake(), Some(now + SETTLE));
         assert_eq!(listeners.follow(&other, now + SETTLE - Duration::from_nanos(1)), []);
@@ -214,15 +211,15 @@ mod tests {
 
     /// Goal: a map deleted by hand closes no port before its lines could be written again.
     #[test]
-    fn a_number_whose_line_vanishes_stays_for_a_while() {
+    fn a_number_without_a_line_stays_bound_for_a_while() {
         let (now, mut listeners) = (NOW, Listeners::default());
-        let held = ledger(&[(1, "a", NumberState::Held)]);
+        let held = ledger(&[(1, "a", HELD)]);
         listeners.follow(&held, now);
         assert_eq!(listeners.follow(&Ledger::new(), now), []);
         let later = now + Duration::from_secs(59);
         assert_eq!(listeners.follow(&held, later), []);
         assert_eq!(listeners.follow(&Ledger::new(), later), []);
-        assert_eq!(listeners.follow(&Ledger::new(), later + Duration::from_secs(59)), [], "it counts anew");
+        assert_eq!(listeners.follow(&Ledger::new(), later + Duration::from_secs(59)), [], "the wait starts again");
         assert_eq!(listeners.follow(&Ledger::new(), later + SETTLE), [Action::Unbind(1)]);
     }
 }

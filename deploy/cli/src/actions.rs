@@ -5,7 +5,7 @@
 //! error if the API server dropped the field: it still returns success if the installed definition is older than the
 //! field.
 
-use crate::cluster::{Cluster, ClusterArgs, keys, missing};
+use crate::cluster::{Cluster, ClusterArgs, keys, zeroscaler_error};
 use crate::text::seconds;
 use anyhow::{anyhow, bail};
 use clap::Args;
@@ -24,9 +24,9 @@ use tokio::time::Instant;
 /// Field manager in `managedFields`.
 const MANAGER: &str = "kubectl-zeroscale";
 /// Maximum wait for the first report of an autoscaler.
-const REPORT_WITHIN: Duration = Duration::from_secs(10);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between two reads of the object.
-const LOOKS_EVERY: Duration = Duration::from_millis(50);
+const READ_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Arguments of `pause` and `resume`.
 #[derive(Args, Clone, Debug)]
@@ -127,7 +127,7 @@ async fn request_one(
     };
     loop {
         let object = cluster.get(key).await?;
-        if let Some(fault) = fails(&object).filter(|_| args.wait && is_awake) {
+        if let Some(fault) = wake_fault(&object).filter(|_| args.wait && is_awake) {
             bail!("the workload cannot serve: {fault}");
         }
         match reported(&object, state, &request.at).map_err(|why| anyhow!("the request is not carried out: {why}"))? {
@@ -135,8 +135,8 @@ async fn request_one(
             Some(_) if args.wait && is_awake && serves(&object) => return Ok(format!("awake after {}", took())),
             Some(_) if args.wait && is_awake => {}
             Some(RequestResult::Pending) if args.wait => {}
-            Some(_) => return Ok(words(&object, is_awake).to_owned()),
-            None if begun.elapsed() > REPORT_WITHIN.min(args.timeout) => {
+            Some(_) => return Ok(described_result(&object, is_awake).to_owned()),
+            None if begun.elapsed() > REPORT_TIMEOUT.min(args.timeout) => {
                 bail!("no autoscaler has responded within {}: run `kubectl zeroscale check`", took())
             }
             None => {}
@@ -146,7 +146,7 @@ async fn request_one(
             let why = fault.unwrap_or_else(|| format!("run `kubectl zeroscale status {key}`"));
             bail!("the workload is not {state} after {}: {why}", took());
         }
-        tokio::time::sleep(LOOKS_EVERY).await;
+        tokio::time::sleep(READ_INTERVAL).await;
     }
 }
 
@@ -154,7 +154,7 @@ async fn edit(cluster: &Cluster, key: &RevisionKey, spec: Value) -> anyhow::Resu
     let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let patch = Patch::Merge(json!({"spec": spec}));
     let written = cluster.api(Some(key.namespace())).patch(key.name(), &parameters, &patch).await;
-    written.map_err(|error| missing(error, key))
+    written.map_err(|error| zeroscaler_error(error, key))
 }
 
 /// Returns the error for an edit that the API server accepted and dropped. It drops unknown fields and returns 200.
@@ -165,8 +165,8 @@ fn not_kept(key: &RevisionKey, field: &str, value: impl Display) -> anyhow::Erro
     )
 }
 
-/// Returns whether a pod is ready. The target's own status would report that earlier, but counts pods that restart or
-/// do not listen.
+/// Reports whether the workload is awake without a fault and has a ready pod. The target's own status would report that
+/// earlier, but counts pods that restart or do not listen.
 fn serves(object: &ZeroScaler) -> bool {
     let status = object.status.as_ref();
     status.is_some_and(|status| {
@@ -175,7 +175,7 @@ fn serves(object: &ZeroScaler) -> bool {
 }
 
 /// Returns the fault if the wake has failed: held requests fail with it, or the pods were given up.
-fn fails(object: &ZeroScaler) -> Option<&Fault> {
+fn wake_fault(object: &ZeroScaler) -> Option<&Fault> {
     let status = object.status.as_ref().filter(|status| status.observed_generation == object.metadata.generation)?;
     let is_failing = status.backend.as_ref().is_some_and(|backend| backend.failing.is_some());
     let is_over = matches!(status.state, SleepState::Asleep | SleepState::FallingAsleep);
@@ -183,7 +183,7 @@ fn fails(object: &ZeroScaler) -> Option<&Fault> {
 }
 
 /// Returns the result in words for a command without `--wait`.
-fn words(object: &ZeroScaler, is_awake: bool) -> &'static str {
+fn described_result(object: &ZeroScaler, is_awake: bool) -> &'static str {
     let state = object.status.as_ref().map(|status| status.state).unwrap_or_default();
     match (is_awake, state) {
         (true, SleepState::Awake) => "is awake",
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_says_what_becomes_of_a_request() {
+    fn the_result_of_a_request_is_read_from_the_status() {
         let object = |request: Value, status: Value| -> ZeroScaler {
             serde_json::from_value(json!({
                 "metadata": {"name": "a", "generation": 2}, "spec": {"target": {"name": "a"}, "request": request}, "status": status,
@@ -250,7 +250,7 @@ mod tests {
 
     /// Goal: a waiting client gets the fault of a failed wake once requests fail with it or the pods are given up.
     #[test]
-    fn a_wake_that_fails_says_why() {
+    fn a_failed_wake_has_its_fault() {
         let fault = json!({"reason": "CrashLoop", "message": "m", "remedy": "r", "since": "2026-01-01T00:00:00Z"});
         let rows = [
             (2, "Waking", Value::Null, None),
@@ -265,7 +265,7 @@ mod tests {
                     "backend": {"timeoutMs": 1, "maxHeld": 1, "failing": failing}},
             }))
             .expect("a ZeroScaler");
-            assert_eq!(fails(&object).map(ToString::to_string).as_deref(), expected, "{state} {failing}");
+            assert_eq!(wake_fault(&object).map(ToString::to_string).as_deref(), expected, "{state} {failing}");
             assert!(!serves(&object));
         }
     }

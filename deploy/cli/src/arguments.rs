@@ -108,13 +108,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_makes_sense() {
+    fn the_definition_is_valid() {
         definition().debug_assert();
         assert!(definition().render_help().to_string().starts_with(ABOUT));
     }
 
     #[test]
-    fn usage_lines_say_how_it_was_called() {
+    fn usage_lines_name_the_program_as_it_was_called() {
         let rows = [
             ("kubectl-zeroscale", NAME),
             ("./kubectl-zeroscale", NAME),

@@ -15,8 +15,8 @@ use std::time::Duration;
 const DASHBOARD: &str = "zeroscale.dev/dashboard";
 const NO_KUBECONFIG: &str = "no kubeconfig is found: set --kubeconfig or KUBECONFIG, or create ~/.kube/config";
 /// Timeouts for connecting to the API server and for reading from it.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(10);
-const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Cluster and dashboard options.
 #[derive(Args, Clone, Debug)]
@@ -60,8 +60,8 @@ impl ClusterArgs {
     /// Fails if the kubeconfig cannot be used; the error names it.
     pub async fn cluster(&self) -> anyhow::Result<Cluster> {
         let (mut config, dashboard) = self.config().await?;
-        config.connect_timeout = Some(CONNECTS_WITHIN);
-        config.read_timeout = Some(ANSWERS_WITHIN);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(READ_TIMEOUT);
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
         Ok(Cluster { client, namespace, dashboard })
@@ -115,7 +115,7 @@ impl Cluster {
     /// Returns the API server's error with advice.
     pub async fn list(&self, namespace: Option<&str>) -> anyhow::Result<Vec<ZeroScaler>> {
         let listed = self.api::<ZeroScaler>(namespace).list(&ListParams::default()).await;
-        listed.map(|list| list.items).map_err(|error| explained(error, "ZeroScalers cannot be listed"))
+        listed.map(|list| list.items).map_err(|error| api_error(error, "ZeroScalers cannot be listed"))
     }
 
     /// Reads one ZeroScaler.
@@ -124,7 +124,7 @@ impl Cluster {
     /// Fails if it does not exist, or with the API server's error and advice.
     pub async fn get(&self, key: &RevisionKey) -> anyhow::Result<ZeroScaler> {
         let found = self.api(Some(key.namespace())).get(key.name()).await;
-        found.map_err(|error| missing(error, key))
+        found.map_err(|error| zeroscaler_error(error, key))
     }
 }
 
@@ -147,18 +147,18 @@ pub fn keys(texts: &[String], namespace: &str) -> anyhow::Result<Vec<RevisionKey
     texts.iter().map(|text| key(text, namespace)).collect()
 }
 
-/// Converts an error about one ZeroScaler.
-pub fn missing(error: kube::Error, key: &RevisionKey) -> anyhow::Error {
+/// Converts an API server error about one ZeroScaler, which may not exist, and adds advice.
+pub fn zeroscaler_error(error: kube::Error, key: &RevisionKey) -> anyhow::Error {
     match &error {
         kube::Error::Api(status) if status.code == 404 && !is_undefined(status) => {
             anyhow!("no ZeroScaler {:?} in namespace {:?}", key.name(), key.namespace())
         }
-        _ => explained(error, &format!("ZeroScaler {key}")),
+        _ => api_error(error, &format!("ZeroScaler {key}")),
     }
 }
 
 /// Converts an API server error and adds advice.
-pub fn explained(error: kube::Error, doing: &str) -> anyhow::Error {
+pub fn api_error(error: kube::Error, doing: &str) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if is_undefined(&status) => anyhow!(
             "{doing}: this cluster has no definition of ZeroScalers; apply deploy/kubernetes/crds, or select another cluster \
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_say_its_namespace() {
+    fn a_name_may_include_its_namespace() {
         let read = |text| key(text, "shop").map(|key| key.to_string()).map_err(|error| error.to_string());
         assert_eq!(read("hello"), Ok("shop/hello".to_owned()));
         assert_eq!(read("other/hello"), Ok("other/hello".to_owned()));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kubeconfig_says_where_the_dashboard_is() {
+    fn the_dashboards_address_is_read_from_the_kubeconfig() {
         let text = |address: &str| {
             format!(
                 "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: c, user: u}}}}, \

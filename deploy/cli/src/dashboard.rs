@@ -23,8 +23,8 @@ use std::time::Duration;
 /// Maximum size of a response. Ten thousand workloads take about ten MiB.
 const BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Timeouts for connecting to the dashboard and for reading from it.
-const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
-const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A dashboard that can be queried.
 pub struct Dashboard {
@@ -57,7 +57,7 @@ impl ClusterArgs {
         let uri = address.parse().ok().filter(|uri: &Uri| uri.scheme().is_some() && uri.host().is_some());
         let uri = uri.with_context(|| format!("--address {address:?}: must be a URL such as http://127.0.0.1:8090"))?;
         let mut config = Config::new(uri);
-        (config.connect_timeout, config.read_timeout) = (Some(CONNECTS_WITHIN), Some(ANSWERS_WITHIN));
+        (config.connect_timeout, config.read_timeout) = (Some(CONNECT_TIMEOUT), Some(READ_TIMEOUT));
         config.default_retry = false;
         let client = Client::try_from(config).with_context(|| format!("dashboard {address}"))?;
         Ok(Dashboard { address, client, token, forward })

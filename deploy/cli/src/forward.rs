@@ -23,7 +23,7 @@ pub const PORT: u16 = 8090;
 /// Label selector of autoscaler pods.
 const AUTOSCALERS: &str = "app=autoscaler";
 /// Maximum wait for the error of a failed connection.
-const MOMENT: Duration = Duration::from_millis(500);
+const ERROR_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Active port forwarding. Dropping it stops accepting connections.
 pub struct Forward {
@@ -69,7 +69,7 @@ impl Forward {
     /// just after the connection has ended.
     pub async fn failure(&self) -> Option<String> {
         let mut failure = self.target.failure.subscribe();
-        let known = timeout(MOMENT, failure.wait_for(Option::is_some)).await;
+        let known = timeout(ERROR_TIMEOUT, failure.wait_for(Option::is_some)).await;
         known.ok()?.ok()?.clone()
     }
 }
@@ -80,7 +80,7 @@ impl ForwardTarget {
         let namespace = &self.namespace;
         let found = self.pods.list(&ListParams::default().labels(AUTOSCALERS)).await;
         let found =
-            found.map_err(|error| crate::cluster::explained(error, &format!("pods of namespace {namespace}")))?;
+            found.map_err(|error| crate::cluster::api_error(error, &format!("pods of namespace {namespace}")))?;
         found.items.iter().find(|pod| is_ready(pod)).map(ResourceExt::name_any).with_context(|| {
             format!(
                 "no pod with label {AUTOSCALERS} is ready in namespace {namespace} ({} exist); select another namespace with \

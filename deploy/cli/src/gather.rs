@@ -25,12 +25,12 @@ impl Sources {
         Self { cluster, dashboard }
     }
 
-    /// Returns the cluster, or the reason why it cannot be asked.
+    /// Returns the cluster, or the reason why it cannot be reached.
     pub(crate) fn cluster(&self) -> anyhow::Result<&Cluster> {
         self.cluster.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))
     }
 
-    /// Returns the dashboard, or the reason why it cannot be asked.
+    /// Returns the dashboard, or the reason why it cannot be reached.
     pub(crate) fn dashboard(&self) -> anyhow::Result<&Dashboard> {
         self.dashboard.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))
     }

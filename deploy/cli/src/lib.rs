@@ -11,7 +11,7 @@
 //! | `wake`, `sleep`, `pause`, `resume` | [`actions`] | edits of ZeroScaler fields |
 //! | `check` | [`check`] | problems and their remedies |
 //! | `ui` | [`ui`] | the dashboard in a browser |
-//! | `release` | [`release`] | restores what the autoscaler holds if none runs any more |
+//! | `release` | [`release`] | restores Services and replicas if no autoscaler runs any more |
 //! | `import` | [`import`] | converts manifests of other autoscalers |
 //! | `completions`, `man` | [`documents`] | generated from the argument definition |
 //!

@@ -188,7 +188,7 @@ impl Summary {
         let status = object.status.clone().unwrap_or_default();
         let target = &object.spec.target;
         let condition = |type_: &str| object.condition(type_).cloned();
-        let ready = condition(READY).map(|is| Ready { status: is.status, reason: is.reason, message: is.message });
+        let ready = condition(READY).map(|c| Ready { status: c.status, reason: c.reason, message: c.message });
         let pods = status.pods.unwrap_or_default();
         let mut summary = Self {
             namespace: object.namespace().unwrap_or_default(),
@@ -206,7 +206,7 @@ impl Summary {
         };
         summary.why = match object.metadata.deletion_timestamp {
             Some(_) => "deleted: its replicas and its Service are being restored".to_owned(),
-            None => summary.reason(condition(ACTIVE).map(|is| is.message).unwrap_or_default(), status.state),
+            None => summary.reason(condition(ACTIVE).map(|active| active.message).unwrap_or_default(), status.state),
         };
         summary
     }

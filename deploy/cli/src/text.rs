@@ -18,16 +18,16 @@ pub const FAINT: Style = Style::new().dimmed();
 /// Style of what is wrong.
 pub const BAD: Style = AnsiColor::Red.on_default();
 
-/// Enables colours.
+/// Colour setting: true enables colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Colours(pub bool);
 
 impl Colours {
     /// Enables colours if standard output is a terminal, unless `NO_COLOR` or `TERM` forbid it.
     pub fn of_output() -> Self {
-        let no = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|value| value == "dumb");
-        Self(std::io::stdout().is_terminal() && !no && !dumb)
+        Self(std::io::stdout().is_terminal() && !no_colour && !dumb)
     }
 
     /// Wraps `text` in the escape codes of a style.
@@ -82,9 +82,9 @@ pub fn table(heads: &[&str], rows: &[Vec<Cell>], colours: Colours, width: Option
     out
 }
 
-/// Truncates a text to at most `most` characters.
-fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most { text.to_owned() } else { text.chars().take(most - 1).chain(['…']).collect() }
+/// Truncates a text to at most `max` characters.
+fn cut(text: &str, max: usize) -> String {
+    if text.chars().count() <= max { text.to_owned() } else { text.chars().take(max - 1).chain(['…']).collect() }
 }
 
 /// Formats a duration: `19.0 ms`, `2.35 s`, `3m20s`.
@@ -178,14 +178,12 @@ mod tests {
             "NAME     STATE   WHY\na        Awake   a long reason\nlonger   -       \n"
         );
         let narrow = table(&["NAME", "STATE", "WHY"], &rows, Colours(true), Some(26));
-        assert!(
-            narrow.contains("\u{1b}[32mAwake\u{1b}[0m   a long r…") && narrow.starts_with("\u{1b}[1mNAME\u{1b}[0m"),
-            "{narrow:?}"
-        );
+        assert!(narrow.contains("\u{1b}[32mAwake\u{1b}[0m   a long r…"), "{narrow:?}");
+        assert!(narrow.starts_with("\u{1b}[1mNAME\u{1b}[0m"), "{narrow:?}");
     }
 
     #[test]
-    fn what_others_have_written_moves_no_cursor() {
+    fn control_characters_in_a_cell_are_escaped() {
         assert_eq!(Cell::from("a\u{1b}[2Jb\r\nc").text, "a\\u{1b}[2Jb  c");
     }
 }

@@ -56,7 +56,7 @@ pub async fn run(place: &ClusterArgs, args: &TopArgs, out: &mut impl Write) -> a
     let mut workloads = Ok(listing.workloads);
     if !is_terminal {
         warnings.iter().for_each(|text| eprintln!("warning: {}", printable_line(text)));
-        return Ok(out.write_all(drawn(workloads?, args, &warnings, None).as_bytes())?);
+        return Ok(out.write_all(render(workloads?, args, &warnings, None).as_bytes())?);
     }
     let _screen = Screen::enter(out)?;
     let end = tokio::signal::ctrl_c();
@@ -64,25 +64,25 @@ pub async fn run(place: &ClusterArgs, args: &TopArgs, out: &mut impl Write) -> a
     loop {
         let size = terminal::size().ok();
         let text = match workloads {
-            Ok(workloads) => drawn(workloads, args, &warnings, size),
+            Ok(workloads) => render(workloads, args, &warnings, size),
             Err(error) => format!("{error:#}\n"),
         };
         queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::FromCursorDown))?;
         out.write_all(text.as_bytes())?;
         out.flush()?;
-        let waited = before(&mut end, tokio::time::sleep(Duration::from_secs(args.every))).await;
+        let waited = unless_ended(&mut end, tokio::time::sleep(Duration::from_secs(args.every))).await;
         if waited.is_none() {
             return Ok(());
         }
         warnings.clear();
-        let listed = before(&mut end, sources.list(scope, &mut |text| warnings.push(text))).await;
+        let listed = unless_ended(&mut end, sources.list(scope, &mut |text| warnings.push(text))).await;
         let Some(listed) = listed else { return Ok(()) };
         workloads = listed.map(|listing| listing.workloads);
     }
 }
 
 /// Returns the output of `work`, or `None` if `end` completes first.
-async fn before<T>(end: &mut (impl Future + Unpin), work: impl Future<Output = T>) -> Option<T> {
+async fn unless_ended<T>(end: &mut (impl Future + Unpin), work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         _ = end => None,
         done = work => Some(done),
@@ -90,7 +90,7 @@ async fn before<T>(end: &mut (impl Future + Unpin), work: impl Future<Output = T
 }
 
 /// Formats the workloads for a screen with this many columns and lines. Without a size, formats all of them.
-fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size: Option<(u16, u16)>) -> String {
+fn render(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size: Option<(u16, u16)>) -> String {
     let total = workloads.len();
     let awake = workloads.iter().filter(|workload| workload.pods.ready > 0).count();
     let requests: f64 = workloads.iter().filter_map(|workload| workload.requests_per_second).sum();
@@ -106,7 +106,7 @@ fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size:
         let used = text.lines().count() + 2; // Table head and cursor line.
         workloads.truncate(usize::from(lines).saturating_sub(used));
     }
-    let look = TableLayout {
+    let layout = TableLayout {
         wide: false,
         namespaces: args.all_namespaces,
         heads: true,
@@ -114,7 +114,7 @@ fn drawn(mut workloads: Vec<Summary>, args: &TopArgs, warnings: &[String], size:
         colours: Colours::of_output(),
         width: size.map(|(columns, _)| usize::from(columns)).or_else(width),
     };
-    text + &table(&workloads, &look)
+    text + &table(&workloads, &layout)
 }
 
 fn sort(workloads: &mut [Summary], by: Sort) {
@@ -153,15 +153,15 @@ mod tests {
 
     /// Goal: Ctrl-C ends the command at once, even if an API server or a dashboard responds slowly.
     #[tokio::test]
-    async fn it_ends_in_the_middle_of_a_look() {
+    async fn ctrl_c_interrupts_a_pending_read() {
         let mut interrupted = std::future::ready(());
-        assert_eq!(before(&mut interrupted, std::future::pending::<()>()).await, None);
-        let mut going_on = std::future::pending::<()>();
-        assert_eq!(before(&mut going_on, std::future::ready(7)).await, Some(7));
+        assert_eq!(unless_ended(&mut interrupted, std::future::pending::<()>()).await, None);
+        let mut not_interrupted = std::future::pending::<()>();
+        assert_eq!(unless_ended(&mut not_interrupted, std::future::ready(7)).await, Some(7));
     }
 
     #[test]
-    fn the_first_ones_have_most_and_the_screen_holds_what_fits() {
+    fn workloads_are_sorted_and_cut_to_the_screen() {
         let workload = |name: &str, requests, held, pods| Summary {
             name: name.to_owned(),
             requests_per_second: requests,
@@ -177,9 +177,9 @@ mod tests {
             assert_eq!(names, expected, "{by:?}");
         }
         let args = TopArgs { all_namespaces: false, sort: Sort::Name, every: 2 };
-        let text = drawn(all.clone(), &args, &[], Some((80, 5)));
+        let text = render(all.clone(), &args, &[], Some((80, 5)));
         assert!(text.starts_with("3 workloads, 2 awake, 2 requests per second, 9 held"), "{text}");
         assert_eq!(text.lines().count(), 4, "a line is left for the cursor: {text}");
-        assert_eq!(drawn(all, &args, &[], None).lines().count(), 4, "heads and all of them");
+        assert_eq!(render(all, &args, &[], None).lines().count(), 4, "heads and all of them");
     }
 }

@@ -19,13 +19,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 
-/// Maximum size of a response in bytes. Of a longer log, the end is returned.
+/// Maximum size of a response in bytes. A longer log is cut at its start.
 const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 
 /// Free bytes required to start a program. A program that cannot write its log may fail without an explanation.
 const SPACE_MIN: u64 = 1 << 20;
 
-/// Interval at which a followed log is read. It is short enough for a person.
+/// Interval at which a followed log is read: short enough for a person who watches it.
 const FOLLOW_PERIOD: Duration = Duration::from_millis(200);
 
 /// Query for a log (`kubectl logs`).
@@ -51,26 +51,26 @@ pub(crate) fn open(path: PathBuf, query: &LogQuery) -> io::Result<BoxStream<'sta
         so_far.drain(..start_of_last_lines(&so_far, lines));
     }
     so_far.truncate(query.limit_bytes.unwrap_or(usize::MAX));
-    let left = query.limit_bytes.map_or(usize::MAX, |limit| limit - so_far.len());
+    let remaining = query.limit_bytes.map_or(usize::MAX, |limit| limit - so_far.len());
     let first = stream::once(async move { Bytes::from(so_far) });
     if !query.follow {
         return Ok(first.boxed());
     }
     let file = tokio::fs::File::from_std(file);
-    let rest = stream::unfold((file, path, left), |(mut file, path, left)| async move {
-        if left == 0 {
+    let rest = stream::unfold((file, path, remaining), |(mut file, path, remaining)| async move {
+        if remaining == 0 {
             return None;
         }
-        let mut bytes = more(&mut file, &path).await?;
-        bytes.truncate(left);
-        let left = left - bytes.len();
-        Some((bytes, (file, path, left)))
+        let mut bytes = read_more(&mut file, &path).await?;
+        bytes.truncate(remaining);
+        let remaining = remaining - bytes.len();
+        Some((bytes, (file, path, remaining)))
     });
     Ok(first.chain(rest).boxed())
 }
 
 /// Waits for more bytes in `file`, opened at `path`. Returns `None` once its run has ended and all of it was read.
-async fn more(file: &mut tokio::fs::File, path: &Path) -> Option<Bytes> {
+async fn read_more(file: &mut tokio::fs::File, path: &Path) -> Option<Bytes> {
     loop {
         let is_over = is_over(path); // Check before reading, so that bytes written in between are not lost.
         let mut bytes = Vec::new();
@@ -120,7 +120,7 @@ pub(crate) struct PodLogs {
 }
 
 impl PodLogs {
-    /// Returns the folder of this pod.
+    /// Names the folder of a pod's logs in `work_dir`. It may not exist yet.
     pub(crate) fn new(work_dir: &Path, namespace: &str, pod: &str, uid: &str) -> Self {
         Self { folder: work_dir.join("logs").join(format!("{namespace}_{pod}_{uid}")) }
     }
@@ -147,7 +147,7 @@ impl PodLogs {
             return Err(io::Error::new(io::ErrorKind::StorageFull, full));
         }
         let path = folder.join(format!("{run}.log"));
-        let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o600)); // Usually there is none.
+        let _ = std::fs::set_permissions(&path, Permissions::from_mode(0o600)); // Usually the file does not exist.
         OpenOptions::new().create(true).append(true).open(&path)
     }
 
@@ -180,21 +180,31 @@ impl PodLogs {
 
 #[cfg(test)]
 mod tests {
-    use super::PodLogs as Files;
     use super::*;
     use std::io::Write;
+    use tempfile::TempDir;
     use tokio::time::timeout;
 
     /// Timeout far beyond what any step takes, so that a bug fails the test instead of hanging it.
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    async fn follow(files: &Files) -> BoxStream<'static, Bytes> {
-        follow_up_to(None, files).await
+    fn pod_logs() -> (TempDir, PodLogs) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let logs = PodLogs::new(dir.path(), "ns", "p", "u");
+        (dir, logs)
     }
 
-    async fn follow_up_to(limit_bytes: Option<usize>, files: &Files) -> BoxStream<'static, Bytes> {
+    /// Returns logs with one run that has written a line.
+    fn first_run() -> (TempDir, PodLogs, File) {
+        let (dir, logs) = pod_logs();
+        let mut file = logs.create("main", 0).expect("a file");
+        writeln!(file, "a").expect("written");
+        (dir, logs, file)
+    }
+
+    fn follow(limit_bytes: Option<usize>, logs: &PodLogs) -> BoxStream<'static, Bytes> {
         let query = LogQuery { follow: true, limit_bytes, ..LogQuery::default() };
-        open(files.find("main", false).expect("a log"), &query).expect("it can be read")
+        open(logs.find("main", false).expect("a log"), &query).expect("it can be read")
     }
 
     async fn text(stream: BoxStream<'static, Bytes>) -> String {
@@ -203,9 +213,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn logs_are_kept_by_run_and_read_from_the_end() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let logs = Files::new(dir.path(), "ns", "p", "u");
+    async fn logs_are_stored_per_run_and_read_from_the_end() {
+        let (_dir, logs) = pod_logs();
         for run in 0..3 {
             write!(logs.create("main", run).expect("a file"), "run {run}\nb\nc\n").expect("written");
         }
@@ -225,55 +234,48 @@ mod tests {
     /// Goal: a follower gets every line, including those written during the first response. The log ends when its run
     /// ends or a new run starts, but not before.
     #[tokio::test]
-    async fn a_followed_log_is_whole_and_ends_with_its_run() {
+    async fn a_followed_log_is_complete_and_ends_with_its_run() {
         for has_ended in [true, false] {
-            let dir = tempfile::tempdir().expect("a directory");
-            let files = Files::new(dir.path(), "ns", "p", "u");
-            let mut file = files.create("main", 0).expect("a file");
-            writeln!(file, "a").expect("written");
-            let mut stream = follow(&files).await;
+            let (_dir, logs, mut file) = first_run();
+            let mut stream = follow(None, &logs);
             writeln!(file, "b").expect("written");
             assert_eq!(timeout(PATIENCE, stream.next()).await.expect("a line"), Some("a\n".into()));
             assert_eq!(timeout(PATIENCE, stream.next()).await.expect("a line"), Some("b\n".into()));
-            assert!(timeout(FOLLOW_PERIOD * 2, stream.next()).await.is_err(), "it runs");
-            let stream = follow(&files).await;
+            assert!(timeout(FOLLOW_PERIOD * 2, stream.next()).await.is_err(), "the run continues");
+            let stream = follow(None, &logs);
             writeln!(file, "c").expect("written");
             match has_ended {
-                true => files.end("main", 0),
-                false => drop(files.create("main", 1).expect("a file")),
+                true => logs.end("main", 0),
+                false => drop(logs.create("main", 1).expect("a file")),
             }
             assert_eq!(text(stream).await, "a\nb\nc\n");
         }
     }
 
-    /// Goal: a run that is retried with the same number, since it did not start, can be followed again.
+    /// Goal: a run that did not start and is retried with the same number can be followed again.
     #[tokio::test]
-    async fn a_run_that_is_tried_again_is_not_over() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let files = Files::new(dir.path(), "ns", "p", "u");
-        drop(files.create("main", 0).expect("a file"));
-        files.end("main", 0);
-        let mut file = files.create("main", 0).expect("a file");
-        let stream = follow(&files).await;
+    async fn the_log_of_a_retried_run_can_be_followed() {
+        let (_dir, logs) = pod_logs();
+        drop(logs.create("main", 0).expect("a file"));
+        logs.end("main", 0);
+        let mut file = logs.create("main", 0).expect("a file");
+        let stream = follow(None, &logs);
         writeln!(file, "a").expect("written");
-        files.end("main", 0);
+        logs.end("main", 0);
         assert_eq!(text(stream).await, "a\n");
     }
 
     /// Goal: a follower gets the last lines of a program even if the log is deleted with its pod before they are read.
     #[tokio::test]
-    async fn last_words_are_read_after_the_pod_has_gone() {
+    async fn a_follower_gets_the_last_lines_of_a_removed_pod() {
         for has_ended in [true, false] {
-            let dir = tempfile::tempdir().expect("a directory");
-            let files = Files::new(dir.path(), "ns", "p", "u");
-            let mut file = files.create("main", 0).expect("a file");
-            writeln!(file, "a").expect("written");
-            let stream = follow(&files).await;
+            let (_dir, logs, mut file) = first_run();
+            let stream = follow(None, &logs);
             writeln!(file, "b").expect("written");
             if has_ended {
-                files.end("main", 0);
+                logs.end("main", 0);
             }
-            files.remove();
+            logs.remove();
             assert_eq!(text(stream).await, "a\nb\n");
         }
     }
@@ -282,11 +284,8 @@ mod tests {
     #[tokio::test]
     async fn a_followed_log_ends_at_its_limit() {
         for (limit, expected) in [(0, ""), (1, "a"), (3, "a\nb"), (4, "a\nb\n")] {
-            let dir = tempfile::tempdir().expect("a directory");
-            let files = Files::new(dir.path(), "ns", "p", "u");
-            let mut file = files.create("main", 0).expect("a file");
-            writeln!(file, "a").expect("written");
-            let stream = follow_up_to(Some(limit), &files).await;
+            let (_dir, logs, mut file) = first_run();
+            let stream = follow(Some(limit), &logs);
             writeln!(file, "b\nc").expect("written");
             assert_eq!(text(stream).await, expected);
         }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// Returns the JSON merge patch (RFC 7396) from `old` to `new`, or `None` if they are equal. Arrays are replaced whole.
-/// An empty array or object equals an absent one, since servers do not distinguish them.
+/// Returns the patch from `old` to `new`, or `None` if they are equal. Arrays are replaced as a whole. An empty array
+/// or object equals an absent one, since servers do not distinguish them.
 pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     let (Value::Object(old_fields), Value::Object(new_fields)) = (old, new) else {
         return (old != new).then(|| new.clone());
@@ -43,7 +43,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_merge_patch_holds_what_differs_and_nothing_else() {
+    fn a_merge_patch_contains_only_the_differences() {
         let rows = [
             (json!({"a": 1}), json!({"a": 1}), None),
             (json!({"a": 1, "b": 2}), json!({"a": 1}), Some(json!({"b": null}))),
@@ -57,7 +57,7 @@ mod tests {
             assert_eq!(merge_patch(&old, &new), expected, "{old} to {new}");
             let mut merged = old.clone();
             json_patch::merge(&mut merged, &expected.unwrap_or_else(|| json!({})));
-            assert_eq!(merged, new, "a server that merges it arrives there");
+            assert_eq!(merged, new, "merging the patch gives the new state");
         }
     }
 }

@@ -25,7 +25,7 @@ struct PoolState {
 
 /// An allocated address. Dropping it releases the address.
 #[derive(Debug)]
-pub(crate) struct Leased {
+pub(crate) struct Allocation {
     pool: Pool,
     address: Ipv4Addr,
     is_permanent: bool,
@@ -45,45 +45,45 @@ impl Pool {
     }
 
     /// Allocates a free address, or returns `None` if all are in use.
-    pub(crate) fn lease(&self) -> Option<Leased> {
+    pub(crate) fn allocate(&self) -> Option<Allocation> {
         let mut state = self.state.lock();
         for _ in 0..self.range.size() {
             let address = self.range.nth(state.next);
             state.next = (state.next + 1) % self.range.size();
             if state.taken.insert(address) {
-                return Some(Leased { pool: self.clone(), address, is_permanent: false });
+                return Some(Allocation { pool: self.clone(), address, is_permanent: false });
             }
         }
         None
     }
 
     /// Allocates this address, or returns `None` if it is in use or outside the range.
-    pub(crate) fn lease_one(&self, address: Ipv4Addr) -> Option<Leased> {
+    pub(crate) fn allocate_exact(&self, address: Ipv4Addr) -> Option<Allocation> {
         let is_free = self.range.contains(address) && self.state.lock().taken.insert(address);
-        is_free.then(|| Leased { pool: self.clone(), address, is_permanent: false })
+        is_free.then(|| Allocation { pool: self.clone(), address, is_permanent: false })
     }
 
-    /// Releases an address that was kept.
-    pub(crate) fn give_back(&self, address: Ipv4Addr) {
+    /// Releases an address that [`Allocation::keep`] made permanent.
+    pub(crate) fn release(&self, address: Ipv4Addr) {
         self.state.lock().taken.remove(&address);
     }
 }
 
-impl Leased {
+impl Allocation {
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Keeps the address allocated until [`Pool::give_back`].
+    /// Keeps the address allocated until [`Pool::release`].
     pub(crate) fn keep(mut self) {
         self.is_permanent = true;
     }
 }
 
-impl Drop for Leased {
+impl Drop for Allocation {
     fn drop(&mut self) {
         if !self.is_permanent {
-            self.pool.give_back(self.address);
+            self.pool.release(self.address);
         }
     }
 }
@@ -93,19 +93,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_unique_come_back_and_are_reused_late() {
+    fn addresses_are_unique_and_released_ones_are_reused_last() {
         let range: Range = "127.8.0.0/28".parse().expect("valid");
         let pool = Pool::new(range, [[127, 8, 0, 4].into(), [127, 8, 0, 9].into()]);
         let free = pool.free_count();
-        let mut leased: Vec<_> = std::iter::from_fn(|| pool.lease()).collect();
-        let addresses: HashSet<_> = leased.iter().map(Leased::address).collect();
+        let mut allocated: Vec<_> = std::iter::from_fn(|| pool.allocate()).collect();
+        let addresses: HashSet<_> = allocated.iter().map(Allocation::address).collect();
         assert_eq!((addresses.len(), free), (12, 12), "16 without the first, the last and the reserved ones");
         assert!(addresses.iter().all(|a| range.contains(*a)));
-        let (first, second) = (leased.remove(0), leased.remove(0));
+        let (first, second) = (allocated.remove(0), allocated.remove(0));
         let (one, two) = (first.address(), second.address());
         drop(first);
-        assert_eq!(pool.lease().map(|l| l.address()), Some(one), "the only free one");
+        assert_eq!(pool.allocate().map(|a| a.address()), Some(one), "the only free one");
         drop(second);
-        assert_eq!(pool.lease().map(|l| l.address()), Some(two), "not the one just given back");
+        assert_eq!(pool.allocate().map(|a| a.address()), Some(two), "not the one just released");
     }
 }

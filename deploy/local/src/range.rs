@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_names_what_is_wrong_with_it() {
+    fn an_invalid_range_is_rejected_with_the_rule() {
         let range: Range = "127.8.0.0/17".parse().expect("valid");
         assert_eq!((range.first(), range.size()), ([127, 8, 0, 0].into(), 32768));
         let rows = [
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_ranges_are_known_as_such() {
+    fn ranges_that_overlap_loopback_are_detected() {
         for (text, expected) in [("127.8.0.0/17", true), ("10.0.0.0/8", false), ("64.0.0.0/2", true)] {
             assert_eq!(text.parse::<Range>().expect("valid").is_loopback(), expected, "{text}");
         }

@@ -17,9 +17,9 @@ pub(crate) struct Attempts {
 }
 
 impl Attempts {
-    /// Starts without a failure. `thing` names the operation in the log, such as `the binding of pod default/a`.
-    pub(crate) fn at(thing: impl Into<String>) -> Self {
-        Self { failures: FailureLog::for_operation(thing), pause: PAUSE.0 }
+    /// Starts with no failure. `operation` is its name in the log, such as `the binding of pod default/a`.
+    pub(crate) fn new(operation: impl Into<String>) -> Self {
+        Self { failures: FailureLog::for_operation(operation), pause: PAUSE.0 }
     }
 
     /// Records a failure, and waits before the next attempt. Cancel safe.
@@ -37,19 +37,19 @@ impl Attempts {
     }
 }
 
-/// Calls `attempt` until it succeeds or is rejected. `thing` names the attempt in the log, such as `the creation of
+/// Calls `attempt` until it succeeds or is rejected. `operation` is its name in the log, such as `the creation of
 /// accounts`. A failed attempt may have been carried out in part, so it must be safe to repeat.
 ///
 /// # Errors
 /// Returns the rejection, or another error that is not about the connection.
-pub(crate) async fn until_answered<T, F>(thing: &str, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
+pub(crate) async fn until_answered<T, F>(operation: &str, mut attempt: impl FnMut() -> F) -> anyhow::Result<T>
 where
     F: Future<Output = anyhow::Result<T>>,
 {
-    let mut attempts = Attempts::at(thing);
+    let mut attempts = Attempts::new(operation);
     loop {
         match attempt().await {
-            Err(error) if is_passing(&error) => attempts.failed(&format!("{error:#}")).await,
+            Err(error) if is_transient(&error) => attempts.failed(&format!("{error:#}")).await,
             outcome => {
                 attempts.succeeded();
                 return outcome;
@@ -58,12 +58,12 @@ where
     }
 }
 
-/// Returns whether an error is about the server or the connection, and not about the request.
-fn is_passing(error: &anyhow::Error) -> bool {
-    let is_passing = |error: &kube::Error| match error {
+/// Reports whether an error is about the server or the connection, and not about the request.
+fn is_transient(error: &anyhow::Error) -> bool {
+    let is_transient = |error: &kube::Error| match error {
         kube::Error::Api(status) => status.code == 429 || status.code >= 500,
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => true,
         _ => false,
     };
-    error.chain().any(|cause| cause.downcast_ref::<kube::Error>().is_some_and(is_passing))
+    error.chain().any(|cause| cause.downcast_ref::<kube::Error>().is_some_and(is_transient))
 }

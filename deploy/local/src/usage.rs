@@ -3,8 +3,8 @@
 //! The node measures on request, so an idle node costs nothing. CPU rates are averages since the previous request. An
 //! average over more than [`WINDOW_MAX`] would say little about the present, so it is measured again over a short time.
 //!
-//! A foreign API server asks the kubelet port for usage, which our node does not have. Pods of the node have no metrics
-//! there.
+//! A foreign API server would ask the kubelet's port for usage. This node does not serve that port, so its pods have no
+//! metrics there.
 
 use jiff::Timestamp;
 use std::fmt;
@@ -36,7 +36,7 @@ pub struct ContainerUsage {
     pub pod: String,
     /// Name of the container.
     pub container: String,
-    /// Usage.
+    /// Measured usage.
     pub usage: Usage,
 }
 
@@ -50,15 +50,15 @@ pub struct UsageTable(Arc<OnceLock<Box<Measure>>>);
 impl UsageTable {
     /// Measures now.
     pub async fn latest(&self) -> Vec<ContainerUsage> {
-        let usages = self.measured().await;
+        let usages = self.measure().await;
         if usages.iter().all(|container| container.usage.window <= WINDOW_MAX) {
             return usages;
         }
         tokio::time::sleep(WINDOW_MIN).await;
-        self.measured().await
+        self.measure().await
     }
 
-    async fn measured(&self) -> Vec<ContainerUsage> {
+    async fn measure(&self) -> Vec<ContainerUsage> {
         let table = self.0.clone(); // Measuring reads many files of /proc.
         let measured = tokio::task::spawn_blocking(move || table.get().map(|measure| measure()).unwrap_or_default());
         measured.await.unwrap_or_default()

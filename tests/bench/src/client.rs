@@ -1,5 +1,7 @@
-//! A client that can hold its responses: raw HTTP/1.1 connections, with one request at a time on each.
+//! HTTP/1.1 client on raw connections, with one request at a time on each. Sending a request and reading the response
+//! are separate steps, so that the activator can hold the request in between.
 
+use crate::role::http1_backend::head_length;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -14,10 +16,10 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Maximum time to wait for an expected response.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum number of concurrent connects: less than the capacity of an accept queue.
-const CONNECTING: usize = 100;
+const CONNECTS_MAX: usize = 100;
 
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -43,7 +45,7 @@ impl Connection {
 
     /// Reads a whole response with status 200. Returns the arrival time of its first byte.
     pub(crate) async fn answer(&mut self) -> anyhow::Result<Instant> {
-        tokio::time::timeout(PATIENCE, self.read()).await.context("no answer")?
+        tokio::time::timeout(RESPONSE_TIMEOUT, self.read()).await.context("no answer")?
     }
 
     async fn read(&mut self) -> anyhow::Result<Instant> {
@@ -52,7 +54,7 @@ impl Connection {
         let mut bytes = Vec::with_capacity(1024);
         loop {
             ensure!(self.stream.read_buf(&mut bytes).await? > 0, "closed before the answer was complete");
-            if is_whole(&bytes) {
+            if is_complete(&bytes) {
                 break;
             }
         }
@@ -67,18 +69,18 @@ impl Connection {
 }
 
 /// Reports whether the bytes contain a head, and as much body as it announces.
-fn is_whole(bytes: &[u8]) -> bool {
-    let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return false };
-    let head = String::from_utf8_lossy(&bytes[..at]).to_ascii_lowercase();
+fn is_complete(bytes: &[u8]) -> bool {
+    let Some(head_end) = head_length(bytes) else { return false };
+    let head = String::from_utf8_lossy(&bytes[..head_end]).to_ascii_lowercase();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
-    bytes.len() >= at + 4 + length.unwrap_or(0)
+    bytes.len() >= head_end + length.unwrap_or(0)
 }
 
 /// Opens `n` connections.
 pub(crate) async fn open(address: SocketAddr, n: usize) -> anyhow::Result<Vec<Connection>> {
     let mut all = Vec::with_capacity(n);
     while all.len() < n {
-        let batch = CONNECTING.min(n - all.len());
+        let batch = CONNECTS_MAX.min(n - all.len());
         all.extend(try_join_all((0..batch).map(|_| Connection::open(address))).await?);
     }
     Ok(all)
@@ -100,14 +102,14 @@ pub(crate) async fn answers(connections: Vec<Connection>) -> anyhow::Result<(Vec
             anyhow::Ok((connection, first))
         })
     });
-    let all: Vec<_> = reading.collect();
-    let mut done = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
-    for one in all {
-        let (connection, first) = one.await??;
-        done.0.push(connection);
-        done.1.push(first);
+    let tasks: Vec<_> = reading.collect();
+    let (mut connections, mut arrivals) = (Vec::with_capacity(tasks.len()), Vec::with_capacity(tasks.len()));
+    for task in tasks {
+        let (connection, first) = task.await??;
+        connections.push(connection);
+        arrivals.push(first);
     }
-    Ok(done)
+    Ok((connections, arrivals))
 }
 
 /// Sends `n` concurrent requests, each on its own connection. Returns the arrival times of the responses' first bytes.
@@ -135,10 +137,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_with_its_body() {
-        assert!(!is_whole(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n"));
-        assert!(!is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na"));
-        assert!(is_whole(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"));
-        assert!(is_whole(b"HTTP/1.1 204 No Content\r\n\r\n"));
+    fn a_response_is_complete_with_the_announced_body() {
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n"));
+        assert!(!is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na"));
+        assert!(is_complete(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"));
+        assert!(is_complete(b"HTTP/1.1 204 No Content\r\n\r\n"));
     }
 }

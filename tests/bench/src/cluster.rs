@@ -25,18 +25,19 @@ use tokio::sync::broadcast;
 use tokio::time::Instant;
 
 /// Maximum time to wait for a state that is usually reached within moments.
-const SOON: Duration = Duration::from_secs(20);
+const STATE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Upstream's port for metrics.
 pub(crate) const METRICS_PORT: u16 = 9090;
 
-/// Time without a response after which a request counts as held. It exceeds `HALF_CLOSE_MAX` in `activator-net`, within
-/// which a half-closed connection does not mean that the client has left.
+/// Time without a response after which a request counts as held. It exceeds `HALF_CLOSE_MAX` in `activator-net`, so
+/// that a close after it counts as a disconnect of the client.
 const SILENCE: Duration = Duration::from_millis(700);
 
 /// Maximum number of held requests of one revision.
 const HELD_MAX: u32 = 20_000;
 
+/// An activator and its cluster.
 pub(crate) struct Plane {
     pub(crate) http1: SocketAddr,
     pub(crate) h2c: SocketAddr,
@@ -61,16 +62,16 @@ impl Plane {
 
     /// Starts the cluster and the activator, and waits until the activator serves.
     pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
-        let (plane, _) = Self::start_beside(settings, async |_| Ok(())).await?;
+        let (plane, _) = Self::start_after(settings, async |_| Ok(())).await?;
         Ok(plane)
     }
 
-    /// Starts like `Self::start`, after `create` has created objects. Also returns the time that the activator took.
-    pub(crate) async fn start_beside(
+    /// Starts like `Self::start`, after `create` has created objects. Also returns how long the activator took.
+    pub(crate) async fn start_after(
         settings: &Settings,
         create: impl AsyncFnOnce(&kube::Client) -> anyhow::Result<()>,
     ) -> anyhow::Result<(Self, Duration)> {
-        let IpAddr::V4(ip) = settings.ip() else { anyhow::bail!("the planes have addresses of IPv4") };
+        let IpAddr::V4(ip) = settings.ip() else { anyhow::bail!("the activator needs an IPv4 address") };
         let [_, second, third, _] = ip.octets();
         let (server, client) = e2e::bare::start(&format!("127.{}.{third}.0/24", second + 64)).await?;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
@@ -108,10 +109,10 @@ impl Plane {
     }
 
     /// Creates a revision without pods. Its host is [`host`].
-    pub(crate) async fn revision(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
+    pub(crate) async fn create_revision(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
         let backend = Backend { protocol, max_held: HELD_MAX, ..Backend::plain(name) };
-        let spoken = if protocol == Protocol::H2c { "h2c" } else { "http1" };
-        let port = json!({"name": protocol.port_name(), "port": 80, "protocol": spoken});
+        let port_protocol = if protocol == Protocol::H2c { "h2c" } else { "http1" };
+        let port = json!({"name": protocol.port_name(), "port": 80, "protocol": port_protocol});
         let status = json!({"status": {
             "service": name, "backend": backend, "ports": [port],
         }});
@@ -123,22 +124,27 @@ impl Plane {
         let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), NAMESPACE);
         api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
         let uid = uid.context("a ZeroScaler has a uid")?;
-        self.is_known_as(name, uid);
+        self.register_scaler(name, uid);
         Ok(())
     }
 
-    /// Registers a ZeroScaler with this name and uid.
-    pub(crate) fn is_known_as(&self, name: &str, uid: String) {
+    /// Records the uid of a ZeroScaler, which becomes the owner of the slices of its pods.
+    pub(crate) fn register_scaler(&self, name: &str, uid: String) {
         self.scalers.lock().expect("no panic").insert(name.to_owned(), uid);
     }
 
-    /// Returns the stats that arrive at the stat server from now on.
-    pub(crate) fn stats(&self) -> broadcast::Receiver<ReceivedStat> {
+    /// Returns a receiver of the stats that arrive at the stat server from now on.
+    pub(crate) fn subscribe_stats(&self) -> broadcast::Receiver<ReceivedStat> {
         self.stats.subscribe()
     }
 
     /// Replaces the revision's pods by `addresses`, which share a port.
-    pub(crate) async fn pods(&self, name: &str, protocol: Protocol, addresses: &[SocketAddr]) -> anyhow::Result<()> {
+    pub(crate) async fn set_pods(
+        &self,
+        name: &str,
+        protocol: Protocol,
+        addresses: &[SocketAddr],
+    ) -> anyhow::Result<()> {
         let port = addresses.first().map_or(80, SocketAddr::port);
         let endpoints: Vec<_> = addresses.iter().map(|a| json!({"addresses": [a.ip().to_string()]})).collect();
         let uid = self.scalers.lock().expect("no panic").get(name).cloned();
@@ -163,13 +169,13 @@ impl Plane {
 
     /// Creates a revision with one pod, and waits until it responds over HTTP/1.1.
     pub(crate) async fn warm(&self, name: &str, protocol: Protocol, pod: SocketAddr) -> anyhow::Result<()> {
-        self.revision(name, protocol).await?;
-        self.pods(name, protocol, &[pod]).await?;
+        self.create_revision(name, protocol).await?;
+        self.set_pods(name, protocol, &[pod]).await?;
         let host = host(name);
         until("the revision to answer", async || status(self.http1, &host).await.is_ok_and(|s| s == 200)).await
     }
 
-    /// Waits until the activator holds requests for the revision, which has no pods.
+    /// Waits until the activator holds requests for the revision, which has no pods. Leaves none held.
     pub(crate) async fn until_known(&self, name: &str) -> anyhow::Result<()> {
         let held = async || {
             let mut connection = Connection::open(self.http1).await?;
@@ -180,9 +186,9 @@ impl Plane {
         self.until_held(name, 0).await
     }
 
-    /// Removes the revision's pods.
-    pub(crate) async fn asleep(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
-        self.pods(name, protocol, &[]).await?;
+    /// Removes the revision's pods, and waits until the activator holds requests again.
+    pub(crate) async fn put_to_sleep(&self, name: &str, protocol: Protocol) -> anyhow::Result<()> {
+        self.set_pods(name, protocol, &[]).await?;
         self.until_known(name).await
     }
 
@@ -194,7 +200,7 @@ impl Plane {
     }
 
     /// Waits until the activator has closed all connections of clients.
-    pub(crate) async fn until_left(&self) -> anyhow::Result<()> {
+    pub(crate) async fn until_no_clients(&self) -> anyhow::Result<()> {
         let open = "zeroscale_client_connections ";
         until("connections to be closed", async || self.gauge(open).await.is_ok_and(|open| open == 0)).await
     }
@@ -219,7 +225,7 @@ fn labels(name: &str) -> serde_json::Value {
     json!({names::SIDE: names::SERVICE_TYPE_PRIVATE, names::WORKLOAD: name})
 }
 
-/// Returns a whole response, head and body.
+/// Sends a `GET` request. Returns the whole response, head and body.
 pub(crate) async fn get(address: SocketAddr, host: &str, path: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes()).await?;
@@ -235,17 +241,17 @@ async fn status(address: SocketAddr, host: &str) -> anyhow::Result<u16> {
     Ok(code.parse()?)
 }
 
-/// Polls until a state is reached.
+/// Polls until `reached` returns true. Fails after [`STATE_TIMEOUT`].
 pub(crate) async fn until(what: &str, reached: impl AsyncFn() -> bool) -> anyhow::Result<()> {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + STATE_TIMEOUT;
     while !reached().await {
-        ensure!(Instant::now() < deadline, "waited {SOON:?} for {what}");
+        ensure!(Instant::now() < deadline, "waited {STATE_TIMEOUT:?} for {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(())
 }
 
-/// Serves as a stat server that receives stats and sends nothing.
+/// Serves as a stat server, which publishes each received stat to `received`.
 async fn receive_stats(listener: TcpListener, received: broadcast::Sender<ReceivedStat>) {
     while let Ok((stream, _)) = listener.accept().await {
         let received = received.clone();

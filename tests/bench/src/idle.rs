@@ -7,7 +7,7 @@ use std::time::Duration;
 /// Number of sleeping revisions.
 pub(crate) const REVISIONS: usize = 100;
 
-/// Time until the memory of the start has been released, which takes jemalloc ten seconds.
+/// Wait before memory is read: jemalloc takes ten seconds to release what was used only during the start.
 pub(crate) const SETTLE: Duration = Duration::from_secs(12);
 
 const MIB: f64 = 1024.0 * 1024.0;

@@ -1,16 +1,16 @@
 //! `cargo run --profile dist -p bench -- activator|autoscaler [--row NAME]... [--quick]` prints performance figures,
 //! one row each.
 //!
-//! Every row is a ratio to a peer that does the same work on the same machine in the same run, or a figure that depends
-//! little on the machine (bytes). Peers and the plane under test take turns in each repetition, so that other activity
-//! of the machine affects all of them. A row shows the minimum, median and maximum of the repetitions. Nothing here is
-//! a test: no figure fails a build.
+//! A row is a ratio to a peer that does the same work on the same machine in the same run, or an absolute figure with a
+//! unit. Peers and the plane under test take turns in each repetition, so that other activity of the machine affects
+//! all of them. A row shows the minimum, median and maximum of its repetitions. Nothing here is a test: no figure fails
+//! a build.
 //!
 //! `report` stores figures in the target directory and writes a page with all of them, so rows can be measured
 //! separately ([`report`]). `stand` starts processes for profilers.
 //!
-//! The planes are the binaries of the same profile (`dist` is the one of the images; `release` builds sooner and is a
-//! tenth slower), started as in a cluster. The activator's API server lives in this process and is idle while load
+//! The planes are the binaries of the same profile, started as in a cluster. The images use `dist`; `release` builds
+//! faster, but its programs are a tenth slower. The activator's API server lives in this process and is idle while load
 //! runs. The autoscaler's API server and pods are separate processes, since they work at the same time ([`fleet`]).
 //! Peers are Debian packages ([`tools`]), and minimal programs of our own ([`role`]).
 //!
@@ -33,7 +33,7 @@ mod stand;
 mod tools;
 
 use clap::{Parser, Subcommand};
-use report::{Measurement, Plane, Report};
+use report::{Measurement, PlaneRows, Report};
 use settings::{Settings, Sizes};
 use std::path::PathBuf;
 
@@ -96,8 +96,8 @@ struct ReportArguments {
     whole: PathBuf,
 }
 
-const ACTIVATOR: Plane = ("activator", activator::MEASUREMENTS);
-const AUTOSCALER: Plane = ("autoscaler", autoscaler::MEASUREMENTS);
+const ACTIVATOR: PlaneRows = ("activator", activator::MEASUREMENTS);
+const AUTOSCALER: PlaneRows = ("autoscaler", autoscaler::MEASUREMENTS);
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
@@ -119,7 +119,7 @@ async fn stand(h2c: bool) -> anyhow::Result<()> {
     stand::run(&Settings::new(true, &Sizes::default()), h2c).await
 }
 
-/// Measures the selected rows of both planes, and writes the page of all stored figures.
+/// Measures the selected rows of both planes, and writes the pages of all stored figures.
 async fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
     let planes = [ACTIVATOR, AUTOSCALER];
     let mut report = Some(Report::open(arguments.missing)?);
@@ -133,10 +133,10 @@ async fn write_report(arguments: &ReportArguments) -> anyhow::Result<()> {
 }
 
 /// Measures the selected rows. `report` stores the figures after each measurement.
-async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Report>) -> anyhow::Result<()> {
+async fn measure(planes: &[PlaneRows], selection: &Selection, report: &mut Option<Report>) -> anyhow::Result<()> {
     let wanted = |plane: &str, measurement: &Measurement| {
         let is_named = |row: &report::Row| selection.rows.iter().any(|name| row.name.starts_with(name.as_str()));
-        let is_known = report.as_ref().is_some_and(|report| report.passes_over(plane, measurement));
+        let is_known = report.as_ref().is_some_and(|report| report.skips(plane, measurement));
         !is_known && (selection.rows.is_empty() || measurement.rows.iter().any(is_named))
     };
     let all = planes.iter().flat_map(|(plane, all)| all.iter().map(move |measurement| (*plane, measurement)));
@@ -155,13 +155,13 @@ async fn measure(planes: &[Plane], selection: &Selection, report: &mut Option<Re
         let figures = (measurement.run)(&settings).await?;
         report::print(measurement, &figures);
         if let Some(report) = report {
-            report.keep(plane, measurement, &settings, figures)?;
+            report.add(plane, measurement, &settings, figures)?;
         }
     }
     Ok(())
 }
 
-/// Runs `running` until it ends or the process is asked to end. In both cases, every process that it started ends, too.
+/// Runs `running` until it ends, or until SIGINT or SIGTERM. In all cases, the processes that it started end, too.
 async fn interruptible(running: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {

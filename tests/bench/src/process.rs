@@ -1,7 +1,7 @@
-//! Processes under measurement, and the kernel's figures of them.
+//! Starts processes, and reads their CPU time and memory from the kernel.
 //!
-//! Each process is started through [`crate::role::Role::Exec`]. So the kernel ends it when this process ends, for
-//! whatever reason.
+//! Each process is started through [`crate::role::Role::Exec`]. Therefore the kernel ends it when this process
+//! ends, for whatever reason.
 
 use anyhow::{Context, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -43,8 +43,8 @@ impl Process {
         Ok((process, address.parse()?))
     }
 
-    /// Starts a plane as the pod `name` at `ip`, with this further environment. It logs at `level` unless `RUST_LOG` is
-    /// set.
+    /// Starts a plane as the pod `name` at `ip`, with `more` in its environment. It logs at `level` unless `RUST_LOG`
+    /// is set.
     pub(crate) fn plane(
         plane: &str,
         kubeconfig: String,
@@ -65,7 +65,7 @@ impl Process {
     }
 
     /// Starts like `Self::role`, for a role that continues to print. Returns the lines after the first one.
-    pub(crate) fn talking_role(args: &[&str]) -> anyhow::Result<(Self, UnboundedReceiver<String>)> {
+    pub(crate) fn role_with_output(args: &[&str]) -> anyhow::Result<(Self, UnboundedReceiver<String>)> {
         let (process, _, output) = Self::start_role(args)?;
         let (sender, lines) = unbounded_channel();
         std::thread::spawn(move || {
@@ -111,20 +111,20 @@ impl Process {
 
     /// Returns the CPU time used by the process and its children.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        self.all().iter().map(|pid| cpu_of(*pid)).sum()
+        self.pids().iter().map(|pid| cpu_of(*pid)).sum()
     }
 
     /// Returns the resident memory in bytes, without children.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
-        self.mapped("Rss:")
+        self.smaps_bytes("Rss:")
     }
 
     /// Returns the anonymous part of the resident memory in bytes.
     pub(crate) fn anonymous(&self) -> anyhow::Result<u64> {
-        self.mapped("Anonymous:")
+        self.smaps_bytes("Anonymous:")
     }
 
-    fn mapped(&self, field: &str) -> anyhow::Result<u64> {
+    fn smaps_bytes(&self, field: &str) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/smaps_rollup", self.child.id());
         let text = std::fs::read_to_string(&path).with_context(|| path.clone())?;
         let line =
@@ -133,19 +133,19 @@ impl Process {
     }
 
     /// Returns the ids of the process and its children.
-    fn all(&self) -> Vec<u32> {
-        let mut all = vec![self.child.id()];
+    fn pids(&self) -> Vec<u32> {
+        let mut pids = vec![self.child.id()];
         let path = format!("/proc/{0}/task/{0}/children", self.child.id());
         let children = std::fs::read_to_string(path).unwrap_or_default();
-        all.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
-        all
+        pids.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        pids
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         // Children first: a killed parent does not end them.
-        for pid in self.all().into_iter().rev() {
+        for pid in self.pids().into_iter().rev() {
             if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
                 let _ = kill_process(pid, Signal::KILL);
             }
@@ -160,7 +160,7 @@ fn through_exec<A: AsRef<OsStr>>(program: &OsStr, args: impl IntoIterator<Item =
     Ok(command)
 }
 
-/// Returns the scheduler's own account of the CPU time of all threads.
+/// Returns the CPU time of all threads of a process, from the scheduler's statistics.
 fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
     let folder = format!("/proc/{pid}/task");
     let mut nanos = 0;
@@ -172,12 +172,12 @@ fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Builds the planes in this program's profile if cargo runs it, so that the figures belong to the current source.
+/// Builds the planes in this program's profile if cargo started it, so that the figures belong to the current source.
 pub(crate) fn build(planes: &[&str]) -> anyhow::Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
-    let us = std::env::current_exe()?;
+    let own = std::env::current_exe()?;
     // Cargo names the folder of a profile after it, except for `dev`.
-    let folder = us.parent().and_then(Path::file_name).context("a folder")?;
+    let folder = own.parent().and_then(Path::file_name).context("a folder")?;
     let profile = if folder == "debug" { "dev".as_ref() } else { folder };
     let mut command = Command::new(cargo);
     command.args(["build", "--quiet", "--profile"]).arg(profile);

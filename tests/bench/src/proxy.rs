@@ -1,6 +1,7 @@
 //! Peers: each relays all requests to one backend over kept-alive connections, with one protocol on both sides.
 //!
-//! All use two threads, as the activator does on two cores, and write no log.
+//! HAProxy has two threads and nginx two processes on any machine, the bare proxy one thread for each core. None logs
+//! requests.
 
 use crate::cluster::{self, Plane, until};
 use crate::process::Process;
@@ -58,41 +59,41 @@ impl Target {
 
     /// Starts HAProxy.
     pub(crate) async fn haproxy(protocol: Protocol, backend: SocketAddr) -> anyhow::Result<Self> {
-        let address = free()?;
+        let address = free_address()?;
         let proto = if protocol == Protocol::H2c { "proto h2" } else { "" };
         let text = format!(
             "global\n nbthread {THREADS}\n maxconn 6000\n\
              defaults\n mode http\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
              listen all\n bind {address} {proto}\n server backend {backend} {proto}\n"
         );
-        let (files, path) = file("haproxy.cfg", &text)?;
+        let (files, path) = config_file("haproxy.cfg", &text)?;
         let process = Process::start(tools::HAPROXY.path()?, ["-db", "-f", &path], &[])?;
-        Self::listening("haproxy", address, process, Some(files)).await
+        Self::once_listening("haproxy", address, process, Some(files)).await
     }
 
     /// Starts HAProxy in TCP mode. It copies bytes, or with `splices` lets the kernel move them.
     pub(crate) async fn haproxy_tcp(splices: bool, backend: SocketAddr) -> anyhow::Result<Self> {
-        let address = free()?;
+        let address = free_address()?;
         let (name, option) = if splices { ("haproxy, spliced", "option splice-auto") } else { ("haproxy", "") };
         let text = format!(
             "global\n nbthread {THREADS}\n maxconn 2000\n\
              defaults\n mode tcp\n {option}\n timeout connect 5s\n timeout client 60s\n timeout server 60s\n\
              listen all\n bind {address}\n server backend {backend}\n"
         );
-        let (files, path) = file("haproxy.cfg", &text)?;
+        let (files, path) = config_file("haproxy.cfg", &text)?;
         let process = Process::start(tools::HAPROXY.path()?, ["-db", "-f", &path], &[])?;
-        Self::listening(name, address, process, Some(files)).await
+        Self::once_listening(name, address, process, Some(files)).await
     }
 
-    /// Starts the activator's parts in a process with a port of a workload's own.
+    /// Starts an activator that listens on a port that belongs to one workload.
     pub(crate) async fn activator_tcp(backend: SocketAddr) -> anyhow::Result<Self> {
         let (process, address) = Process::server(&["tcp-activator", &backend.to_string()])?;
-        Self::listening("activator", address, process, None).await
+        Self::once_listening("activator", address, process, None).await
     }
 
     /// Starts nginx, for HTTP/1.1 only: it does not use HTTP/2 to backends.
     pub(crate) async fn nginx(backend: SocketAddr) -> anyhow::Result<Self> {
-        let address = free()?;
+        let address = free_address()?;
         let text = format!(
             "worker_processes {THREADS};\nerror_log /dev/null;\npid nginx.pid;\n\
              events {{ worker_connections 4096; }}\n\
@@ -101,11 +102,11 @@ impl Target {
              server {{ listen {address}; location / {{ proxy_pass http://backend; proxy_http_version 1.1; \
              proxy_set_header Connection \"\"; proxy_set_header Host $host; }} }}\n}}\n"
         );
-        let (files, path) = file("nginx.conf", &text)?;
+        let (files, path) = config_file("nginx.conf", &text)?;
         let prefix = files.path().display().to_string();
         let args = ["-p", &prefix, "-c", &path, "-g", "daemon off;"];
         let process = Process::start(tools::NGINX.path()?, args, &[])?;
-        Self::listening("nginx", address, process, Some(files)).await
+        Self::once_listening("nginx", address, process, Some(files)).await
     }
 
     /// Starts hyper's server and its pooled client, with nothing in between.
@@ -113,10 +114,11 @@ impl Target {
         let (backend, h2c) = (backend.to_string(), (protocol == Protocol::H2c).then_some("--h2c"));
         let args: Vec<&str> = ["bare", &backend].into_iter().chain(h2c).collect();
         let (process, address) = Process::server(&args)?;
-        Self::listening("bare hyper", address, process, None).await
+        Self::once_listening("bare hyper", address, process, None).await
     }
 
-    async fn listening(
+    /// Waits until the target accepts connections.
+    async fn once_listening(
         name: &'static str,
         address: SocketAddr,
         process: Process,
@@ -127,15 +129,15 @@ impl Target {
     }
 }
 
-/// Number of threads of each peer.
+/// Number of HAProxy's threads, and of nginx's processes.
 const THREADS: usize = 2;
 
 /// Returns an address that was just free.
-fn free() -> anyhow::Result<SocketAddr> {
+fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-fn file(name: &str, text: &str) -> anyhow::Result<(TempDir, String)> {
+fn config_file(name: &str, text: &str) -> anyhow::Result<(TempDir, String)> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join(name);
     std::fs::write(&path, text)?;

@@ -1,11 +1,11 @@
 //! Detects stalls of the machine itself, so that figures from such moments can be discarded.
 //!
-//! The host of a virtual machine may take a processor away for milliseconds and longer. It reports that late, in
-//! hundredths of a second, or not at all. On each processor, a thread with a higher priority than all ordinary threads
-//! sleeps for short moments. If it oversleeps by more than [`USUAL`], no thread ran there. Our own processes cannot
-//! delay it.
+//! The host of a virtual machine may take a processor away for milliseconds or longer. It reports this late, in
+//! hundredths of a second, or not at all. Therefore a thread on each processor, with a higher priority than all
+//! ordinary threads, sleeps for short times. If it oversleeps by more than [`OVERSLEEP_MAX`], no thread ran on that
+//! processor. Our own processes cannot delay it.
 //!
-//! If the process lacks the permission (`CAP_SYS_NICE`), no stall is detected and every figure counts.
+//! Without the permission (`CAP_SYS_NICE`), no stall is detected and every figure counts.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
@@ -14,15 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Duration of a thread's sleep.
-const MOMENT: Duration = Duration::from_millis(1);
-/// Normal oversleep.
-const USUAL: Duration = Duration::from_millis(1);
+/// Duration of one sleep.
+const SLEEP: Duration = Duration::from_millis(1);
+/// Maximum normal oversleep.
+const OVERSLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// Detects stalls from its creation on. Its threads end when it is dropped.
 pub(crate) struct StallDetector {
     watchers: Vec<Arc<Watcher>>,
-    over: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
 }
 
 struct Watcher(Mutex<ObservedGaps>);
@@ -36,11 +36,11 @@ struct ObservedGaps {
 impl StallDetector {
     /// Starts a thread on each usable processor, or on none without the permission.
     pub(crate) fn new() -> Self {
-        let over = Arc::<AtomicBool>::default();
+        let ended = Arc::<AtomicBool>::default();
         let usable = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
         let watchers =
-            (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).filter_map(|cpu| Watcher::take(cpu, &over));
-        Self { watchers: watchers.collect(), over }
+            (0..CpuSet::MAX_CPU).filter(|cpu| usable.is_set(*cpu)).filter_map(|cpu| Watcher::start(cpu, &ended));
+        Self { watchers: watchers.collect(), ended }
     }
 
     /// Reports whether stalls are detected at all.
@@ -50,45 +50,47 @@ impl StallDetector {
 
     /// Reports whether a processor stalled at any time between `from` and `to`.
     pub(crate) async fn stalled_between(&self, from: Instant, to: Instant) -> bool {
-        let mut saw = false;
+        let mut stalled = false;
         for watcher in &self.watchers {
             while watcher.with_gaps(|observed| observed.latest) <= to {
-                tokio::time::sleep(MOMENT).await;
+                tokio::time::sleep(SLEEP).await;
             }
-            saw |= watcher.with_gaps(|observed| observed.gaps.iter().any(|(start, end)| *start < to && from < *end));
+            stalled |=
+                watcher.with_gaps(|observed| observed.gaps.iter().any(|(start, end)| *start < to && from < *end));
         }
-        saw
+        stalled
     }
 }
 
 impl Drop for StallDetector {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.ended.store(true, Ordering::Relaxed);
     }
 }
 
 impl Watcher {
-    fn take(cpu: usize, over: &Arc<AtomicBool>) -> Option<Arc<Self>> {
+    /// Starts the thread of a processor. Returns `None` without the permission.
+    fn start(cpu: usize, ended: &Arc<AtomicBool>) -> Option<Arc<Self>> {
         let watcher = Arc::new(Self(Mutex::new(ObservedGaps { latest: Instant::now(), gaps: Vec::new() })));
-        let (own, over) = (watcher.clone(), over.clone());
+        let (own, ended) = (watcher.clone(), ended.clone());
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let placed = place(cpu);
-            let watches = placed.is_ok();
-            let _ = sender.send(placed); // The receiver waits below.
-            while watches && !over.load(Ordering::Relaxed) {
+            let pinned = pin_with_priority(cpu);
+            let watches = pinned.is_ok();
+            let _ = sender.send(pinned); // The receiver waits below.
+            while watches && !ended.load(Ordering::Relaxed) {
                 let before = Instant::now();
-                std::thread::sleep(MOMENT);
+                std::thread::sleep(SLEEP);
                 let now = Instant::now();
                 own.with_gaps(|observed| {
                     observed.latest = now;
-                    if now - before > MOMENT + USUAL {
+                    if now - before > SLEEP + OVERSLEEP_MAX {
                         observed.gaps.push((before, now));
                     }
                 });
             }
         });
-        receiver.recv().is_ok_and(|placed| placed.is_ok()).then_some(watcher)
+        receiver.recv().is_ok_and(|pinned| pinned.is_ok()).then_some(watcher)
     }
 
     fn with_gaps<T>(&self, look: impl FnOnce(&mut ObservedGaps) -> T) -> T {
@@ -97,7 +99,7 @@ impl Watcher {
 }
 
 /// Binds the calling thread to this processor, with a higher priority than all ordinary threads.
-fn place(cpu: usize) -> io::Result<()> {
+fn pin_with_priority(cpu: usize) -> io::Result<()> {
     let mut alone = CpuSet::new();
     alone.set(cpu);
     sched_setaffinity(None, &alone)?;
@@ -114,19 +116,19 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_gap_is_seen_from_within_and_across_its_ends() {
+    async fn a_span_counts_as_stalled_if_it_overlaps_a_gap() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let watcher = Arc::new(Watcher(Mutex::new(ObservedGaps { latest: at(1000), gaps: vec![(at(10), at(20))] })));
-        let stalls = StallDetector { watchers: vec![watcher], over: Arc::default() };
-        for (from, to, saw) in [(0, 9, false), (0, 11, true), (12, 14, true), (19, 30, true), (21, 30, false)] {
-            assert_eq!(stalls.stalled_between(at(from), at(to)).await, saw, "{from} to {to} ms");
+        let stalls = StallDetector { watchers: vec![watcher], ended: Arc::default() };
+        for (from, to, stalled) in [(0, 9, false), (0, 11, true), (12, 14, true), (19, 30, true), (21, 30, false)] {
+            assert_eq!(stalls.stalled_between(at(from), at(to)).await, stalled, "{from} to {to} ms");
         }
     }
 
-    /// Goal: `stalled_between` returns only after every thread has measured again, and the threads continue to measure.
+    /// Goal: the threads continue to measure, and `stalled_between` waits for all of them.
     #[tokio::test]
-    async fn what_was_seen_until_now_can_be_asked() {
+    async fn stalled_between_waits_for_a_later_measurement_of_each_thread() {
         let stalls = StallDetector::new();
         let now = Instant::now();
         let _ = stalls.stalled_between(now, now).await; // The result depends on the machine.

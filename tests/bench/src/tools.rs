@@ -37,7 +37,7 @@ impl Tool {
             self.program,
             self.package
         );
-        self.find().with_context(|| format!("{} brings no {}", self.package, self.program))
+        self.find().with_context(|| format!("{} contains no {}", self.package, self.program))
     }
 
     fn find(self) -> Option<PathBuf> {

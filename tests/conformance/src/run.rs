@@ -3,8 +3,8 @@
 //! A selection without a matching case fails, like an unknown kind: a misspelled name must not look like success. Files
 //! packed with gzip are recognized by their first bytes.
 //!
-//! Every case ends in time. A case that panics or does not end fails and reports the expected values, the next case
-//! runs, and the summary names both sorts.
+//! Every case ends in time. A case that panics or does not end fails and reports the expected values, and the next case
+//! runs. The summary lists the cases that panicked, and those that did not end.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::kinds::{self, Check, VectorKind};
 use crate::suite::Target;
-use crate::worker::{CaseOutcome, Worker, wanted};
+use crate::worker::{CaseOutcome, Worker, expected_values};
 use crate::{Mismatch, api};
 
 /// Prefix of the ids of scenarios that prepare the server, and run whatever the selection.
@@ -27,7 +27,7 @@ const SETUP: &str = "setup/";
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Maximum duration of a call to a core. Normal calls take milliseconds.
-const CORE: Duration = Duration::from_secs(60);
+const CORE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Selection of cases, and the server for API scenarios.
 #[derive(Clone, Debug, Default)]
@@ -42,7 +42,7 @@ pub struct Options {
 
 impl Options {
     /// Returns true if a case is selected.
-    fn choose(&self, kind: &str, id: &str) -> bool {
+    fn selects(&self, kind: &str, id: &str) -> bool {
         (self.kinds.is_empty() || self.kinds.iter().any(|k| k == kind))
             && self.id.as_ref().is_none_or(|prefix| id.starts_with(prefix) || id.starts_with(SETUP))
     }
@@ -74,10 +74,10 @@ struct Runner<'a, W> {
     options: &'a Options,
     worker: Worker,
     /// Maximum duration of a call to a core.
-    patience: Duration,
+    core_timeout: Duration,
     /// Places of cases that panicked, and of cases that did not end.
     panicked: Vec<String>,
-    endless: Vec<String>,
+    timed_out: Vec<String>,
     /// Kinds with a selected case.
     selected_kinds: HashSet<String>,
     /// True if a case was selected by its id.
@@ -91,9 +91,9 @@ impl<'a, W: Write> Runner<'a, W> {
         Self {
             options,
             worker: Worker::new(options.target.clone()),
-            patience: CORE,
+            core_timeout: CORE_TIMEOUT,
             panicked: Vec::new(),
-            endless: Vec::new(),
+            timed_out: Vec::new(),
             selected_kinds: HashSet::new(),
             id_matched: false,
             score: Score::default(),
@@ -103,7 +103,7 @@ impl<'a, W: Write> Runner<'a, W> {
 
     fn file(&mut self, path: &Path) -> io::Result<()> {
         let name = path.display().to_string();
-        match File::open(path).map(BufReader::new).and_then(plain) {
+        match File::open(path).map(BufReader::new).and_then(unpacked) {
             Ok(lines) => self.lines(&name, lines),
             Err(e) => self.fail(&name, &e.to_string()),
         }
@@ -121,7 +121,7 @@ impl<'a, W: Write> Runner<'a, W> {
         Ok(())
     }
 
-    /// Counts selections without a matching case as failures, and prints the score.
+    /// Counts selections without a matching case as failures, and prints the summary.
     fn finish(mut self) -> io::Result<Score> {
         let options = self.options;
         for name in options.kinds.iter().filter(|name| !self.selected_kinds.contains(*name)).collect::<Vec<_>>() {
@@ -132,7 +132,7 @@ impl<'a, W: Write> Runner<'a, W> {
             self.fail(&format!("--id {prefix}"), "no such case in the files")?;
         }
         self.worker.close();
-        for (how, places) in [("panicked", &self.panicked), ("did not end", &self.endless)] {
+        for (how, places) in [("panicked", &self.panicked), ("did not end", &self.timed_out)] {
             if !places.is_empty() {
                 writeln!(self.out, "{} {how}: {}", places.len(), places.join(", "))?;
             }
@@ -149,7 +149,7 @@ impl<'a, W: Write> Runner<'a, W> {
         };
         let text = |field| case.get(field).and_then(Value::as_str).unwrap_or_default();
         let (name, id) = (text("kind"), text("id"));
-        if !self.options.choose(name, id) {
+        if !self.options.selects(name, id) {
             return Ok(());
         }
         self.selected_kinds.insert(name.to_owned());
@@ -163,8 +163,8 @@ impl<'a, W: Write> Runner<'a, W> {
 
     fn case(&mut self, place: &str, kind: &'static VectorKind, case: &Value) -> io::Result<()> {
         let within = match kind.check {
-            Check::Pure(_) => self.patience,
-            Check::Suite(_) => api::bound(case),
+            Check::Pure(_) => self.core_timeout,
+            Check::Suite(_) => api::time_limit(case),
         };
         let why = match self.worker.check(kind, case, within) {
             CaseOutcome::Checked(Ok(())) => {
@@ -172,13 +172,13 @@ impl<'a, W: Write> Runner<'a, W> {
                 return Ok(());
             }
             CaseOutcome::Checked(Err(mismatch)) => mismatch.to_string(),
-            CaseOutcome::Panicked(words) => {
-                self.panicked.push(trimmed(place).to_owned());
-                format!("panicked: {words}; wanted {}", wanted(kind, case))
+            CaseOutcome::Panicked(message) => {
+                self.panicked.push(without_separator(place).to_owned());
+                format!("panicked: {message}; wanted {}", expected_values(kind, case))
             }
-            CaseOutcome::Endless(within) => {
-                self.endless.push(trimmed(place).to_owned());
-                format!("no end within {within:?}; wanted {}", wanted(kind, case))
+            CaseOutcome::TimedOut(within) => {
+                self.timed_out.push(without_separator(place).to_owned());
+                format!("no end within {within:?}; wanted {}", expected_values(kind, case))
             }
         };
         self.fail(place, &why)
@@ -186,17 +186,17 @@ impl<'a, W: Write> Runner<'a, W> {
 
     fn fail(&mut self, place: &str, why: &str) -> io::Result<()> {
         self.score.failed += 1;
-        writeln!(self.out, "{}: {why}", trimmed(place))
+        writeln!(self.out, "{}: {why}", without_separator(place))
     }
 }
 
 /// Returns a place without the separator for a missing id.
-fn trimmed(place: &str) -> &str {
+fn without_separator(place: &str) -> &str {
     place.trim_end_matches([':', ' '])
 }
 
 /// Returns the text of a file, unpacked if necessary.
-fn plain(mut file: impl BufRead + 'static) -> io::Result<Box<dyn BufRead>> {
+fn unpacked(mut file: impl BufRead + 'static) -> io::Result<Box<dyn BufRead>> {
     let packed = file.fill_buf()?.starts_with(&GZIP);
     Ok(if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) })
 }
@@ -210,7 +210,7 @@ mod tests {
 
     const GOOD: &str = r#"{"kind": "sample_size", "population": 10, "want": 7}"#;
     const BAD: &str = r#"{"kind": "sample_size", "population": 10, "want": 8}"#;
-    const STRANGE: &str = r#"{"kind": "tea_leaves", "want": 7}"#;
+    const UNKNOWN: &str = r#"{"kind": "tea_leaves", "want": 7}"#;
 
     fn output(options: &Options, lines: &[&str]) -> (Score, String) {
         let mut out = Vec::new();
@@ -225,8 +225,8 @@ mod tests {
     }
 
     #[test]
-    fn each_failure_is_a_line_and_the_score_is_the_last() {
-        let (score, text) = output(&Options::default(), &[GOOD, "", BAD, "{", STRANGE]);
+    fn each_failure_is_one_line_and_the_score_is_the_last_line() {
+        let (score, text) = output(&Options::default(), &[GOOD, "", BAD, "{", UNKNOWN]);
         assert_eq!(score, Score { passed: 1, failed: 3 });
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines[0], "file:3: sample_size: want: wanted 8, got 7");
@@ -245,13 +245,13 @@ mod tests {
         }
     }
 
-    /// Goal: whatever a core does, its case fails in time, reports the expected values, and is named at the end. The
+    /// Goal: a case whose core panics or hangs fails in time, reports the expected values, and is in the summary. The
     /// cases after it run.
     #[test]
-    fn a_case_that_panics_or_never_ends_fails_and_the_run_goes_on() {
+    fn a_case_that_panics_or_hangs_fails_and_the_run_continues() {
         static KIND: VectorKind = VectorKind { name: "first", expected: &["want"], check: Check::Pure(check_first) };
         let (mut out, options) = (Vec::new(), Options::default());
-        let mut runner = Runner { patience: Duration::from_millis(200), ..Runner::new(&options, &mut out) };
+        let mut runner = Runner { core_timeout: Duration::from_millis(200), ..Runner::new(&options, &mut out) };
         for (id, does) in [("a", ""), ("b", "panics"), ("c", "hangs"), ("d", ""), ("e", "hangs"), ("f", "")] {
             let case = serde_json::json!({"id": id, "does": does, "steps": [{"want": {"pods": 7}}]});
             runner.case(&format!("file: first: {id}"), &KIND, &case).expect("a buffer");
@@ -273,10 +273,8 @@ mod tests {
         );
     }
 
-    /// Goal: the shared state of cases is opened again after a case hung or panicked. A server that does not start
-    /// fails each of its cases and no other.
     #[test]
-    fn what_cases_share_is_replaced_when_it_fails() {
+    fn shared_state_is_replaced_after_a_panic_or_a_hang() {
         struct SharedTurns(usize);
         impl crate::suite::Suite for SharedTurns {
             fn check(&mut self, case: &Value) -> Result<(), Mismatch> {
@@ -295,24 +293,24 @@ mod tests {
         assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())));
         assert_eq!(run("", 2), CaseOutcome::Checked(Ok(())));
         assert_eq!(run("panics", 3), CaseOutcome::Panicked("at \"\"".into()));
-        assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())), "a new one");
-        assert_eq!(run("hangs", 2), CaseOutcome::Endless(within));
-        assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())), "a new one");
+        assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())), "a new suite");
+        assert_eq!(run("hangs", 2), CaseOutcome::TimedOut(within));
+        assert_eq!(run("", 1), CaseOutcome::Checked(Ok(())), "a new suite");
         worker.close();
     }
 
     #[test]
-    fn what_was_not_chosen_is_skipped() {
-        let (score, _) = output(&kinds(&["sample_size"]), &[GOOD, STRANGE]);
+    fn cases_that_are_not_selected_are_skipped() {
+        let (score, _) = output(&kinds(&["sample_size"]), &[GOOD, UNKNOWN]);
         assert_eq!(score, Score { passed: 1, failed: 0 });
         let by_id = Options { id: Some("a/".into()), ..Options::default() };
         let with = |id| GOOD.replace("{", &format!(r#"{{"id": "{id}", "#));
         let (score, _) = output(&by_id, &[&with("a/one"), &with("b/one"), &with("setup/x"), GOOD]);
-        assert_eq!(score, Score { passed: 2, failed: 0 }, "what prepares the server always runs");
+        assert_eq!(score, Score { passed: 2, failed: 0 }, "scenarios that prepare the server always run");
     }
 
     #[test]
-    fn a_choice_that_chooses_nothing_fails() {
+    fn a_selection_without_a_matching_case_fails() {
         let (score, text) = output(&kinds(&["tea_leaves", "window", "sample_size"]), &[GOOD]);
         assert_eq!(score, Score { passed: 1, failed: 2 });
         assert!(
@@ -324,15 +322,15 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_file_reads_as_a_plain_one_and_fails_if_it_was_cut_off() {
+    fn a_packed_file_reads_like_a_plain_one_and_fails_if_truncated() {
         let mut packed = GzEncoder::new(Vec::new(), Compression::default());
         packed.write_all(GOOD.as_bytes()).expect("a buffer");
         let packed = packed.finish().expect("a buffer");
-        let cut_off = packed[..packed.len() - 4].to_vec();
-        for (bytes, passed) in [(GOOD.as_bytes().to_vec(), 1), (packed, 1), (cut_off, 0)] {
+        let truncated = packed[..packed.len() - 4].to_vec();
+        for (bytes, passed) in [(GOOD.as_bytes().to_vec(), 1), (packed, 1), (truncated, 0)] {
             let (mut out, options) = (Vec::new(), Options::default());
             let mut runner = Runner::new(&options, &mut out);
-            runner.lines("file", plain(io::Cursor::new(bytes)).expect("a buffer")).expect("a buffer");
+            runner.lines("file", unpacked(io::Cursor::new(bytes)).expect("a buffer")).expect("a buffer");
             assert_eq!(runner.finish().expect("a buffer"), Score { passed, failed: 1 - passed });
         }
     }

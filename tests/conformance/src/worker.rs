@@ -31,7 +31,7 @@ pub(crate) enum CaseOutcome {
     /// The case panicked with this message.
     Panicked(String),
     /// The case did not end, or its shared state did not start, within this time.
-    Endless(Duration),
+    TimedOut(Duration),
 }
 
 /// Message from the thread.
@@ -62,7 +62,7 @@ impl Worker {
     /// Runs a case within a time limit.
     pub(crate) fn check(&mut self, kind: &'static VectorKind, case: &Value, within: Duration) -> CaseOutcome {
         if self.unopened.contains(kind.name) {
-            return CaseOutcome::Endless(OPENING);
+            return CaseOutcome::TimedOut(OPENING);
         }
         let thread = self.thread.get_or_insert_with(|| Thread::start(self.target.clone()));
         // If the thread has ended, the receive below reports it.
@@ -70,15 +70,15 @@ impl Worker {
         let outcome = match thread.progress.recv_timeout(OPENING) {
             Ok(Progress::Opened) => match thread.progress.recv_timeout(within) {
                 Ok(Progress::Ended(outcome)) => return outcome,
-                Ok(Progress::Opened) | Err(RecvTimeoutError::Timeout) => CaseOutcome::Endless(within),
-                Err(RecvTimeoutError::Disconnected) => gone(),
+                Ok(Progress::Opened) | Err(RecvTimeoutError::Timeout) => CaseOutcome::TimedOut(within),
+                Err(RecvTimeoutError::Disconnected) => thread_ended(),
             },
             Ok(Progress::Ended(outcome)) => return outcome,
             Err(RecvTimeoutError::Timeout) => {
                 self.unopened.insert(kind.name);
-                CaseOutcome::Endless(OPENING)
+                CaseOutcome::TimedOut(OPENING)
             }
-            Err(RecvTimeoutError::Disconnected) => gone(),
+            Err(RecvTimeoutError::Disconnected) => thread_ended(),
         };
         self.thread = None;
         outcome
@@ -93,17 +93,17 @@ impl Worker {
     }
 }
 
-fn gone() -> CaseOutcome {
+fn thread_ended() -> CaseOutcome {
     CaseOutcome::Panicked("its thread has ended".into())
 }
 
 impl Thread {
     fn start(target: Target) -> Self {
-        let (cases, todo) = mpsc::channel::<(&'static VectorKind, Value)>();
+        let (cases, incoming) = mpsc::channel::<(&'static VectorKind, Value)>();
         let (sender, progress) = mpsc::channel();
         thread::spawn(move || {
             let mut suites = HashMap::new();
-            while let Ok((kind, case)) = todo.recv() {
+            while let Ok((kind, case)) = incoming.recv() {
                 let run = AssertUnwindSafe(|| check(kind, &case, &target, &mut suites, &sender));
                 let outcome = catch_unwind(run).map_or_else(
                     |panic| {
@@ -111,7 +111,7 @@ impl Thread {
                         if let Some(suite) = suites.remove(kind.name) {
                             std::mem::forget(suite);
                         }
-                        CaseOutcome::Panicked(words(&*panic))
+                        CaseOutcome::Panicked(panic_message(&*panic))
                     },
                     CaseOutcome::Checked,
                 );
@@ -152,29 +152,29 @@ fn check(
     }
 }
 
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(ToString::to_string);
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a word".into())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".into())
 }
 
-/// Returns the expectations of a case that gave no result.
-pub(crate) fn wanted(kind: &VectorKind, case: &Value) -> String {
+/// Returns the expected values of a case that has no result.
+pub(crate) fn expected_values(kind: &VectorKind, case: &Value) -> String {
     let mut found = Vec::new();
-    expectations(kind.expected, case, &mut found);
+    collect_expectations(kind.expected, case, &mut found);
     excerpt(&found.join(", "), PRINTED_MAX)
 }
 
-fn expectations(names: &[&str], value: &Value, found: &mut Vec<String>) {
+fn collect_expectations(names: &[&str], value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
                 match names.iter().any(|expected| name.starts_with(expected)) {
                     true => found.push(value.to_string()),
-                    false => expectations(names, value, found),
+                    false => collect_expectations(names, value, found),
                 }
             }
         }
-        Value::Array(list) => list.iter().for_each(|value| expectations(names, value, found)),
+        Value::Array(list) => list.iter().for_each(|value| collect_expectations(names, value, found)),
         _ => {}
     }
 }

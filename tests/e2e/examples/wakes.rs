@@ -4,9 +4,10 @@
 //!
 //! Each round first patches N Deployments from 0 to 1 (all patches at once) and waits for a ready address of each in
 //! the EndpointSlices. Then it sends one request to each of N workloads at zero and waits for the responses. Both run
-//! the same program in the same embedded cluster, in turns.
+//! the same program in the same embedded cluster, alternately.
 
 use anyhow::Context;
+use e2e::load::quantile;
 use e2e::{Entry, TestEnv, Workload};
 use futures::{StreamExt, TryStreamExt, future};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -35,28 +36,26 @@ async fn main() -> anyhow::Result<()> {
     let plain: Vec<_> = (0..count).map(|n| format!("plain-{n}")).collect();
     for (service, plain) in services.iter().zip(&plain) {
         env.deploy(&Workload::new(service)).await?;
-        env.create::<Deployment>(Workload::new(plain).deployment(&e2e::test_env::program()?)).await?;
-        let ports = json!([{"port": 80, "targetPort": 8080}]);
-        let spec = json!({"selector": {"app": plain}, "ports": ports});
-        env.create::<Service>(json!({"metadata": {"name": plain}, "spec": spec})).await?;
+        let plain = Workload::new(plain);
+        env.create::<Deployment>(plain.deployment(&e2e::test_env::program()?)).await?;
+        env.create::<Service>(plain.service()).await?;
     }
     for round in 1..=rounds {
-        let floor = control_plane(&env, &plain).await?;
+        let baseline = control_plane(&env, &plain).await?;
         let woken = wake(&env, &services).await?;
         let line = |name: &str, times: &[Duration]| {
-            let of = |share| quantile(times, share).as_secs_f64() * 1e3;
-            println!("round {round} {name}: p50 {:.0} p95 {:.0} max {:.0} ms", of(0.5), of(0.95), of(1.0));
+            let ms = |share| quantile(times, share).as_secs_f64() * 1e3;
+            println!("round {round} {name}: p50 {:.0} p95 {:.0} max {:.0} ms", ms(0.5), ms(0.95), ms(1.0));
         };
-        line("control plane alone", &floor);
+        line("control plane alone", &baseline);
         line("requests answered  ", &woken);
-        let ratio = |share| quantile(&woken, share).as_secs_f64() / quantile(&floor, share).as_secs_f64();
+        let ratio = |share| quantile(&woken, share).as_secs_f64() / quantile(&baseline, share).as_secs_f64();
         println!("round {round} ratio: p50 {:.2} p95 {:.2}", ratio(0.5), ratio(0.95));
     }
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
-/// Scales all from 0 to 1 and returns the time until each had a ready address; afterwards all are at zero again.
+/// Scales all Deployments from 0 to 1 and returns the time until each had a ready address. Then scales them to 0.
 async fn control_plane(env: &TestEnv, names: &[String]) -> anyhow::Result<Vec<Duration>> {
     let mut events = watcher(env.api::<EndpointSlice>(), watcher::Config::default()).touched_objects().boxed();
     let start = Instant::now();
@@ -64,9 +63,8 @@ async fn control_plane(env: &TestEnv, names: &[String]) -> anyhow::Result<Vec<Du
         let mut ready = BTreeMap::new();
         while ready.len() < names.len() {
             let slice = events.try_next().await?.context("the watch ended")?;
-            let serves = |ready: Option<bool>| ready == Some(true);
             let mut endpoints = slice.endpoints.iter().flatten();
-            let is_ready = endpoints.any(|e| e.conditions.as_ref().is_some_and(|c| serves(c.ready)));
+            let is_ready = endpoints.any(|e| e.conditions.as_ref().is_some_and(|c| c.ready == Some(true)));
             let service = slice.labels().get("kubernetes.io/service-name");
             if let Some(name) = service.filter(|name| is_ready && names.contains(name)) {
                 ready.entry(name.clone()).or_insert_with(|| start.elapsed());
@@ -90,26 +88,15 @@ async fn scale(env: &TestEnv, names: &[String], replicas: i32) -> anyhow::Result
     Ok(future::try_join_all(patches).await.map(|_| ())?)
 }
 
-/// Calls all at once and returns the response time of each; afterwards all are at zero again.
+/// Calls all workloads at once and returns the response time of each. Then waits until all are at zero.
 async fn wake(env: &TestEnv, names: &[String]) -> anyhow::Result<Vec<Duration>> {
     let calls = names.iter().map(|name| {
         let load = env.load(Entry::Activator, name);
-        async move {
-            let answer = load.get("/").await?;
-            anyhow::ensure!(answer.status == 200, "{name}: {} {:?}", answer.status, answer.body);
-            Ok(answer.took)
-        }
+        async move { anyhow::Ok(load.get_ok("/").await?.took) }
     });
     let times = future::try_join_all(calls).await?;
     for name in names {
         env.until_asleep(name).await?;
     }
     Ok(times)
-}
-
-fn quantile(times: &[Duration], share: f64) -> Duration {
-    let mut sorted = times.to_vec();
-    sorted.sort();
-    let index = (sorted.len() as f64 * share).ceil() as usize;
-    sorted.get(index.saturating_sub(1)).copied().unwrap_or_default()
 }

@@ -8,9 +8,6 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 /// Requests a token of an account for these audiences (none: the API server's), bound to a Pod if one is given.
-///
-/// # Errors
-/// Fails if the API server rejects the request.
 pub async fn token(
     client: &Client,
     (namespace, account): (&str, &str),
@@ -21,14 +18,11 @@ pub async fn token(
     let bound = pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod}));
     let request: TokenRequest =
         serde_json::from_value(json!({"spec": {"audiences": audiences, "boundObjectRef": bound}}))?;
-    let given = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-    given.status.and_then(|status| status.token).context("a token")
+    let created = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    created.status.and_then(|status| status.token).context("a token")
 }
 
 /// Returns a kubeconfig whose users have only this token.
-///
-/// # Errors
-/// Fails if it is not YAML.
 pub fn with_token(kubeconfig: &str, token: &str) -> anyhow::Result<String> {
     let mut file: Value = serde_yaml_ng::from_str(kubeconfig)?;
     for user in file["users"].as_array_mut().into_iter().flatten() {

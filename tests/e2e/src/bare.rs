@@ -1,6 +1,7 @@
-//! A bare API server for tests that play all other components, and the few objects with which such tests begin.
+//! A bare API server for tests that simulate all other components, and the objects with which such tests begin.
 
 use anyhow::{Context, bail};
+use common::names;
 use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DynamicObject, PostParams};
@@ -20,53 +21,84 @@ const SERVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Starts a server whose Services get addresses from `range`, with the system namespace. Returns it with an
 /// administrator's client.
-///
-/// # Errors
-/// Fails if the range is invalid or the server does not start.
 pub async fn start(range: &str) -> anyhow::Result<(ApiServer, Client)> {
     let server = ApiServer::start(ApiOptions::new(range.parse()?)).await?;
-    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config)?;
-    create(&client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}})).await?;
+    let client = client(&server).await?;
+    create_namespace(&client, SYSTEM).await?;
     Ok((server, client))
 }
 
+/// Returns an administrator's client of `server`.
+pub async fn client(server: &ApiServer) -> anyhow::Result<Client> {
+    let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
+    Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)?)
+}
+
+/// Creates a namespace.
+pub async fn create_namespace(client: &Client, name: &str) -> anyhow::Result<()> {
+    create(client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await.map(drop)
+}
+
 /// Creates the definitions of Zeroscale's custom resources.
-///
-/// # Errors
-/// Fails if the API server rejects one.
 pub async fn define_resources(client: &Client) -> anyhow::Result<()> {
     define(client, &common_api::crds::crds()).await
 }
 
 /// Creates the definitions that a Knative installation provides.
-///
-/// # Errors
-/// Fails if the API server rejects one.
 pub async fn define_shared_resources(client: &Client) -> anyhow::Result<()> {
     define(client, &common_api::crds::shared()).await
 }
 
 /// Creates the parts of a Knative installation that activators read: the definition of Revisions, and their ConfigMaps.
-///
-/// # Errors
-/// Fails if the API server rejects one.
-pub async fn install_activators_part_of_knative(client: &Client) -> anyhow::Result<()> {
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "revisions.serving.knative.dev"},
-        "spec": {"group": "serving.knative.dev", "scope": "Namespaced",
-            "names": {"kind": "Revision", "plural": "revisions", "singular": "revision", "listKind": "RevisionList"},
-            "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
-    });
-    create(client, None, definition).await?;
+pub async fn install_knative_for_activators(client: &Client) -> anyhow::Result<()> {
+    create(client, None, definition("serving.knative.dev", "v1", "Revision", json!({"status": {}}))).await?;
     for name in ["config-network", "config-observability", "config-logging"] {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}});
         create(client, Some(SYSTEM), map).await?;
     }
     Ok(())
+}
+
+/// Returns the definition of a namespaced kind with any fields.
+pub fn definition(group: &str, version: &str, kind: &str, subresources: Value) -> Value {
+    let singular = kind.to_lowercase();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{singular}s.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {
+                "kind": kind, "plural": format!("{singular}s"), "singular": singular, "listKind": format!("{kind}List"),
+            },
+            "versions": [{"name": version, "served": true, "storage": true, "subresources": subresources,
+                "schema": {"openAPIV3Schema": schema}}]},
+    })
+}
+
+/// Creates, in the namespace `ns`, a Revision that takes one request at a time, and its private Service, as Knative's
+/// controllers write them.
+pub async fn create_revision(client: &Client, name: &str, target_port: u16) -> anyhow::Result<()> {
+    let revision = json!({
+        "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
+        "metadata": {"name": name, "labels": knative_labels(name, "")},
+        "spec": {"containerConcurrency": 1, "timeoutSeconds": 300,
+            "containers": [{"image": name, "ports": [{"containerPort": 8080}]}]},
+    });
+    create(client, Some("ns"), revision).await?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": names::private_service(name), "labels": knative_labels(name, names::SERVICE_TYPE_PRIVATE)},
+        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": target_port}], "selector": {"app": name}},
+    });
+    create(client, Some("ns"), service).await.map(drop)
+}
+
+/// Returns the labels of a Revision's objects; `service_type` is that of a Service or its Endpoints.
+pub fn knative_labels(revision: &str, service_type: &str) -> Value {
+    json!({
+        names::SERVICE_TYPE: service_type, "networking.internal.knative.dev/serverlessservice": revision,
+        names::REVISION: revision, names::REVISION_UID: "1234", names::CONFIGURATION: "app", names::SERVICE: "app",
+    })
 }
 
 async fn define(client: &Client, crds: &[CustomResourceDefinition]) -> anyhow::Result<()> {
@@ -80,28 +112,31 @@ async fn define(client: &Client, crds: &[CustomResourceDefinition]) -> anyhow::R
 }
 
 /// Creates an object of any kind and returns it; `namespace` is `None` for a cluster-scoped object.
-///
-/// # Errors
-/// Fails if the API server rejects it, or does not serve its kind in time.
 pub async fn create(client: &Client, namespace: Option<&str>, object: Value) -> anyhow::Result<DynamicObject> {
     let object: DynamicObject = serde_json::from_value(object)?;
-    let types = object.types.clone().context("an object says what it is")?;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
-    let api: Api<DynamicObject> = match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
+    let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
+    let api = api_of(client, namespace, &object)?;
     let created = async {
         // A custom resource is served a moment after its definition was created.
         loop {
             match api.create(&PostParams::default(), &object).await {
                 Ok(created) => return Ok(created),
                 Err(kube::Error::Api(status)) if status.code == 404 => sleep(Duration::from_millis(20)).await,
-                Err(error) => bail!("{}: {error}", types.kind),
+                Err(error) => bail!("{kind}: {error}"),
             }
         }
     };
-    timeout(SERVED_WITHIN, created).await.with_context(|| format!("{} was never served", types.kind))?
+    timeout(SERVED_WITHIN, created).await.with_context(|| format!("{kind} was never served"))?
+}
+
+/// Returns the API of an object's kind; `namespace` is `None` for a cluster-scoped object.
+pub fn api_of(client: &Client, namespace: Option<&str>, object: &DynamicObject) -> anyhow::Result<Api<DynamicObject>> {
+    let types = object.types.as_ref().context("apiVersion and kind")?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
+    Ok(match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    })
 }
 
 /// Encodes a frame of the stat stream with one entry; without a stat it attests that its sender is connected.
@@ -124,11 +159,13 @@ pub fn deployment(replicas: i32) -> Value {
     })
 }
 
-/// Returns the ZeroScaler `hello` for it with the given `scale`; it creates its Service.
+/// Returns a ZeroScaler for the Deployment `hello` with this `scale`; it creates its Service.
 pub fn scaler(scale: Value) -> Value {
-    json!({
-        "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
-        "metadata": {"name": "hello"},
-        "spec": {"target": {"kind": "Deployment", "name": "hello"}, "services": [{"name": "hello", "create": true}], "scale": scale},
-    })
+    let target = json!({"kind": "Deployment", "name": "hello"});
+    zeroscaler("hello", json!({"target": target, "services": [{"name": "hello", "create": true}], "scale": scale}))
+}
+
+/// Returns a ZeroScaler with this spec.
+pub fn zeroscaler(name: &str, spec: Value) -> Value {
+    json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": spec})
 }

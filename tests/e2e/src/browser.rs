@@ -28,7 +28,7 @@ use tokio_tungstenite::tungstenite::Message;
 /// Longest wait for a response of the browser, or for a state of a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval at which a page is checked.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Flags that disable network requests of the browser itself and the need for a window, a sandbox or a sound card.
 const FLAGS: [&str; 13] = [
@@ -76,9 +76,6 @@ struct Received {
 
 impl Browser {
     /// Starts a browser.
-    ///
-    /// # Errors
-    /// Fails if it is not installed or does not start.
     pub async fn start() -> anyhow::Result<Self> {
         let profile = tempfile::tempdir()?;
         let mut command = Command::new(program()?);
@@ -121,9 +118,6 @@ impl Browser {
     }
 
     /// Opens an empty tab that records requests, console messages and errors.
-    ///
-    /// # Errors
-    /// Returns the browser's error.
     pub async fn tab(&self) -> anyhow::Result<Tab> {
         let text = |value: &Value, name: &str| value[name].as_str().map(str::to_owned).context("a text");
         let context = text(&self.link.call(None, "Target.createBrowserContext", json!({})).await?, "browserContextId")?;
@@ -150,27 +144,18 @@ impl Drop for Browser {
 
 impl Tab {
     /// Calls a method of the protocol.
-    ///
-    /// # Errors
-    /// Returns the browser's error, or fails without a response.
     pub async fn call(&self, method: &str, parameters: Value) -> anyhow::Result<Value> {
         self.link.call(Some(&self.session), method, parameters).await
     }
 
     /// Navigates to an address, and waits until its document is loaded.
-    ///
-    /// # Errors
-    /// Fails if the address does not respond.
     pub async fn go(&self, url: &str) -> anyhow::Result<()> {
-        let gone = self.call("Page.navigate", json!({"url": url})).await?;
-        ensure!(gone["errorText"].is_null(), "{url}: {}", gone["errorText"]);
+        let result = self.call("Page.navigate", json!({"url": url})).await?;
+        ensure!(result["errorText"].is_null(), "{url}: {}", result["errorText"]);
         self.until("document.readyState !== 'loading'").await
     }
 
     /// Evaluates an expression in the page.
-    ///
-    /// # Errors
-    /// Fails if the expression throws.
     pub async fn look(&self, expression: &str) -> anyhow::Result<Value> {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut found = self.call("Runtime.evaluate", parameters).await?;
@@ -179,9 +164,6 @@ impl Tab {
     }
 
     /// Waits until an expression is true in the current document.
-    ///
-    /// # Errors
-    /// Fails if it stays false.
     pub async fn until(&self, expression: &str) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -194,23 +176,17 @@ impl Tab {
                 let text = self.look("document.documentElement.outerHTML").await;
                 bail!("{expression} stays {found:?} in {text:?}");
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Returns the visible text.
-    ///
-    /// # Errors
-    /// Fails if there is no document.
     pub async fn text(&self) -> anyhow::Result<String> {
         let text = self.look("document.body.innerText").await?;
         Ok(text.as_str().context("a text")?.trim().to_owned())
     }
 
     /// Emulates a screen of this size, of a phone or not, in light or dark mode.
-    ///
-    /// # Errors
-    /// Returns the browser's error.
     pub async fn screen(&self, width: u32, height: u32, is_phone: bool, scheme: &str) -> anyhow::Result<()> {
         let screen = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone});
         self.call("Emulation.setDeviceMetricsOverride", screen).await?;
@@ -220,15 +196,12 @@ impl Tab {
     }
 
     /// Returns a screenshot as PNG.
-    ///
-    /// # Errors
-    /// Returns the browser's error.
     pub async fn screenshot(&self) -> anyhow::Result<Vec<u8>> {
         let shot = self.call("Page.captureScreenshot", json!({"format": "png", "optimizeForSpeed": false})).await?;
         Ok(BASE64_STANDARD.decode(shot["data"].as_str().context("a picture")?)?)
     }
 
-    /// Returns the parameters of all events of a name so far.
+    /// Returns the parameters of all events of this method so far.
     pub fn events(&self, method: &str) -> Vec<Value> {
         let received = self.link.lock_received();
         let events = received.events.get(&self.session).into_iter().flatten();
@@ -290,7 +263,7 @@ impl Link {
         if let Some(session) = session {
             call["sessionId"] = session.into();
         }
-        self.calls.send(Message::text(call.to_string())).context("the browser has gone")?;
+        self.calls.send(Message::text(call.to_string())).context("the browser has ended")?;
         let answer = timeout(PATIENCE, answered).await.with_context(|| format!("{method} is not answered"))??;
         ensure!(answer["error"].is_null(), "{method}: {}", answer["error"]);
         Ok(answer["result"].clone())

@@ -1,8 +1,9 @@
 //! Pods in this process that count their concurrent requests.
 //!
-//! Each request takes the configured time, whatever the machine does. A request whose client has left has ended. The
-//! sender of the next request may know that before the pod does, since a thread that reads sockets may be late. So a
-//! request that was cancelled within [`NOTICED`] of another request's arrival does not count as concurrent with it.
+//! Each request takes the configured time, whatever the machine does. A request whose client has disconnected has
+//! ended. The sender of the next request may know that before the pod does, since a thread that reads sockets may be
+//! late. So a request that was cancelled at most [`NOTICED_WITHIN`] after another request's arrival is not concurrent
+//! with it.
 //!
 //! The pods respond to an activator's probes like a queue-proxy, and do not count them.
 
@@ -19,8 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Time within which a pod has noticed that its client has left.
-const NOTICED: Duration = Duration::from_millis(100);
+/// Longest time until a pod notices that its client has disconnected.
+const NOTICED_WITHIN: Duration = Duration::from_millis(100);
 
 /// Some pods. Dropping them closes all their connections.
 pub struct CountingPods {
@@ -37,20 +38,17 @@ struct Pod {
 
 #[derive(Default)]
 struct PodActivity {
-    came: u64,
+    arrived: u64,
     done: u64,
     running: BTreeSet<u64>,
-    /// Time of each arrival, with all requests that ran then, including the new one.
-    together: Vec<(Instant, BTreeSet<u64>)>,
-    /// Requests whose clients have left, with the time.
-    cut: BTreeMap<u64, Instant>,
+    /// Time of each arrival during other requests, with all requests that ran then, including the new one.
+    concurrent: Vec<(Instant, BTreeSet<u64>)>,
+    /// Time at which each cancelled request ended.
+    cancelled: BTreeMap<u64, Instant>,
 }
 
 impl CountingPods {
     /// Starts one pod at each address; each request takes `work`.
-    ///
-    /// # Errors
-    /// Fails if an address cannot be bound.
     pub async fn start(addresses: &[SocketAddr], work: Duration) -> anyhow::Result<Self> {
         let (mut pods, mut serving) = (Vec::new(), JoinSet::new());
         for address in addresses {
@@ -96,9 +94,9 @@ impl Pod {
 
 impl PodActivity {
     fn most(&self) -> usize {
-        let stayed = |at: Instant, n: &u64| self.cut.get(n).is_none_or(|left| *left > at + NOTICED);
-        let together = self.together.iter().map(|(at, all)| all.iter().filter(|n| stayed(*at, n)).count());
-        together.max().unwrap_or(0).max(usize::from(self.came > 0))
+        let stayed = |at: Instant, n: &u64| self.cancelled.get(n).is_none_or(|end| *end > at + NOTICED_WITHIN);
+        let counts = self.concurrent.iter().map(|(at, all)| all.iter().filter(|n| stayed(*at, n)).count());
+        counts.max().unwrap_or(0).max(usize::from(self.arrived > 0))
     }
 }
 
@@ -112,12 +110,12 @@ struct Counted<'a> {
 impl<'a> Counted<'a> {
     fn begin(pod: &'a Pod) -> Self {
         let mut activity = pod.activity();
-        activity.came += 1;
-        let number = activity.came;
+        activity.arrived += 1;
+        let number = activity.arrived;
         activity.running.insert(number);
         if activity.running.len() > 1 {
             let all = activity.running.clone();
-            activity.together.push((Instant::now(), all));
+            activity.concurrent.push((Instant::now(), all));
         }
         Self { pod, number, is_done: false }
     }
@@ -130,7 +128,7 @@ impl Drop for Counted<'_> {
         if self.is_done {
             activity.done += 1;
         } else {
-            activity.cut.insert(self.number, Instant::now());
+            activity.cancelled.insert(self.number, Instant::now());
         }
     }
 }
@@ -149,7 +147,7 @@ async fn connection(stream: TcpStream, pod: Pod) {
         let pod = pod.clone();
         async move { Ok::<_, Infallible>(pod.answer(request).await) }
     });
-    // The client may leave at any time.
+    // The client may disconnect at any time.
     let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
@@ -159,13 +157,13 @@ mod tests {
 
     /// Goal: concurrent requests are counted, except those that were cancelled when another one arrived.
     #[tokio::test]
-    async fn what_was_cut_when_another_came_did_not_run_beside_it() {
-        let pod = Pod { address: ([127, 0, 0, 1], 1).into(), work: NOTICED, activity: Arc::default() };
+    async fn a_request_cancelled_as_another_arrives_is_not_concurrent_with_it() {
+        let pod = Pod { address: ([127, 0, 0, 1], 1).into(), work: NOTICED_WITHIN, activity: Arc::default() };
         let begin = || Counted::begin(&pod);
         let (first, second) = (begin(), begin());
         assert_eq!(pod.activity().most(), 2);
         drop(first);
-        assert_eq!(pod.activity().most(), 1, "it had left");
+        assert_eq!(pod.activity().most(), 1, "it was cancelled");
         let mut third = begin();
         third.is_done = true;
         drop((second, third));
@@ -174,7 +172,7 @@ mod tests {
         let (mut first, second) = (begin(), begin());
         first.is_done = true;
         drop((first, second));
-        assert_eq!(pod.activity().most(), 1, "one of both had left");
+        assert_eq!(pod.activity().most(), 1, "one of both was cancelled");
         let mut both = [begin(), begin()];
         both.iter_mut().for_each(|one| one.is_done = true);
         drop(both);

@@ -8,16 +8,13 @@ use tempfile::TempDir;
 /// Variable with the path of a file whose existence lets a pod of the tests' program start.
 const FILE: &str = "E2E_STARTS_WITH";
 /// Interval at which the file is checked.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Keeps pods from starting while it is closed, its initial state.
+/// Keeps pods from starting while it is closed.
 pub struct Gate(TempDir);
 
 impl Gate {
     /// Creates a closed gate.
-    ///
-    /// # Errors
-    /// Returns the file system's error.
     pub fn new() -> std::io::Result<Self> {
         tempfile::tempdir().map(Self)
     }
@@ -28,17 +25,11 @@ impl Gate {
     }
 
     /// Lets pods start.
-    ///
-    /// # Errors
-    /// Returns the file system's error.
     pub fn open(&self) -> std::io::Result<()> {
         std::fs::write(self.file(), "")
     }
 
-    /// Holds back pods that start from now on.
-    ///
-    /// # Errors
-    /// Returns the file system's error; fails if the gate is closed.
+    /// Holds back pods that start from now on. Fails if the gate is closed.
     pub fn close(&self) -> std::io::Result<()> {
         std::fs::remove_file(self.file())
     }
@@ -52,7 +43,7 @@ impl Gate {
 pub fn pass() {
     if let Some(file) = std::env::var_os(FILE).map(PathBuf::from) {
         while !file.exists() {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }

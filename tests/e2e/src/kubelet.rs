@@ -26,17 +26,12 @@ pub struct Kubelet {
 
 impl Kubelet {
     /// Creates a kubelet with a folder for the files of its Pods. `kubeconfig` is an administrator's.
-    ///
-    /// # Errors
-    /// Fails if the folder cannot be created.
     pub fn new(client: Client, namespace: &str, kubeconfig: String) -> anyhow::Result<Self> {
         Ok(Self { client, namespace: namespace.to_owned(), kubeconfig, folder: tempfile::tempdir()? })
     }
 
     /// Runs the only container of a Pod with the workspace's `binary` at this address. Returns the process and its log.
-    ///
-    /// # Errors
-    /// Fails if the Pod uses an unsupported feature, or if the API server refuses a token.
+    /// Fails if the Pod uses an unsupported feature.
     pub async fn run(&self, pod: &Pod, binary: &str, ip: IpAddr) -> anyhow::Result<(Process, LogLines)> {
         let spec = pod.spec.as_ref().context("a spec")?;
         let [container] = spec.containers.as_slice() else { bail!("{}: not one container", pod.name_any()) };
@@ -48,16 +43,16 @@ impl Kubelet {
             ("ZEROSCALE_LISTEN_ADDRESS", ip.to_string()),
             ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
         ];
-        ensure!(container.env_from.is_none(), "{}: envFrom is not played", container.name);
+        ensure!(container.env_from.is_none(), "{}: envFrom is not supported", container.name);
         for variable in container.env.iter().flatten() {
             let field = variable.value_from.as_ref().and_then(|from| from.field_ref.as_ref());
-            let is_played = variable.value_from.is_none() || field.is_some();
-            ensure!(is_played, "{}: its source is not played", variable.name);
+            let is_supported = variable.value_from.is_none() || field.is_some();
+            ensure!(is_supported, "{}: its source is not supported", variable.name);
             let value = match (field.map(|field| field.field_path.as_str()), variable.value.as_deref().unwrap_or("")) {
                 (Some("metadata.name"), _) => pod.name_any(),
                 (Some("metadata.namespace"), _) => self.namespace.clone(),
                 (Some("status.podIP"), _) => ip.to_string(),
-                (Some(other), _) => bail!("{}: {other} is not played", variable.name),
+                (Some(other), _) => bail!("{}: {other} is not supported", variable.name),
                 (None, path) if path.starts_with('/') => within(&root, path).display().to_string(),
                 (None, value) => value.to_owned(),
             };
@@ -67,9 +62,6 @@ impl Kubelet {
     }
 
     /// Sets a Pod's address and marks it ready.
-    ///
-    /// # Errors
-    /// Fails if the API server rejects the write.
     pub async fn set_ready(client: &Client, pod: &Pod, ip: IpAddr) -> anyhow::Result<()> {
         let api: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().context("a namespace")?);
         let conditions = json!([{"type": "Ready", "status": "True"}]);
@@ -94,8 +86,8 @@ impl Kubelet {
     }
 
     async fn files(&self, pod: &Pod, spec: &PodSpec, volume: &Volume) -> anyhow::Result<Vec<(String, Vec<u8>)>> {
-        let is_played = volume.secret.is_some() || volume.projected.is_some() || volume.empty_dir.is_some();
-        ensure!(is_played, "volume {}: its kind is not played", volume.name);
+        let is_supported = volume.secret.is_some() || volume.projected.is_some() || volume.empty_dir.is_some();
+        ensure!(is_supported, "volume {}: its kind is not supported", volume.name);
         let mut files = Vec::new();
         if let Some(source) = &volume.secret {
             let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -105,7 +97,7 @@ impl Kubelet {
             files.extend(data.filter(|(key, _)| is_wanted(key)).map(|(key, value)| (key, value.0)));
         }
         for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
-            let token = source.service_account_token.as_ref().context("tokens alone are played")?;
+            let token = source.service_account_token.as_ref().context("only tokens are supported")?;
             let audience: Vec<&str> = token.audience.as_deref().into_iter().collect();
             files.push((token.path.clone(), self.token(pod, spec, &audience).await?.into_bytes()));
         }

@@ -1,9 +1,10 @@
 //! The whole system over real sockets: shared parts of the tests in `tests/`.
 //!
 //! A [`TestEnv`] is one embedded cluster, or the cluster that `E2E_KUBECONFIG` names, with a namespace for one test.
-//! Requests enter through the workload's Service, or go straight to an activator with only a Host header ([`Entry`]).
+//! Requests enter through the workload's Service, or go directly to an activator with only a Host header ([`Entry`]).
 //! A [`Space`] is only the namespace, for tests that start the parts of a cluster as separate [`Process`]es. No test
-//! sleeps until something should have happened: tests wait for the state itself, with a time limit.
+//! sleeps until something should have happened: tests wait for the state itself, with a time limit. Unless stated
+//! otherwise, fallible functions here fail if a request is rejected, or if a state is not reached in time.
 
 pub mod accounts;
 pub mod bare;
@@ -16,6 +17,7 @@ pub mod load;
 pub mod parts;
 pub mod process;
 pub mod relay;
+pub mod server;
 pub mod several;
 pub mod soak;
 pub mod space;

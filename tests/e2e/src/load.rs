@@ -26,7 +26,7 @@ pub struct Load {
     client: Client<HttpConnector, Empty<Bytes>>,
     to: Destination,
     host: String,
-    more: HeaderMap,
+    headers: HeaderMap,
 }
 
 /// Destination of requests.
@@ -51,6 +51,17 @@ pub struct Answer {
 }
 
 impl Answer {
+    /// Fails unless the status is 200.
+    pub fn ok(self) -> anyhow::Result<Self> {
+        anyhow::ensure!(self.status == StatusCode::OK, "{} {:?}", self.status, self.body);
+        Ok(self)
+    }
+
+    /// Returns the body as text; invalid UTF-8 is replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
     /// Returns the pod that responded, as the sample program reports it.
     pub fn pod(&self) -> Option<&str> {
         self.headers.get("x-pod")?.to_str().ok()
@@ -81,8 +92,7 @@ impl LoadOutcome {
                 }
             }
             Ok(answer) => {
-                let text = String::from_utf8_lossy(&answer.body);
-                *self.failed.entry(format!("{} {}", answer.status, text.trim())).or_default() += 1;
+                *self.failed.entry(format!("{} {}", answer.status, answer.text().trim())).or_default() += 1;
             }
             Err(error) => *self.failed.entry(format!("{error:#}")).or_default() += 1,
         }
@@ -104,10 +114,7 @@ impl LoadOutcome {
         self.failed.values().sum()
     }
 
-    /// Fails unless every response has status 200.
-    ///
-    /// # Errors
-    /// Lists each failure and its frequency.
+    /// Fails unless every response has status 200, with each failure and its frequency.
     pub fn none_lost(&self) -> anyhow::Result<()> {
         anyhow::ensure!(self.failed.is_empty(), "{} answered, lost: {:#?}", self.ok, self.failed);
         Ok(())
@@ -115,11 +122,21 @@ impl LoadOutcome {
 
     /// Returns the latency that `share` of the successful requests did not exceed.
     pub fn quantile(&self, share: f64) -> Duration {
-        let mut sorted = self.latencies.clone();
-        sorted.sort();
-        let index = (sorted.len() as f64 * share).ceil() as usize;
-        sorted.get(index.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or_default()
+        quantile(&self.latencies, share)
     }
+}
+
+/// Returns the duration that `share` of `times` did not exceed; zero if there are none.
+pub fn quantile(times: &[Duration], share: f64) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort();
+    let index = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(index.saturating_sub(1)).copied().unwrap_or_default()
+}
+
+/// Returns the metrics of a plane's admin port.
+pub async fn metrics(admin: SocketAddr) -> anyhow::Result<String> {
+    Ok(Load::new(admin, "metrics").get("/metrics").await?.text())
 }
 
 /// Running clients.
@@ -130,18 +147,12 @@ pub struct Clients {
 
 impl Clients {
     /// Stops the clients and returns their results.
-    ///
-    /// # Errors
-    /// Fails if one of them panicked.
     pub async fn stop(self) -> anyhow::Result<LoadOutcome> {
         self.stop.cancel();
         Ok(self.running.await?)
     }
 
     /// Stops the clients and returns their results, which must all be successful.
-    ///
-    /// # Errors
-    /// Lists each failure and its frequency.
     pub async fn end(self) -> anyhow::Result<LoadOutcome> {
         let outcome = self.stop().await?;
         outcome.none_lost()?;
@@ -169,19 +180,16 @@ impl Load {
             .pool_idle_timeout(Duration::from_secs(10))
             .pool_max_idle_per_host(idle_max)
             .build(connector);
-        Self { client, to, host, more: HeaderMap::new() }
+        Self { client, to, host, headers: HeaderMap::new() }
     }
 
     /// Adds this header to every request.
     pub fn with(mut self, name: &'static str, value: &'static str) -> Self {
-        self.more.insert(name, HeaderValue::from_static(value));
+        self.headers.insert(name, HeaderValue::from_static(value));
         self
     }
 
-    /// Sends one GET.
-    ///
-    /// # Errors
-    /// Fails without a response within a minute, or if the connection breaks.
+    /// Sends one GET. Fails without a response within a minute.
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
         let address = match &self.to {
             Destination::Address(address) => *address,
@@ -195,7 +203,7 @@ impl Load {
             .uri(format!("http://{address}{path}"))
             .header(header::HOST, &self.host)
             .body(Empty::new())?;
-        request.headers_mut().extend(self.more.clone());
+        request.headers_mut().extend(self.headers.clone());
         let started = Instant::now();
         let answered = async {
             let response = self.client.request(request).await.context("no answer")?;
@@ -204,6 +212,17 @@ impl Load {
             Ok(Answer { status: head.status, headers: head.headers, body, took: started.elapsed() })
         };
         tokio::time::timeout(ANSWER_TIMEOUT, answered).await.context("no answer within a minute")?
+    }
+
+    /// Sends one GET, whose response must have status 200.
+    pub async fn get_ok(&self, path: &str) -> anyhow::Result<Answer> {
+        self.get(path).await?.ok().with_context(|| self.host.clone())
+    }
+
+    /// Starts to send one GET.
+    pub fn spawn_get(&self, path: &'static str) -> JoinHandle<anyhow::Result<Answer>> {
+        let load = self.clone();
+        tokio::spawn(async move { load.get(path).await })
     }
 
     /// Sends `count` GETs at once.

@@ -3,7 +3,8 @@
 //! maintains the endpoints of the system's Services, as a kubelet's probes and Kubernetes' controllers would.
 
 use crate::process::Process;
-use crate::space::{SOON, client};
+use crate::several::until;
+use crate::space::client;
 use anyhow::Context;
 use common::names;
 use common_runtime::namespaces::Namespaces;
@@ -13,7 +14,6 @@ use local::up::ranges::Ranges;
 use local::up::system::{self, Member};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// One of the two binaries and its address.
@@ -60,24 +60,18 @@ pub struct Parts {
 
 impl Parts {
     /// Starts the API server and the node. `settings` are the autoscaler's.
-    ///
-    /// # Errors
-    /// Fails if a binary is not built or does not start.
     pub async fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let kubeconfig = folder.path().join("kubeconfig");
         let file = kubeconfig.to_str().context("UTF-8")?;
         let ranges = Ranges::take(std::process::id(), None, None)?;
         let (pods, services) = (ranges.pods.to_string(), ranges.services.to_string());
-        let autoscaler =
-            Plane { binary: "autoscaler", index: 0, address: SocketAddr::new(ranges.autoscaler(0), names::STAT_PORT) };
-        let activator = Plane {
-            binary: "activator",
-            index: 0,
-            address: SocketAddr::new(ranges.activator(0), names::ACTIVATOR_HTTP1_PORT),
-        };
+        let plane = |binary, ip, port| Plane { binary, index: 0, address: SocketAddr::new(ip, port) };
+        let autoscaler = plane("autoscaler", ranges.autoscaler(0), names::STAT_PORT);
+        let activator = plane("activator", ranges.activator(0), names::ACTIVATOR_HTTP1_PORT);
         let mut api = Process::start("local", &["api", "--kubeconfig", file, "--service-cidr", &services], &[])?;
-        anyhow::ensure!(api.line().await?.starts_with("ready api=http://127.0.0.1:"), "the API server says otherwise");
+        let line = api.line().await?;
+        anyhow::ensure!(line.starts_with("ready api=http://127.0.0.1:"), "{line}");
         let client = client(&kubeconfig).await?;
         let settings = settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         system::create(&client, Some(settings.collect()), &Namespaces::default()).await?;
@@ -87,36 +81,30 @@ impl Parts {
     }
 
     /// Starts a plane as in its container, and publishes it once it is ready.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
     pub async fn run(&self, plane: Plane) -> anyhow::Result<Process> {
         let process = self.start_plane(plane, &self.kubeconfig, &[]).await?;
         self.publish(plane, true).await?;
         Ok(process)
     }
 
-    /// Starts a plane with this kubeconfig and more environment, and waits until it is ready.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
+    /// Starts a plane with this kubeconfig and extra environment, and waits until it is ready.
     pub async fn start_plane(
         &self,
         plane: Plane,
         kubeconfig: &Path,
-        more: &[(&'static str, String)],
+        extra: &[(&'static str, String)],
     ) -> anyhow::Result<Process> {
-        let process = Process::start(plane.binary, &[], &self.environment(plane, kubeconfig, more))?;
+        let process = Process::start(plane.binary, &[], &self.environment(plane, kubeconfig, extra))?;
         self.until_ready(plane).await?;
         Ok(process)
     }
 
-    /// Returns the environment of a plane, with this kubeconfig and more variables.
+    /// Returns the environment of a plane, with this kubeconfig and extra variables.
     pub fn environment(
         &self,
         plane: Plane,
         kubeconfig: &Path,
-        more: &[(&'static str, String)],
+        extra: &[(&'static str, String)],
     ) -> Vec<(&'static str, String)> {
         let ip = plane.address.ip().to_string();
         let mut environment = vec![
@@ -129,44 +117,28 @@ impl Parts {
             ("ZEROSCALE_RESOLVER", "endpoints".to_owned()),
             ("ZEROSCALE_LISTEN_ADDRESS", ip),
         ];
-        environment.extend_from_slice(more);
+        environment.extend_from_slice(extra);
         environment
     }
 
     /// Waits until a plane is ready.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
     pub async fn until_ready(&self, plane: Plane) -> anyhow::Result<()> {
-        let deadline = tokio::time::Instant::now() + SOON;
-        while is_ready(plane.address).await != Some(true) {
-            anyhow::ensure!(tokio::time::Instant::now() < deadline, "{} does not become ready", plane.binary);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok(())
+        let what = format!("{} to be ready", plane.binary);
+        until(&what, async || is_ready(plane.address).await == Some(true)).await
     }
 
     /// Kills a plane by SIGKILL, and marks its endpoint as not ready.
-    ///
-    /// # Errors
-    /// Fails if it has already ended, or if the API server does not respond.
     pub async fn kill(&self, plane: Plane, process: Process) -> anyhow::Result<()> {
         process.kill().await?;
         self.publish(plane, false).await
     }
 
     /// Publishes the readiness of a plane.
-    ///
-    /// # Errors
-    /// Fails if the API server does not respond.
     pub async fn publish(&self, plane: Plane, ready: bool) -> anyhow::Result<()> {
         self.publish_all(&[(plane, ready)]).await
     }
 
     /// Publishes all planes of a kind, each with its readiness.
-    ///
-    /// # Errors
-    /// Fails if the API server does not respond.
     pub async fn publish_all(&self, planes: &[(Plane, bool)]) -> anyhow::Result<()> {
         let Some((first, _)) = planes.first() else { return Ok(()) };
         let members: Vec<_> = planes.iter().map(|(plane, ready)| plane.member(*ready)).collect();
@@ -180,9 +152,6 @@ impl Parts {
     }
 
     /// Ends all processes in order; each must exit successfully.
-    ///
-    /// # Errors
-    /// Fails if one does not end, or not with code 0.
     pub async fn end(self, activator: Process, autoscaler: Process) -> anyhow::Result<()> {
         self.publish(self.activator, false).await?;
         let ended = tokio::try_join!(activator.terminate(), autoscaler.terminate(), self.node.terminate())?;

@@ -39,20 +39,15 @@ pub struct Process {
 
 impl Process {
     /// Starts one of the workspace's binaries with only `env` as environment, so the test controls all its settings.
-    /// `RUST_LOG` is passed on; without it only warnings are logged.
-    ///
-    /// # Errors
-    /// Fails if it is not built: cargo builds binaries of other packages only if it tests those too.
+    /// `RUST_LOG` is passed on; without it only warnings are logged. Fails if the binary is not built: cargo builds
+    /// binaries of other packages only if it tests those too.
     pub fn start(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<Self> {
         let mut command = command(binary, args, env)?;
         command.env("RUST_LOG", std::env::var_os("RUST_LOG").unwrap_or("warn".into()));
         Self::spawn(command)
     }
 
-    /// Starts it with its log as in a cluster, and returns that log as well.
-    ///
-    /// # Errors
-    /// Fails as [`Process::start`] does.
+    /// Starts a binary with the log settings of a cluster, and also returns its log.
     pub fn start_logged(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Result<(Self, LogLines)> {
         let mut command = command(binary, args, env)?;
         command.stderr(Stdio::piped());
@@ -63,9 +58,6 @@ impl Process {
     }
 
     /// Starts a command and pipes its output.
-    ///
-    /// # Errors
-    /// Fails if it cannot be started.
     pub fn spawn(mut command: Command) -> anyhow::Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("{command:?} cannot be started"))?;
@@ -73,67 +65,46 @@ impl Process {
         Ok(Self { child, lines })
     }
 
-    /// Returns its process id, while it runs.
+    /// Returns the process id while the process runs.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Returns its next line of output.
-    ///
-    /// # Errors
-    /// Fails if it ends before.
+    /// Returns the next line of output. Fails if the process ends first.
     pub async fn line(&mut self) -> anyhow::Result<String> {
         let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.context("no line of output")??;
         line.context("it ended; its error output tells why")
     }
 
-    /// Waits until it ends by itself.
-    ///
-    /// # Errors
-    /// Fails if it does not end in a minute.
+    /// Waits up to a minute until the process ends by itself.
     pub async fn ended(mut self) -> anyhow::Result<ExitStatus> {
         tokio::time::timeout(PATIENCE, self.child.wait()).await.context("it does not end")?.map_err(Into::into)
     }
 
-    /// Sends SIGTERM, and waits until it has ended.
-    ///
-    /// # Errors
-    /// Fails if it does not end in a minute.
+    /// Sends SIGTERM, and waits up to a minute until the process has ended.
     pub async fn terminate(mut self) -> anyhow::Result<ExitStatus> {
         self.signal(Signal::TERM)?;
         tokio::time::timeout(PATIENCE, self.child.wait()).await.context("SIGTERM did not end it")?.map_err(Into::into)
     }
 
-    /// Kills it with SIGKILL.
-    ///
-    /// # Errors
-    /// Fails if it has already ended.
+    /// Kills the process with SIGKILL.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.kill_now().await
     }
 
-    /// Kills it with SIGKILL, and keeps its place for another process.
-    ///
-    /// # Errors
-    /// Fails if it has already ended.
+    /// Does the same and leaves the value, so that another process can replace it.
     pub async fn kill_now(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::KILL)?;
         self.child.wait().await?;
         Ok(())
     }
 
-    /// Stops it with SIGSTOP; its connections stay open.
-    ///
-    /// # Errors
-    /// Fails if it has already ended.
+    /// Stops the process with SIGSTOP; its connections stay open.
     pub fn freeze(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Resumes it with SIGCONT.
-    ///
-    /// # Errors
-    /// Fails if it has already ended.
+    /// Resumes the process with SIGCONT.
     pub fn thaw(&self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
@@ -152,9 +123,6 @@ fn command(binary: &str, args: &[&str], env: &[(&str, String)]) -> anyhow::Resul
 }
 
 /// Returns the path of a binary of the workspace.
-///
-/// # Errors
-/// Fails if it is not built.
 pub fn find(binary: &str) -> anyhow::Result<PathBuf> {
     let tests = std::env::current_exe()?;
     let built = tests.parent().and_then(std::path::Path::parent).context("tests lie in a folder of a folder")?;

@@ -1,4 +1,4 @@
-//! A TCP relay that can be cut: the cable between two parts.
+//! A TCP relay that can be cut, in place of the network between two components.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,23 +15,17 @@ pub struct Relay {
 
 impl Relay {
     /// Listens on a free loopback port; initially cut.
-    ///
-    /// # Errors
-    /// Fails if no port is free.
     pub async fn start() -> anyhow::Result<Self> {
         Self::bind(([127, 0, 0, 1], 0).into(), false).await
     }
 
-    /// Listens at `address`; initially cut. A patient relay accepts connections while it is cut, and holds them until
-    /// it is joined.
-    ///
-    /// # Errors
-    /// Fails if the address is in use.
-    pub async fn bind(address: SocketAddr, is_patient: bool) -> anyhow::Result<Self> {
+    /// Listens at `address`; initially cut. While cut, the relay refuses connections, or with `holds` accepts them and
+    /// holds them until it is joined.
+    pub async fn bind(address: SocketAddr, holds: bool) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let target = Arc::new(watch::Sender::new(None));
-        let task = tokio::spawn(accept(listener, target.clone(), is_patient));
+        let task = tokio::spawn(accept(listener, target.clone(), holds));
         Ok(Self { address, target, task })
     }
 
@@ -40,7 +34,7 @@ impl Relay {
         self.target.send_replace(Some(target));
     }
 
-    /// Cuts every connection, and refuses new ones.
+    /// Cuts every connection, and refuses or holds new ones.
     pub fn cut(&self) {
         self.target.send_replace(None);
     }
@@ -53,11 +47,11 @@ impl Drop for Relay {
     }
 }
 
-async fn accept(listener: TcpListener, target: Arc<watch::Sender<Option<SocketAddr>>>, is_patient: bool) {
+async fn accept(listener: TcpListener, target: Arc<watch::Sender<Option<SocketAddr>>>, holds: bool) {
     while let Ok((mut inbound, _)) = listener.accept().await {
         let mut changes = target.subscribe();
         let now = *changes.borrow_and_update();
-        if now.is_none() && !is_patient {
+        if now.is_none() && !holds {
             continue;
         }
         tokio::spawn(async move {

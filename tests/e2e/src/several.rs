@@ -5,7 +5,8 @@
 
 use crate::accounts;
 use crate::bare::{self, create};
-use crate::{Load, space};
+use crate::load::{self, Load};
+use crate::space::{self, Namespaced};
 use anyhow::Context;
 use common::backend::{Backend, Protocol};
 use common::names;
@@ -15,12 +16,10 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Endpoints;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DynamicObject, Patch, PatchParams};
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use local::api::ApiServer;
 use local::up::ranges::Ranges;
 use serde_json::{Value, json};
-use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -57,9 +56,6 @@ impl Drop for Several {
 
 impl Several {
     /// Starts the environment with a workload whose pods run one request at a time; it has no pods yet.
-    ///
-    /// # Errors
-    /// Fails if the API server does not start or rejects an object.
     pub async fn start(mode: Mode) -> anyhow::Result<Self> {
         let ranges = Ranges::take(std::process::id(), None, None)?;
         let (server, client) = bare::start(&ranges.services.to_string()).await?;
@@ -69,8 +65,7 @@ impl Several {
         let stat_url = format!("ws://{}", listener.local_addr()?);
         let stats = tokio::spawn(read_stats(listener));
         let several = Self { mode, client, kubeconfig, stat_url, ranges, stats, server, _folder: folder };
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        create(&several.client, None, namespace).await?;
+        bare::create_namespace(&several.client, NAMESPACE).await?;
         let file = match mode {
             Mode::Standalone => {
                 several.standalone().await?;
@@ -110,9 +105,6 @@ impl Several {
     }
 
     /// Returns addresses for `count` pods.
-    ///
-    /// # Errors
-    /// Fails if there are not enough.
     pub fn pod_addresses(&self, count: u32) -> anyhow::Result<Vec<SocketAddr>> {
         let first = self.ranges.pods.first().to_bits() + 1;
         Ok((first..first + count).map(|ip| SocketAddr::new(Ipv4Addr::from_bits(ip).into(), POD_PORT)).collect())
@@ -128,26 +120,17 @@ impl Several {
     }
 
     /// Waits until activator number `n` serves.
-    ///
-    /// # Errors
-    /// Fails if it does not.
     pub async fn until_serving(&self, n: usize) -> anyhow::Result<()> {
         let address = self.activator(n);
         until(&format!("activator {n} to serve"), async || local::up::is_ready(address).await == Some(true)).await
     }
 
     /// Waits until activator number `n` reports this use of pods with a hard limit (`zeroscale_pod_sharing`).
-    ///
-    /// # Errors
-    /// Fails if it does not.
     pub async fn until_standing(&self, n: usize, sharing: &str) -> anyhow::Result<()> {
         until_standing(self.activator(n).ip(), sharing).await
     }
 
     /// Publishes activators: their numbers, and the readiness of each.
-    ///
-    /// # Errors
-    /// Fails if the API server rejects the write.
     pub async fn list(&self, activators: &[(usize, bool)]) -> anyhow::Result<()> {
         let ip = |n: &usize| self.ranges.activator(*n).to_string();
         let labels = json!({"kubernetes.io/service-name": names::ACTIVATOR_SERVICE});
@@ -164,20 +147,21 @@ impl Several {
                 self.apply::<EndpointSlice>(bare::SYSTEM, slice).await
             }
             Mode::Knative => {
-                let of = |wanted: bool| {
-                    let some = activators.iter().filter(move |(_, ready)| *ready == wanted);
-                    some.map(|(n, _)| json!({"ip": ip(n)})).collect::<Vec<_>>()
+                let addresses = |is_ready: bool| {
+                    let selected = activators.iter().filter(move |(_, ready)| *ready == is_ready);
+                    selected.map(|(n, _)| json!({"ip": ip(n)})).collect::<Vec<_>>()
                 };
                 let endpoints = json!({
                     "apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": names::ACTIVATOR_SERVICE},
-                    "subsets": [{"addresses": of(true), "notReadyAddresses": of(false),
+                    "subsets": [{"addresses": addresses(true), "notReadyAddresses": addresses(false),
                         "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}]}],
                 });
                 self.apply::<Endpoints>(bare::SYSTEM, endpoints).await?;
                 let public = json!({
                     "apiVersion": "v1", "kind": "Endpoints",
-                    "metadata": {"name": NAME, "labels": knative_labels(names::SERVICE_TYPE_PUBLIC)},
-                    "subsets": [{"addresses": of(true), "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}]}],
+                    "metadata": {"name": NAME, "labels": bare::knative_labels(NAME, names::SERVICE_TYPE_PUBLIC)},
+                    "subsets": [{"addresses": addresses(true),
+                        "ports": [{"name": "http", "port": names::ACTIVATOR_HTTP1_PORT}]}],
                 });
                 self.apply::<Endpoints>(NAMESPACE, public).await
             }
@@ -185,9 +169,6 @@ impl Several {
     }
 
     /// Sets the workload's pods.
-    ///
-    /// # Errors
-    /// Fails if the API server rejects the write.
     pub async fn set_pods(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
         let name = names::private_service(NAME);
         let ips = pods.iter().map(|pod| pod.ip().to_string());
@@ -212,7 +193,7 @@ impl Several {
             Mode::Knative => {
                 let endpoints = json!({
                     "apiVersion": "v1", "kind": "Endpoints",
-                    "metadata": {"name": name, "labels": knative_labels(names::SERVICE_TYPE_PRIVATE)},
+                    "metadata": {"name": name, "labels": bare::knative_labels(NAME, names::SERVICE_TYPE_PRIVATE)},
                     "subsets": [{"addresses": ips.map(|ip| json!({"ip": ip})).collect::<Vec<_>>(),
                         "ports": [{"name": "http", "port": POD_PORT}]}],
                 });
@@ -224,10 +205,7 @@ impl Several {
     /// Creates a ZeroScaler with a status as the autoscaler writes it.
     async fn standalone(&self) -> anyhow::Result<()> {
         bare::define_resources(&self.client).await?;
-        let scaler = json!({
-            "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": NAME},
-            "spec": {"target": {"name": NAME}},
-        });
+        let scaler = bare::zeroscaler(NAME, json!({"target": {"name": NAME}}));
         create(&self.client, Some(NAMESPACE), scaler).await?;
         let backend = Backend { container_concurrency: 1, ..Backend::plain(NAME) };
         let port = json!({"name": Protocol::Http1.port_name(), "port": 80, "protocol": "http1"});
@@ -239,21 +217,9 @@ impl Several {
 
     /// Creates a Revision as Knative's controllers write it, and the account of their activators.
     async fn knative(&self) -> anyhow::Result<()> {
-        bare::install_activators_part_of_knative(&self.client).await?;
-        let revision = json!({
-            "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
-            "metadata": {"name": NAME, "labels": knative_labels("")},
-            "spec": {"containerConcurrency": 1, "timeoutSeconds": 300,
-                "containers": [{"image": NAME, "ports": [{"containerPort": 8080}]}]},
-        });
-        create(&self.client, Some(NAMESPACE), revision).await?;
-        let service = json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": names::private_service(NAME), "labels": knative_labels(names::SERVICE_TYPE_PRIVATE)},
-            "spec": {"ports": [{"name": "http", "port": 80, "targetPort": POD_PORT}], "selector": {"app": NAME}},
-        });
-        create(&self.client, Some(NAMESPACE), service).await?;
-        for object in knatives_rights() {
+        bare::install_knative_for_activators(&self.client).await?;
+        bare::create_revision(&self.client, NAME, POD_PORT).await?;
+        for object in knative_account() {
             let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
             create(&self.client, namespace.as_deref(), object).await?;
         }
@@ -266,11 +232,7 @@ impl Several {
         accounts::with_token(&self.server.kubeconfig(), &token)
     }
 
-    async fn apply<K>(&self, namespace: &str, object: Value) -> anyhow::Result<()>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + Clone + Debug + serde::de::DeserializeOwned,
-        K::DynamicType: Default,
-    {
+    async fn apply<K: Namespaced>(&self, namespace: &str, object: Value) -> anyhow::Result<()> {
         let name = serde_json::from_value::<DynamicObject>(object.clone())?.name_any();
         let api: Api<K> = Api::namespaced(self.client.clone(), namespace);
         api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&object)).await?;
@@ -278,15 +240,8 @@ impl Several {
     }
 }
 
-fn knative_labels(kind: &str) -> Value {
-    json!({
-        names::SERVICE_TYPE: kind, "networking.internal.knative.dev/serverlessservice": NAME,
-        names::REVISION: NAME, names::REVISION_UID: "1234", names::CONFIGURATION: "app", names::SERVICE: "app",
-    })
-}
-
-/// Returns the permissions of `config/core/200-roles/activator.yaml` of Knative Serving.
-fn knatives_rights() -> Vec<Value> {
+/// Returns the account `activator` with the permissions of Knative Serving's `config/core/200-roles/activator.yaml`.
+fn knative_account() -> Vec<Value> {
     let rbac = "rbac.authorization.k8s.io";
     let subject = json!({"kind": "ServiceAccount", "name": "activator", "namespace": bare::SYSTEM});
     let read = json!(["get", "list", "watch"]);
@@ -295,7 +250,7 @@ fn knatives_rights() -> Vec<Value> {
         {"apiGroups": [""], "resources": ["services", "endpoints"], "verbs": read},
         {"apiGroups": ["serving.knative.dev"], "resources": ["revisions"], "verbs": read},
     ]);
-    let mut rights = vec![json!({
+    let mut objects = vec![json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": {"name": "activator", "namespace": bare::SYSTEM},
     })];
@@ -305,33 +260,24 @@ fn knatives_rights() -> Vec<Value> {
     ] {
         let (version, role) = (format!("{rbac}/v1"), format!("{prefix}Role"));
         let named = json!({"apiGroup": rbac, "kind": role, "name": metadata["name"]});
-        rights.push(json!({"apiVersion": version, "kind": role, "metadata": metadata, "rules": rules}));
-        rights.push(json!({
+        objects.push(json!({"apiVersion": version, "kind": role, "metadata": metadata, "rules": rules}));
+        objects.push(json!({
             "apiVersion": version, "kind": format!("{prefix}RoleBinding"), "metadata": metadata, "roleRef": named,
             "subjects": [subject],
         }));
     }
-    rights
+    objects
 }
 
 /// Waits until the activator at an address reports this use of pods with a hard limit (`zeroscale_pod_sharing`).
-///
-/// # Errors
-/// Fails if it does not.
 pub async fn until_standing(activator: IpAddr, sharing: &str) -> anyhow::Result<()> {
-    let load = Load::new(SocketAddr::new(activator, METRICS_PORT), "metrics");
-    let line = format!("zeroscale_pod_sharing{{standing=\"{sharing}\"}} 1");
-    let holds = async || {
-        let page = load.get("/metrics").await;
-        page.is_ok_and(|page| String::from_utf8_lossy(&page.body).lines().any(|found| found == line))
-    };
+    let admin = SocketAddr::new(activator, METRICS_PORT);
+    let expected = format!("zeroscale_pod_sharing{{standing=\"{sharing}\"}} 1");
+    let holds = async || load::metrics(admin).await.is_ok_and(|page| page.lines().any(|line| line == expected));
     until(&format!("the activator at {activator} to be {sharing}"), holds).await
 }
 
-/// Waits until a condition holds.
-///
-/// # Errors
-/// Fails if it does not hold in a minute.
+/// Waits until a condition holds. Fails if it does not hold within a minute.
 pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<()> {
     let reached = async {
         while !holds().await {

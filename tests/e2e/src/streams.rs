@@ -1,4 +1,4 @@
-//! A workload whose responses do not end by themselves: events that wait for one another, and WebSockets.
+//! A workload with responses that do not end by themselves: an event stream that waits for a request, and WebSockets.
 //!
 //! | path | response |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `/ws` | a WebSocket that echoes messages |
 //! | others | `ok` |
 
-use anyhow::Context;
+use crate::server;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt, stream};
 use http::{Request, Response, StatusCode, header};
@@ -18,7 +18,6 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::process::ExitCode;
 use std::sync::Arc;
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -26,35 +25,20 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 
 type Body = BoxBody<Bytes, Infallible>;
 
-/// Serves at `HOST` and `PORT` until the process is killed.
+/// Serves until the process is killed.
 pub fn main() -> ExitCode {
-    let served = tokio::runtime::Runtime::new().context("no runtime").and_then(|runtime| runtime.block_on(serve()));
-    match served {
-        Ok(never) => match never {},
-        Err(error) => {
-            eprintln!("streams: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn serve() -> anyhow::Result<Infallible> {
-    let host = std::env::var("HOST").unwrap_or_else(|_| "127.0.0.1".to_owned());
-    let port = std::env::var("PORT").unwrap_or_else(|_| "8080".to_owned());
-    let listener = TcpListener::bind(format!("{host}:{port}")).await?;
     let released = Arc::new(Notify::new());
-    loop {
-        let (stream, _) = listener.accept().await?;
+    server::run("8080", move |stream| {
         let released = released.clone();
         let service = hyper::service::service_fn(move |request| {
             let released = released.clone();
             async move { Ok::<_, Infallible>(answer(request, released).await) }
         });
-        tokio::spawn(async move {
+        async move {
             let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             let _ = connection.with_upgrades().await; // The client has disconnected.
-        });
-    }
+        }
+    })
 }
 
 async fn answer(request: Request<Incoming>, released: Arc<Notify>) -> Response<Body> {
@@ -62,15 +46,15 @@ async fn answer(request: Request<Incoming>, released: Arc<Notify>) -> Response<B
         "/events" => events(released),
         "/release" => {
             released.notify_one();
-            whole("ok\n")
+            text_response("ok\n")
         }
         "/upload" => upload(request.into_body()).await,
         "/ws" => websocket(request),
-        _ => whole("ok\n"),
+        _ => text_response("ok\n"),
     }
 }
 
-fn whole(text: impl Into<Bytes>) -> Response<Body> {
+fn text_response(text: impl Into<Bytes>) -> Response<Body> {
     Response::new(Full::new(text.into()).boxed())
 }
 
@@ -81,7 +65,7 @@ async fn upload(mut body: Incoming) -> Response<Body> {
             (count, sum) = (count + 1, sum + u64::from(byte));
         }
     }
-    whole(format!("{count} {sum}"))
+    text_response(format!("{count} {sum}"))
 }
 
 fn events(released: Arc<Notify>) -> Response<Body> {
@@ -100,7 +84,7 @@ fn events(released: Arc<Notify>) -> Response<Body> {
 fn websocket(mut request: Request<Incoming>) -> Response<Body> {
     let key = request.headers().get(header::SEC_WEBSOCKET_KEY).map(|key| derive_accept_key(key.as_bytes()));
     let Some(accept) = key.and_then(|key| header::HeaderValue::try_from(key).ok()) else {
-        let mut refusal = whole("no WebSocket handshake\n");
+        let mut refusal = text_response("no WebSocket handshake\n");
         *refusal.status_mut() = StatusCode::BAD_REQUEST;
         return refusal;
     };
@@ -114,7 +98,7 @@ fn websocket(mut request: Request<Incoming>) -> Response<Body> {
             }
         }
     });
-    let mut response = whole("");
+    let mut response = text_response("");
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, header::HeaderValue::from_static("upgrade"));

@@ -2,12 +2,10 @@
 //! otherwise (PostgreSQL) it waits for the client. Either way it echoes the client's bytes after [`ANSWER`]. With a
 //! certificate it uses TLS.
 
-use anyhow::Context;
+use crate::server;
 use common_runtime::tls::{ClientAuth, Identity, Parameters, TlsAcceptor, pem, server_config};
-use std::convert::Infallible;
 use std::process::ExitCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpListener;
 
 /// Greeting of a server that speaks first: the beginning of a MySQL packet.
 pub const GREETING: &[u8] = b"\x4a\x00\x00\x00\x0a8.4.0\x00";
@@ -17,33 +15,18 @@ pub const ANSWER: &[u8] = b"R";
 /// Name of the variable with a certificate and its key, in PEM, one after the other.
 pub const CERTIFICATE: &str = "E2E_TALKS_TLS";
 
-/// Serves at `HOST` and `PORT` until the process is killed.
+/// Serves until the process is killed.
 pub fn main(speaks_first: bool) -> ExitCode {
-    let runtime = tokio::runtime::Runtime::new().context("no runtime");
-    match runtime.and_then(|runtime| runtime.block_on(serve(speaks_first))) {
-        Ok(never) => match never {},
-        Err(error) => {
-            eprintln!("talk: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-async fn serve(speaks_first: bool) -> anyhow::Result<Infallible> {
-    let host = std::env::var("HOST").unwrap_or_else(|_| "127.0.0.1".to_owned());
-    let port = std::env::var("PORT").unwrap_or_else(|_| "5432".to_owned());
-    let acceptor = std::env::var(CERTIFICATE).ok().map(|pem| acceptor(&pem)).transpose()?;
-    let listener = TcpListener::bind(format!("{host}:{port}")).await?;
-    loop {
-        let (stream, _) = listener.accept().await?;
+    let acceptor = std::env::var(CERTIFICATE).ok().map(|pem| acceptor(&pem).expect("a certificate and its key"));
+    server::run("5432", move |stream| {
         let acceptor = acceptor.clone();
-        tokio::spawn(async move {
+        async move {
             match acceptor {
                 Some(acceptor) => talk(acceptor.accept(stream).await?, speaks_first).await,
                 None => talk(stream, speaks_first).await,
             } // An error means that the client has disconnected.
-        });
-    }
+        }
+    })
 }
 
 fn acceptor(pem: &str) -> anyhow::Result<TlsAcceptor> {

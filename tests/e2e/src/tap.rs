@@ -1,7 +1,7 @@
-//! An API server's address for one plane, through which a test observes the plane's writes, and stops it at one of
-//! them. Leases and events do not count as writes.
+//! A proxy between one plane and the API server: a test observes the plane's writes, and holds some of them back.
+//! Leases and events do not count as writes.
 //!
-//! The plane sees a slow network: a write that is held back has not arrived, or its response has not.
+//! To the plane this looks like a slow network: the write has not arrived yet, or its response has not.
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -30,7 +30,7 @@ pub enum Held {
     Response,
 }
 
-/// A way to the API server. Ends when dropped.
+/// Proxy of the API server. Ends when dropped.
 pub struct Tap {
     state: Arc<TapState>,
     kubeconfig: PathBuf,
@@ -42,31 +42,29 @@ struct TapState {
     server: String,
     client: Client<HttpConnector, Full<Bytes>>,
     stops: Mutex<Vec<Stop>>,
-    /// Number of writes that were held back and are not over.
+    /// Number of writes that were held back and are not complete.
     pending: AtomicUsize,
 }
 
 struct Stop {
-    of: String,
-    left: usize,
+    pattern: String,
+    /// Number of matching writes until the first held one.
+    remaining: usize,
     held: Held,
     stopped: watch::Sender<Option<String>>,
-    goes_on: watch::Sender<bool>,
+    is_released: watch::Sender<bool>,
 }
 
-/// Method and path of the write that was stopped, once it has come.
+/// Method and path of the write that was stopped, once it has arrived.
 pub type Stopped = watch::Receiver<Option<String>>;
 
 impl Tap {
-    /// Starts a way to the API server of a kubeconfig.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read, or if no port is free.
+    /// Starts a proxy of the API server in a kubeconfig.
     pub async fn start(kubeconfig: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(kubeconfig)?;
         let line = text.lines().find_map(|line| line.trim().strip_prefix("server: "));
         let url = line.context("a server")?.trim_matches('"');
-        let server = url.replace("https://", "http://"); // The embedded one serves both at one port.
+        let server = url.replace("https://", "http://"); // The embedded server serves both at one port.
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let folder = tempfile::tempdir()?;
         let file = folder.path().join("kubeconfig");
@@ -82,21 +80,21 @@ impl Tap {
         &self.kubeconfig
     }
 
-    /// Holds back the `n`-th write from now on whose path or body contains `of`, and all such writes after it.
+    /// Holds back the `n`-th write from now on whose path or body contains `pattern`, and all such writes after it.
     /// ConfigMaps contain many names, so they are selected only by their paths.
-    pub fn stop(&self, of: &str, n: usize, held: Held) -> Stopped {
+    pub fn stop(&self, pattern: &str, n: usize, held: Held) -> Stopped {
         let (stopped, receiver) = watch::channel(None);
-        let goes_on = watch::Sender::new(false);
-        self.state.stops.lock().push(Stop { of: of.to_owned(), left: n, held, stopped, goes_on });
+        let is_released = watch::Sender::new(false);
+        self.state.stops.lock().push(Stop { pattern: pattern.to_owned(), remaining: n, held, stopped, is_released });
         receiver
     }
 
-    /// Forgets all stops; what was held back goes on.
+    /// Removes all stops, and releases the writes that were held back.
     pub fn clear(&self) {
-        self.state.stops.lock().drain(..).for_each(|stop| _ = stop.goes_on.send_replace(true));
+        self.state.stops.lock().drain(..).for_each(|stop| _ = stop.is_released.send_replace(true));
     }
 
-    /// Returns the number of held writes that are not over.
+    /// Returns the number of held writes that are not complete.
     pub fn pending(&self) -> usize {
         self.state.pending.load(Ordering::SeqCst)
     }
@@ -109,7 +107,7 @@ impl Drop for Tap {
 }
 
 impl TapState {
-    /// Returns how a request is held back, if it is.
+    /// Returns the held part of a request's exchange and the end of the hold, or `None` if the request is not held.
     fn held(&self, head: &Parts, body: &[u8]) -> Option<(Held, watch::Receiver<bool>)> {
         let path = head.uri.path();
         if head.method == Method::GET || path.contains("/leases") || path.contains("/events") {
@@ -117,13 +115,14 @@ impl TapState {
         }
         let body = if path.contains("/configmaps") { "" } else { std::str::from_utf8(body).unwrap_or_default() };
         let mut found = None;
-        for stop in self.stops.lock().iter_mut().filter(|stop| path.contains(&stop.of) || body.contains(&stop.of)) {
-            stop.left = stop.left.saturating_sub(1);
-            if stop.left > 0 {
+        let matches = |stop: &&mut Stop| path.contains(&stop.pattern) || body.contains(&stop.pattern);
+        for stop in self.stops.lock().iter_mut().filter(matches) {
+            stop.remaining = stop.remaining.saturating_sub(1);
+            if stop.remaining > 0 {
                 continue;
             }
             let is_first = stop.stopped.borrow().is_none();
-            found = Some((if is_first { stop.held } else { Held::Request }, stop.goes_on.subscribe()));
+            found = Some((if is_first { stop.held } else { Held::Request }, stop.is_released.subscribe()));
             if is_first {
                 stop.stopped.send_replace(Some(format!("{} {path}", head.method)));
             }
@@ -141,13 +140,13 @@ impl TapState {
         let send = self.client.request(Request::from_parts(head, Full::new(body)));
         Ok(match held {
             None => send.await?,
-            Some((Held::Request, mut goes_on)) => {
-                goes_on.wait_for(|goes| *goes).await?;
+            Some((Held::Request, mut is_released)) => {
+                is_released.wait_for(|released| *released).await?;
                 send.await?
             }
-            Some((Held::Response, mut goes_on)) => {
+            Some((Held::Response, mut is_released)) => {
                 let response = send.await?;
-                goes_on.wait_for(|goes| *goes).await?;
+                is_released.wait_for(|released| *released).await?;
                 response
             }
         })

@@ -3,7 +3,7 @@
 use crate::load::Load;
 use crate::space::Space;
 use crate::space::client;
-pub use crate::space::{ASLEEP, SOON, essence, is_ready, program};
+pub use crate::space::{ASLEEP, SOON, comparable, is_ready, program};
 use anyhow::Context;
 use common_api::ZeroScaler;
 use faults::stalls::Stalls;
@@ -20,15 +20,15 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::time::Duration;
 
-/// Exceeds the time that Service proxies need to learn that an activator ends, even on a slow machine.
+/// Time that an ending activator keeps serving: longer than Service proxies need to stop using it on a slow machine.
 pub const LINGER: Duration = Duration::from_secs(2);
 
-/// Entry of requests.
+/// Entry point of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// At the Service's own address, as clients do.
     Service,
-    /// Straight at the first activator, with only a Host header.
+    /// Directly at the first activator, with only a Host header.
     Activator,
 }
 
@@ -43,22 +43,16 @@ pub struct TestEnv {
 
 impl TestEnv {
     /// Starts a cluster with one of each plane.
-    ///
-    /// # Errors
-    /// Fails if the cluster does not start.
     pub async fn start() -> anyhow::Result<Self> {
         Self::with(UpOptions::default()).await
     }
 
     /// Starts a cluster with `options`, on the API server of `E2E_KUBECONFIG` if that is set and `options` have no
     /// audit. First deletes leftovers of tests that did not finish.
-    ///
-    /// # Errors
-    /// Fails if the cluster does not start.
     pub async fn with(mut options: UpOptions) -> anyhow::Result<Self> {
         options.external = std::env::var_os("E2E_KUBECONFIG").filter(|_| options.audit.is_none()).map(Into::into);
         if let Some(kubeconfig) = &options.external {
-            forget_settings(&client(kubeconfig).await?).await?;
+            delete_settings(&client(kubeconfig).await?).await?;
         }
         if let Ok(range) = std::env::var("E2E_POD_CIDR") {
             options.pod_cidr = Some(range.parse().context("E2E_POD_CIDR")?);
@@ -74,26 +68,19 @@ impl TestEnv {
         };
         let space = Space { stalls, ..space };
         if is_external {
-            space.delete_former().await?;
+            space.delete_leftovers().await?;
         }
         Ok(Self { cluster, space, is_external, autoscalers })
     }
 
-    /// Does the same with a grace period of 6 s on the way to zero instead of half a minute.
-    ///
-    /// # Errors
-    /// Fails if the cluster does not start.
+    /// Does the same with a grace period of 6 s before scaling to zero instead of half a minute.
     pub async fn sleeping_soon(options: UpOptions) -> anyhow::Result<Self> {
         let mut settings = tempfile::NamedTempFile::new()?;
         settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
         Self::with(UpOptions { config_autoscaler: Some(settings.path().to_owned()), ..options }).await
     }
 
-    /// Waits until `state` holds.
-    ///
-    /// # Errors
-    /// Fails if it does not hold within `patience`, or cannot be checked. The error includes the autoscaler's
-    /// explanations.
+    /// Waits until `state` holds. The error includes the autoscaler's explanations.
     pub async fn until(
         &self,
         patience: Duration,
@@ -107,18 +94,12 @@ impl TestEnv {
     }
 
     /// Waits until the slices of a Service contain exactly this number of addresses.
-    ///
-    /// # Errors
-    /// Fails as [`Self::until`] does.
-    pub async fn until_led(&self, service: &str, addresses: usize) -> anyhow::Result<()> {
-        self.until_led_by(service, |led| led == addresses).await.with_context(|| format!("{addresses} are wanted"))
+    pub async fn until_addresses(&self, service: &str, count: usize) -> anyhow::Result<()> {
+        self.until_addresses_match(service, |found| found == count).await.with_context(|| format!("{count} are wanted"))
     }
 
     /// Waits until the number of addresses in the slices of a Service is `wanted`.
-    ///
-    /// # Errors
-    /// Fails as [`Self::until`] does.
-    pub async fn until_led_by(&self, service: &str, wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
+    pub async fn until_addresses_match(&self, service: &str, wanted: impl Fn(usize) -> bool) -> anyhow::Result<()> {
         let of_service = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
         self.until(SOON, &format!("the addresses of {service}"), async || {
             let slices = self.api::<EndpointSlice>().list(&of_service).await?;
@@ -127,10 +108,7 @@ impl TestEnv {
         .await
     }
 
-    /// Waits until `name` has no desired replicas and no pods.
-    ///
-    /// # Errors
-    /// Fails if it keeps pods, and says why.
+    /// Waits until `name` has no desired replicas and no pods. The error includes the autoscaler's explanations.
     pub async fn until_asleep(&self, name: &str) -> anyhow::Result<()> {
         self.until(ASLEEP, "no replicas and no pods", async || self.is_asleep(name).await).await
     }
@@ -165,35 +143,27 @@ impl TestEnv {
         }
         let warnings = ListParams::default().fields("type=Warning");
         for event in self.api::<Event>().list(&warnings).await.iter().flatten() {
-            let (of, reason) = (&event.involved_object.name, &event.reason);
-            lines.push_str(&format!("{of:?} {reason:?} {:?}: {:?}\n", event.count, event.message));
+            let (object, reason) = (&event.involved_object.name, &event.reason);
+            lines.push_str(&format!("{object:?} {reason:?} {:?}: {:?}\n", event.count, event.message));
         }
         lines
     }
 
-    /// Ends the cluster in order. On a permanent API server, all objects of the test are gone when this returns.
-    ///
-    /// # Panics
-    /// Panics if the test's namespace does not end or its settings stay, since they would affect later tests.
-    pub async fn end(self) {
-        if self.is_external
-            && let Err(error) = self.space.delete().await
-        {
-            panic!("namespace {}: {error:#}", self.space.namespace);
+    /// Ends the cluster in order, and on a permanent API server deletes all objects and settings of the test. Fails if
+    /// any remain, since they would affect later tests.
+    pub async fn end(self) -> anyhow::Result<()> {
+        if self.is_external {
+            self.space.delete().await.with_context(|| format!("namespace {}", self.space.namespace))?;
         }
         self.cluster.shutdown().await;
-        if self.is_external
-            && let Err(error) = forget_settings(&self.space.client).await
-        {
-            panic!("settings in {NAMESPACE}: {error:#}");
+        if self.is_external {
+            delete_settings(&self.space.client).await.with_context(|| format!("settings in {NAMESPACE}"))?;
         }
+        Ok(())
     }
 
-    /// Reports whether the API server knows the usage of pods. The embedded one does. A permanent one may not, since it
-    /// asks kubelets, and the test's node is not a kubelet.
-    ///
-    /// # Errors
-    /// Fails if the embedded one does not, or if there is no response.
+    /// Reports whether the API server serves the usage of pods. The embedded one must. A permanent one may not: it
+    /// queries kubelets, and the test's node is not a kubelet.
     pub async fn has_metrics(&self) -> anyhow::Result<bool> {
         let groups = self.cluster.client().list_api_groups().await?;
         let known = groups.groups.iter().any(|group| group.name == "metrics.k8s.io");
@@ -217,22 +187,22 @@ impl TestEnv {
 }
 
 /// Deletes settings of tests, and the leases with their holders.
-async fn forget_settings(client: &Client) -> anyhow::Result<()> {
-    let (maps, leases): (Api<ConfigMap>, Api<Lease>) =
-        (Api::namespaced(client.clone(), NAMESPACE), Api::namespaced(client.clone(), NAMESPACE));
+async fn delete_settings(client: &Client) -> anyhow::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     for map in maps.list(&ListParams::default()).await?.items {
         if map.name_any().starts_with("config-") {
-            gone(maps.delete(&map.name_any(), &DeleteParams::default()).await)?;
+            ignore_missing(maps.delete(&map.name_any(), &DeleteParams::default()).await)?;
         }
     }
     for lease in leases.list(&ListParams::default()).await?.items {
-        gone(leases.delete(&lease.name_any(), &DeleteParams::default()).await)?;
+        ignore_missing(leases.delete(&lease.name_any(), &DeleteParams::default()).await)?;
     }
     Ok(())
 }
 
 /// Accepts that another process has already deleted the object.
-fn gone<T>(deleted: kube::Result<T>) -> kube::Result<()> {
+fn ignore_missing<T>(deleted: kube::Result<T>) -> kube::Result<()> {
     match deleted {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         deleted => deleted.map(|_| ()),

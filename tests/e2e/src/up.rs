@@ -22,9 +22,6 @@ pub struct Up {
 
 impl Up {
     /// Starts a cluster whose workloads scale to zero soon.
-    ///
-    /// # Errors
-    /// Fails if the binary is not built or does not start.
     pub async fn start() -> anyhow::Result<Self> {
         let mut settings = NamedTempFile::new()?;
         writeln!(settings, "scale-to-zero-grace-period: 6s")?;
@@ -55,17 +52,11 @@ impl Up {
     }
 
     /// Returns the next line of output.
-    ///
-    /// # Errors
-    /// Fails if the process has ended.
     pub async fn line(&mut self) -> anyhow::Result<String> {
         self.process.line().await
     }
 
     /// Shuts everything down.
-    ///
-    /// # Errors
-    /// Fails if the process does not exit successfully.
     pub async fn end(self) -> anyhow::Result<()> {
         self.space.delete().await?;
         let ended = self.process.terminate().await?;

@@ -16,13 +16,14 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+/// Interval between two requests.
 const SPACING: Duration = Duration::from_millis(5);
 
 /// Timeout of a client.
-const GIVES_UP: Duration = Duration::from_secs(1);
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval between two measurements of the process.
-const LOOK: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum number of requests that wait if every client times out punctually: the requests of one second, and a reserve
 /// for a busy machine.
@@ -67,9 +68,6 @@ pub struct Figures {
 }
 
 /// Runs the load for `lasts`, in the calling thread's runtime.
-///
-/// # Errors
-/// Fails if something does not start, or if requests still wait or run long after the load.
 pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
     let pod = PodServer::start(IpAddr::from(Ipv4Addr::LOCALHOST))?;
     let rig = Rig::start(|backend| backend.container_concurrency = 2).await?;
@@ -78,7 +76,7 @@ pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
     let (mut early, mut queued_max, mut in_flight_max) = (None, 0, 0);
     let (mut sent, mut answered) = (0, 0);
     let mut clients = JoinSet::new();
-    let (mut requests, mut looks) = (tokio::time::interval(SPACING), tokio::time::interval(LOOK));
+    let (mut requests, mut samples) = (tokio::time::interval(SPACING), tokio::time::interval(SAMPLE_INTERVAL));
     let start = Instant::now();
     while start.elapsed() < lasts {
         tokio::select! {
@@ -87,7 +85,7 @@ pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
                 sent += 1;
             }
             Some(done) = clients.join_next() => answered += usize::from(done?),
-            _ = looks.tick() => {
+            _ = samples.tick() => {
                 let load = rig.activator.load(&key()).context("the revision is known")?;
                 (queued_max, in_flight_max) = (queued_max.max(load.queued), in_flight_max.max(load.in_flight));
                 if early.is_none() && start.elapsed() >= lasts / 10 {
@@ -101,7 +99,7 @@ pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
     answered += clients.join_all().await.into_iter().map(usize::from).sum::<usize>();
     rig.until("nothing waits or runs", |load| (load.queued, load.in_flight) == (0, 0)).await?;
     let held_after = rig.activator.held();
-    settled(before.tasks).await;
+    until_tasks_end(before.tasks).await;
     let after = usage()?;
     let early = early.unwrap_or(late);
     let reached = pod.requests();
@@ -109,7 +107,7 @@ pub async fn run(lasts: Duration) -> anyhow::Result<Figures> {
 }
 
 /// Waits up to 10 s until there are at most `tasks` live tasks.
-async fn settled(tasks: usize) {
+async fn until_tasks_end(tasks: usize) {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let fewer = async {
         while alive() > tasks {
@@ -136,7 +134,7 @@ async fn client(activator: SocketAddr, number: usize) -> bool {
         }
         Some(())
     };
-    tokio::time::timeout(GIVES_UP, exchange).await.ok().flatten().is_some()
+    tokio::time::timeout(CLIENT_TIMEOUT, exchange).await.ok().flatten().is_some()
 }
 
 fn usage() -> anyhow::Result<Usage> {
@@ -158,11 +156,8 @@ impl fmt::Display for Usage {
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { sent, answered, reached, queued_max, in_flight_max, .. } = self;
-        writeln!(
-            f,
-            "{sent} sent in {:.0} s, {answered} answered in time, {reached} reached the pod",
-            self.lasted.as_secs_f64()
-        )?;
+        let seconds = self.lasted.as_secs_f64();
+        writeln!(f, "{sent} sent in {seconds:.0} s, {answered} answered in time, {reached} reached the pod")?;
         writeln!(f, "at most {queued_max} waited and {in_flight_max} ran; afterwards held: {:?}", self.held_after)?;
         for (when, usage) in [
             ("before", self.before),

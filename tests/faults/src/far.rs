@@ -1,4 +1,4 @@
-//! A pod far away: how long does it take to wake it?
+//! Time to wake a pod that is far away.
 //!
 //! Upstream's probes time out after 300 ms, so a pod at a greater network latency never wakes (upstream issue 14202).
 //! Here one sleeping revision receives one request, and its pod appears at the other end of a [long
@@ -32,7 +32,7 @@ pub struct Plan {
 pub struct Figures {
     plan: Plan,
     /// Time until the activator considered the pod ready.
-    pub believed: Duration,
+    pub ready: Duration,
     /// Time until the held request had its response.
     pub answered: Duration,
     /// Duration of a request sent after that.
@@ -40,9 +40,6 @@ pub struct Figures {
 }
 
 /// Runs `plan` in its own network and on its own threads.
-///
-/// # Errors
-/// Fails if namespaces are not permitted, if something does not start, or if the pod does not wake.
 pub fn run(plan: Plan) -> anyhow::Result<Figures> {
     netns::run_in_new(move || wake(plan))
 }
@@ -64,13 +61,13 @@ async fn wake(plan: Plan) -> anyhow::Result<Figures> {
     rig.until("the request is held", |load| load.queued == 1).await?;
     let listed = Instant::now();
     rig.serve(&[pod.address]).await?;
-    let believed = listed.elapsed();
+    let ready = listed.elapsed();
     let sample = held.await?;
     let answered = listed.elapsed();
-    ensure!(sample.is_good(), "the held request came to {:?}", sample.status);
+    ensure!(sample.is_good(), "the held request got {:?}", sample.status);
     let sample = clients.send(Method::GET, "").await;
-    ensure!(sample.is_good(), "a request after it came to {:?}", sample.status);
-    Ok(Figures { plan, believed, answered, warm: sample.took })
+    ensure!(sample.is_good(), "a request after it got {:?}", sample.status);
+    Ok(Figures { plan, ready, answered, warm: sample.took })
 }
 
 impl fmt::Display for Figures {
@@ -78,7 +75,7 @@ impl fmt::Display for Figures {
         let ms = |length: Duration| length.as_secs_f64() * 1e3;
         write!(
             f,
-            "{:>5.0} ms away, {:<5} by {:<10} believed after {:.0} ms, answered after {:.0} ms; a request later {:.0} ms",
+            "{:>5.0} ms away, {:<5} by {:<10} ready after {:.0} ms, answered after {:.0} ms; a request later {:.0} ms",
             ms(self.plan.round_trip),
             format!("{:?}", self.plan.protocol),
             match self.plan.probe.kind {
@@ -86,7 +83,7 @@ impl fmt::Display for Figures {
                 ProbeKind::Http => "HTTP:",
                 _ => "another:",
             },
-            ms(self.believed),
+            ms(self.ready),
             ms(self.answered),
             ms(self.warm),
         )

@@ -1,5 +1,5 @@
-//! An activator for suites in other languages: a process that reports its address, and lets its revision go to zero and
-//! wake on command.
+//! An activator for suites in other languages: a process that reports its address, and on command removes and adds the
+//! pod of its revision.
 //!
 //! The process reads one command per line, and prints `done` once the command is complete:
 //!
@@ -17,24 +17,21 @@ use std::net::SocketAddr;
 use tokio::sync::mpsc;
 
 /// Serves until the input ends. The revision has the host `app.ns` and the hosts in `hosts`.
-///
-/// # Errors
-/// Fails if the pod does not respond, if a command is unknown, or if its state is not reached in time.
 pub async fn run(pod: SocketAddr, protocol: Protocol, hosts: Vec<String>) -> anyhow::Result<()> {
     let rig = Rig::start(|backend| backend.protocol = protocol).await?;
     rig.hosts(&hosts).await?;
     rig.serve(&[pod]).await?;
     println!("ready {}", rig.activator.http1);
-    let (sender, mut words) = mpsc::channel(1);
+    let (sender, mut commands) = mpsc::channel(1);
     // The thread ends with the input or with the process.
-    std::thread::spawn(move || std::io::stdin().lines().try_for_each(|word| sender.blocking_send(word)));
-    while let Some(word) = words.recv().await.transpose()? {
-        match word.trim() {
+    std::thread::spawn(move || std::io::stdin().lines().try_for_each(|command| sender.blocking_send(command)));
+    while let Some(command) = commands.recv().await.transpose()? {
+        match command.trim() {
             "sleep" => rig.sleep().await?,
             "held" => rig.until("a request is held", |load| load.queued > 0).await?,
             "wake" => rig.wake(&[pod]).await?,
             "idle" => rig.until("nothing runs", |load| (load.queued, load.in_flight) == (0, 0)).await?,
-            other => return Err(anyhow::anyhow!("{other}")).context("no such word"),
+            other => return Err(anyhow::anyhow!("{other}")).context("unknown command"),
         }
         println!("done");
     }

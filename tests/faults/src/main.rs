@@ -10,9 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Parser)]
-#[command(
-    about = "The activator beside pods that vanish or are far away, and clients that give up or ask for too much"
-)]
+#[command(about = "The activator with pods that fail or are far away, and clients that time out or flood")]
 struct Arguments {
     #[command(subcommand)]
     run: Run,
@@ -95,8 +93,8 @@ fn main() -> anyhow::Result<()> {
         Run::PodFailure { seconds, fault, h2c, http1, work } => {
             let faults = if fault.is_empty() { Fault::value_variants().to_vec() } else { fault };
             let (after, work) = (Duration::from_secs(seconds), Duration::from_millis(work));
-            for (protocol, left_out) in [(Protocol::Http1, h2c), (Protocol::H2c, http1)] {
-                for fault in faults.iter().filter(|_| !left_out) {
+            for (protocol, is_skipped) in [(Protocol::Http1, h2c), (Protocol::H2c, http1)] {
+                for fault in faults.iter().filter(|_| !is_skipped) {
                     println!("{}", pod_failure::run(Plan { fault: *fault, protocol, work, after })?);
                 }
             }
@@ -104,8 +102,7 @@ fn main() -> anyhow::Result<()> {
         Run::Far { round_trip } => {
             for round_trip in round_trip.into_iter().map(Duration::from_millis) {
                 for protocol in [Protocol::Http1, Protocol::H2c] {
-                    let over_http = Probe::http("/");
-                    for probe in [ProbeKind::Tcp.into(), over_http] {
+                    for probe in [ProbeKind::Tcp.into(), Probe::http("/")] {
                         println!("{}", far::run(far::Plan { round_trip, protocol, probe })?);
                     }
                 }

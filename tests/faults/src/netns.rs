@@ -34,9 +34,6 @@ pub struct Namespace {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Moves the calling thread into a new namespace, and every thread that it starts from now on.
-///
-/// # Errors
-/// Fails if the process lacks the permission.
 pub fn enter_new() -> anyhow::Result<()> {
     // SAFETY: only the network namespace changes; memory and descriptors are shared as before.
     unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
@@ -45,9 +42,6 @@ pub fn enter_new() -> anyhow::Result<()> {
 }
 
 /// Runs `job` in a new namespace and on threads of its own. The calling thread stays in its namespace.
-///
-/// # Errors
-/// Returns the error of `job`, or fails if namespaces are not permitted.
 pub fn run_in_new<T, F>(job: impl FnOnce() -> F + Send + 'static) -> anyhow::Result<T>
 where
     T: Send + 'static,
@@ -62,9 +56,6 @@ where
 }
 
 /// Runs `ip` in the calling thread's namespace.
-///
-/// # Errors
-/// Fails if `ip` is not installed or reports an error.
 pub fn ip(arguments: &str) -> anyhow::Result<()> {
     let output = Command::new("ip").args(arguments.split(' ')).output().context("ip (of iproute2) is needed")?;
     if !output.status.success() {
@@ -75,9 +66,6 @@ pub fn ip(arguments: &str) -> anyhow::Result<()> {
 
 impl Namespace {
     /// Starts the thread. It ends when the value is dropped.
-    ///
-    /// # Errors
-    /// See [`enter_new`].
     pub fn start() -> anyhow::Result<Self> {
         let (commands, jobs) = mpsc::channel::<Job>();
         let (ready, started) = mpsc::channel();
@@ -97,9 +85,6 @@ impl Namespace {
     }
 
     /// Runs `job` in the namespace.
-    ///
-    /// # Errors
-    /// Returns the error of `job`, or fails if the thread has ended.
     pub fn within<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
@@ -114,9 +99,6 @@ impl Namespace {
 }
 
 /// Creates a cable from the calling thread's namespace to `namespace`, and returns the address of its end there.
-///
-/// # Errors
-/// Fails if the cable cannot be created.
 pub fn cable(number: u8, namespace: &Namespace) -> anyhow::Result<IpAddr> {
     let thread = namespace.thread;
     ip(&format!("link add pod{number} type veth peer name eth0 netns {thread}"))?;
@@ -130,9 +112,6 @@ pub fn cable(number: u8, namespace: &Namespace) -> anyhow::Result<IpAddr> {
 }
 
 /// Breaks a cable. [`Fault::Reset`] leaves it intact.
-///
-/// # Errors
-/// Fails if the cable cannot be broken.
 pub fn fail(fault: Fault, number: u8, namespace: &Namespace) -> anyhow::Result<()> {
     match fault {
         Fault::LinkGone => ip(&format!("link del pod{number}")),

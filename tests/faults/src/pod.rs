@@ -44,9 +44,6 @@ struct Counts {
 
 impl PodServer {
     /// Starts a pod with sockets of the calling thread's namespace.
-    ///
-    /// # Errors
-    /// Fails if no port of `ip` is free.
     pub fn start(ip: IpAddr) -> anyhow::Result<Self> {
         let (counts, end) = (Arc::new(Counts::default()), CancellationToken::new());
         let (bound, started) = mpsc::channel();

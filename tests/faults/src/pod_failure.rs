@@ -1,4 +1,4 @@
-//! One of three pods fails under load: what happens to requests?
+//! Effects on requests if one of three pods fails under load.
 //!
 //! The load is 100 requests per second, evenly spaced, GET and POST in turn, each with 50 ms of work, and a stream of
 //! parts on every pod. Then one pod fails while the load continues. If each request works longer than the warm-up
@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+/// Interval between two requests.
 const SPACING: Duration = Duration::from_millis(10);
 
 /// Duration of the load before the failure.
@@ -61,7 +62,7 @@ pub struct Figures {
     pub last_failed_sent: Duration,
     /// Number of POSTs that ran on the pod when it failed.
     pub posts_in_flight: usize,
-    /// Number of failed requests without a response, or whose response does not name the activator as its origin.
+    /// Number of failed requests whose response is missing or does not name the activator as its origin.
     pub unnamed: usize,
     /// Number of complete streams from the other pods.
     pub streams_whole: usize,
@@ -76,9 +77,6 @@ pub struct Figures {
 }
 
 /// Runs `plan` in its own network and on its own threads.
-///
-/// # Errors
-/// Fails if namespaces are not permitted or something does not start.
 pub fn run(plan: Plan) -> anyhow::Result<Figures> {
     netns::run_in_new(move || under_load(plan))
 }

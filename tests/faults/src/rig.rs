@@ -30,9 +30,6 @@ pub struct Rig {
 
 impl Rig {
     /// Starts an activator with the revision `ns/app`, modified by `change`.
-    ///
-    /// # Errors
-    /// Fails if no port is free, or if the revision does not become known in time.
     pub async fn start(change: impl FnOnce(&mut Backend)) -> anyhow::Result<Self> {
         let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let autoscaler = TcpListener::bind(free).await?;
@@ -47,54 +44,39 @@ impl Rig {
         let rig = Self { activator, events, _autoscaler: autoscaler };
         let mut backend = Backend::plain("app");
         change(&mut backend);
-        rig.tell(Event::Synced).await?;
-        rig.tell(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await?;
+        rig.send(Event::Synced).await?;
+        rig.send(Event::Revision(Arc::new(Spec::standalone("ns", "app", backend)))).await?;
         rig.until("the revision is known", |_| true).await?;
         Ok(rig)
     }
 
     /// Gives the revision these hosts in addition.
-    ///
-    /// # Errors
-    /// Fails if a host is invalid or the activator has ended.
     pub async fn hosts(&self, hosts: &[String]) -> anyhow::Result<()> {
         let pattern = |host: &String| HostPattern::parse(host).with_context(|| format!("host {host:?}"));
         let hosts = hosts.iter().map(|host| Ok((pattern(host)?, "app".to_owned()))).collect::<anyhow::Result<_>>()?;
-        self.tell(Event::Hosts { namespace: "ns".to_owned(), hosts }).await
+        self.send(Event::Hosts { namespace: "ns".to_owned(), hosts }).await
     }
 
     /// Replaces all pods by `pods`, and waits until one of them is in use.
-    ///
-    /// # Errors
-    /// Fails if no pod comes into use in time.
     pub async fn serve(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
         self.sleep().await?;
         self.wake(pods).await
     }
 
     /// Removes all pods, and waits until none is in use.
-    ///
-    /// # Errors
-    /// Fails if the activator has ended, or if a pod is still in use after `PATIENCE`.
     pub async fn sleep(&self) -> anyhow::Result<()> {
-        self.tell(Event::Pods { key: key(), listing: Listing::default() }).await?;
+        self.send(Event::Pods { key: key(), listing: Listing::default() }).await?;
         self.until("the revision is closed", |load| load.capacity == Capacity::CLOSED).await
     }
 
     /// Adds `pods`, and waits until one of them is in use.
-    ///
-    /// # Errors
-    /// Fails if no pod comes into use in time.
     pub async fn wake(&self, pods: &[SocketAddr]) -> anyhow::Result<()> {
         let listing = Listing { not_ready: pods.iter().map(|pod| (*pod).into()).collect(), ..Listing::default() };
-        self.tell(Event::Pods { key: key(), listing }).await?;
+        self.send(Event::Pods { key: key(), listing }).await?;
         self.until("the revision is open", |load| load.capacity != Capacity::CLOSED).await
     }
 
     /// Waits until the revision's load fulfills `wanted`.
-    ///
-    /// # Errors
-    /// Fails if that does not happen in time.
     pub async fn until(&self, what: &str, wanted: impl Fn(Load) -> bool) -> anyhow::Result<()> {
         let reached = async {
             while !self.activator.load(&key()).is_some_and(&wanted) {
@@ -105,7 +87,7 @@ impl Rig {
         waited.with_context(|| format!("{what}: not in time, the load is {:?}", self.activator.load(&key())))
     }
 
-    async fn tell(&self, event: Event) -> anyhow::Result<()> {
+    async fn send(&self, event: Event) -> anyhow::Result<()> {
         self.events.send(event).await.ok().context("the activator has ended")
     }
 }

@@ -1,9 +1,9 @@
 //! Measures how long the machine keeps runnable threads waiting. Tests add this time to their bounds.
 //!
 //! One thread per processor sleeps for short moments, and adds up the time that it overslept, if that exceeds the delay
-//! of threads that merely take turns. Such time was taken by the host of a virtual machine, or by a crowd of processes.
-//! A chain of work through several threads may have met all of it. Without such stalls the sum is zero, and the bounds
-//! apply as written.
+//! of threads that merely take turns. Such time was taken by the host of a virtual machine, or by many other processes.
+//! A chain of work through several threads may have been delayed by all of it. Without such stalls the sum is zero, and
+//! the bounds apply as written.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Stalls {
 
     /// Starts a sliding window of length `window`, which reaches back to this moment at most.
     pub fn recent(&self, window: Duration) -> Recent<'_> {
-        Recent { stalls: self, window, looks: [(Instant::now(), self.total())].into() }
+        Recent { stalls: self, window, samples: [(Instant::now(), self.total())].into() }
     }
 }
 
@@ -73,18 +73,18 @@ pub struct Recent<'a> {
     stalls: &'a Stalls,
     window: Duration,
     /// Total at each call. The first one is at or before the start of the window.
-    looks: VecDeque<(Instant, Duration)>,
+    samples: VecDeque<(Instant, Duration)>,
 }
 
 impl Recent<'_> {
     /// Returns the stalled share of the window: 0 if no thread stalled, up to the number of processors.
     pub fn share(&mut self) -> f64 {
         let (now, total) = (Instant::now(), self.stalls.total());
-        self.looks.push_back((now, total));
-        while self.looks.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= self.window) {
-            self.looks.pop_front();
+        self.samples.push_back((now, total));
+        while self.samples.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= self.window) {
+            self.samples.pop_front();
         }
-        let before = self.looks.front().map_or(total, |(_, total)| *total);
+        let before = self.samples.front().map_or(total, |(_, total)| *total);
         (total - before).as_secs_f64() / self.window.as_secs_f64()
     }
 }

@@ -27,9 +27,6 @@ const PACKET_MAX: usize = 64 * 1024;
 /// Creates a cable from the calling thread's namespace to `namespace`, and returns the address of its end there. A
 /// packet takes `delay` to the other end.
 ///
-/// # Errors
-/// Fails if the cable cannot be created.
-///
 /// # Panics
 /// Panics outside of a runtime.
 pub fn lay(namespace: &Namespace, delay: Duration) -> anyhow::Result<IpAddr> {

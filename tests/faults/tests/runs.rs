@@ -13,15 +13,15 @@ use std::time::Duration;
 const SOON: Duration = Duration::from_millis(2500);
 
 /// Maximum number of threads that a request passes through. A busy machine may delay each.
-const HANDS: u32 = 10;
+const THREADS: u32 = 10;
 
 /// Goal: no GET fails. A POST fails only if it was on its way to the pod that failed, and its response names the
 /// activator. All other requests succeed.
 fn one_of_three_pods_fails(fault: Fault) {
-    one_fails_in(&[Protocol::Http1, Protocol::H2c], fault, Duration::from_millis(50));
+    one_pod_fails(&[Protocol::Http1, Protocol::H2c], fault, Duration::from_millis(50));
 }
 
-fn one_fails_in(protocols: &[Protocol], fault: Fault, work: Duration) {
+fn one_pod_fails(protocols: &[Protocol], fault: Fault, work: Duration) {
     let start = |protocol: &Protocol| {
         let plan = Plan { fault, protocol: *protocol, work, after: Duration::from_secs(3) };
         std::thread::spawn(move || run(plan))
@@ -31,7 +31,7 @@ fn one_fails_in(protocols: &[Protocol], fault: Fault, work: Duration) {
         let figures = run.join().expect("no panic").expect("root, and iproute2");
         println!("{figures}");
         assert_eq!((figures.gets_failed, figures.unnamed), (0, 0), "{figures}");
-        let soon = SOON + HANDS * figures.late + figures.stalled;
+        let soon = SOON + THREADS * figures.late + figures.stalled;
         assert!(figures.get_worst < soon && figures.post_worst < soon, "{figures}");
         assert!(figures.last_failed_sent < soon, "{figures}");
         assert_eq!(figures.streams_whole, figures.streams, "{figures}");
@@ -40,7 +40,7 @@ fn one_fails_in(protocols: &[Protocol], fault: Fault, work: Duration) {
 }
 
 #[test]
-fn a_pods_link_goes() {
+fn a_pods_link_is_deleted() {
     one_of_three_pods_fails(Fault::LinkGone);
 }
 
@@ -58,7 +58,7 @@ fn a_pod_becomes_a_black_hole() {
 /// fails.
 #[test]
 fn a_pod_whose_connections_are_all_in_use_becomes_a_black_hole() {
-    one_fails_in(&[Protocol::Http1], Fault::BlackHole, Duration::from_millis(1500));
+    one_pod_fails(&[Protocol::Http1], Fault::BlackHole, Duration::from_millis(1500));
 }
 
 #[test]
@@ -70,11 +70,10 @@ fn a_pod_is_killed() {
 /// timeout.
 #[test]
 fn a_far_pod_wakes() {
-    let over_http = Probe::http("/");
     let rows = [
         (200, Protocol::Http1, ProbeKind::Tcp.into()),
-        (200, Protocol::H2c, over_http.clone()),
-        (1200, Protocol::Http1, over_http),
+        (200, Protocol::H2c, Probe::http("/")),
+        (1200, Protocol::Http1, Probe::http("/")),
         (1200, Protocol::H2c, ProbeKind::Tcp.into()),
     ];
     let runs = rows.map(|(millis, protocol, probe)| {
@@ -89,7 +88,7 @@ fn a_far_pod_wakes() {
 
 /// Goal: clients that time out leave nothing behind: no waiting request, and no bytes, tasks or descriptors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clients_give_up() {
+async fn clients_that_time_out_leave_nothing_behind() {
     let stalls = Stalls::new();
     let figures = client_timeouts::run(Duration::from_secs(6)).await.expect("it starts");
     println!("{figures}");

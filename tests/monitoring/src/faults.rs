@@ -1,9 +1,9 @@
-//! Each fault fires its alert and no other.
+//! Tests that each fault fires its alert and no other.
 //!
-//! Prometheus's own `promtool` applies the rules to one hour of series: those of a healthy system, some of them
-//! replaced by those of the fault. There is one fault for every alert.
+//! Prometheus's own `promtool` applies the rules to one hour of series: those of a healthy system, of which the fault
+//! replaces some. There is one fault for every alert.
 
-use crate::place;
+use crate::repository_path;
 use crate::rules::{self, FILE};
 use common_runtime::telemetry::values;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use std::process::Command;
 
 /// Number of samples: one per minute, for an hour.
 const STEPS: usize = 60;
-/// Time at which the test checks the firing alerts.
-const LOOK: &str = "40m";
+/// Time at which the firing alerts are checked.
+const CHECKED_AT: &str = "40m";
 
 /// Series: name with labels, and values in promtool's notation.
 type Series = BTreeMap<String, String>;
@@ -44,138 +44,107 @@ const PROCESSES: [(&str, &str); 5] = [
 const SYSTEM: &str = "zeroscale-system";
 const KNATIVE: &str = "knative-serving";
 
-const CUT_OFF: Change = Is("kn_activator_stats_conn_reachable{instance=\"a1\",peer=\"autoscaler\"}", "0+0x60");
+/// Activator `a1` has no connection to an autoscaler.
+const CUT_OFF: Change = Is(r#"kn_activator_stats_conn_reachable{instance="a1",peer="autoscaler"}"#, "0+0x60");
 
-/// Alerts, with the changes that their fault makes to series.
-const FAULTS: &[(&str, &[Change])] = &[
-    ("ZeroscaleActivatorMissing", &[Gone("a1"), Gone("a2")]),
-    (
-        "ZeroscaleAutoscalerMissing",
-        &[
-            Gone("s1"),
-            Gone("s2"),
-            CUT_OFF,
-            Is("kn_activator_stats_conn_reachable{instance=\"a2\",peer=\"autoscaler\"}", "0+0x60"),
-        ],
-    ),
-    ("ZeroscaleProcessDown", &[Gone("a2")]),
-    ("ZeroscaleProcessRestarts", &[Restarts("s1")]),
-    (
-        // The activator's token is invalid: it is refused, and stats without attestation do not count.
-        "ZeroscaleAutoscalerUnreachable",
-        &[
-            CUT_OFF,
-            Is("zeroscale_stat_refusals_total{instance=\"s1\"}", "0+4x60"),
-            Is("zeroscale_decisions_total{instance=\"s1\",outcome=\"not-attested\"}", "0+100x60"),
-        ],
-    ),
-    (
-        "ZeroscaleLeaseUnowned",
-        &[
-            Is("zeroscale_lease_held{instance=\"s1\",lease=\"l0\"}", "0+0x60"),
-            Is("zeroscale_lease_owned{instance=\"s1\",lease=\"l0\"}", "0+0x60"),
-            Is("zeroscale_lease_owned{instance=\"s2\",lease=\"l0\"}", "0+0x60"),
-            Is("zeroscale_stats_dropped_total{instance=\"s1\",reason=\"Expired\"}", "0+20x60"),
-        ],
-    ),
-    ("ZeroscaleLeaseOwnedTwice", &[Is("zeroscale_lease_held{instance=\"s2\",lease=\"l0\"}", "1+0x60")]),
-    (
-        "ZeroscaleWakesFail",
-        &[
-            Is("zeroscale_refused_total{instance=\"a1\",reason=\"failing\"}", "0+3x60"),
-            Is(
-                "zeroscale_wakes_total{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",outcome=\"failed\"}",
-                "0+1x60",
-            ),
-            Is("kn_revision_pods_count{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\"}", "0+0x60"),
-        ],
-    ),
-    (
-        "ZeroscaleWakesRefused",
-        &[
-            Is("zeroscale_api_writes_total{class=\"wake\",instance=\"s1\",outcome=\"refused\"}", "0+6x60"),
-            Is(
-                "zeroscale_wakes_total{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",outcome=\"refused\"}",
-                "0+1x60",
-            ),
-        ],
-    ),
-    (
-        "ZeroscaleColdStartsSlow",
-        &[
-            Is(
-                "zeroscale_cold_start_seconds_bucket{instance=\"a1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",le=\"0.5\"}",
-                "0+0x60",
-            ),
-            Is(
-                "zeroscale_cold_start_seconds_bucket{instance=\"a1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\",le=\"15.0\"}",
-                "0+0x60",
-            ),
-        ],
-    ),
-    ("ZeroscaleHoldingFull", &[Is("zeroscale_refused_total{instance=\"a1\",reason=\"memory-share\"}", "0+1x60")]),
-    (
-        "ZeroscalePageStreamsFull",
-        &[Is("zeroscale_answered_total{instance=\"a1\",kind=\"page-events-full\"}", "0+1x60")],
-    ),
-    (
-        "ZeroscaleClientConnectionsFull",
-        &[
-            Is("zeroscale_client_connections_ended_total{instance=\"a1\",reason=\"limit\"}", "0+9x60"),
-            Is("zeroscale_refused_total{instance=\"a1\",reason=\"max-connections\"}", "0+9x60"),
-        ],
-    ),
-    ("ZeroscalePodsLost", &[Is("zeroscale_refused_total{instance=\"a1\",reason=\"pod\"}", "0+9x60")]),
-    ("ZeroscaleTimeouts", &[Is("zeroscale_refused_total{instance=\"a2\",reason=\"timeout\"}", "0+9x60")]),
-    ("ZeroscaleFallbackFails", &[Is("zeroscale_refused_total{instance=\"a1\",reason=\"fallback\"}", "0+1x60")]),
-    (
-        "ZeroscaleDecisionsLate",
-        &[
-            Is("zeroscale_tick_lateness_seconds_bucket{instance=\"s1\",le=\"0.01\"}", "0+0x60"),
-            Is("zeroscale_tick_lateness_seconds_bucket{instance=\"s1\",le=\"0.5\"}", "0+0x60"),
-        ],
-    ),
-    (
-        "ZeroscaleActivatorUnheard",
-        &[Is("zeroscale_decisions_total{instance=\"s1\",outcome=\"not-attested\"}", "0+100x60")],
-    ),
-    ("ZeroscalePodsUnheard", &[Is("zeroscale_decisions_total{instance=\"s1\",outcome=\"no-data\"}", "0+100x60")]),
-    ("ZeroscaleStatsRefused", &[Is("zeroscale_stat_tls_refusals_total{instance=\"s1\"}", "0+1x60")]),
-    ("ZeroscaleStatsDropped", &[Is("zeroscale_stats_dropped_total{instance=\"s1\",reason=\"Impostor\"}", "0+20x60")]),
-    (
-        "ZeroscaleConfigRefused",
-        &[Is("zeroscale_config_refused{config_map=\"config-autoscaler\",instance=\"s1\"}", "1+0x60")],
-    ),
-    (
-        "ZeroscaleApiWritesFail",
-        &[
-            Is("zeroscale_api_writes_total{class=\"wake\",instance=\"s1\",outcome=\"unanswered\"}", "0+2x60"),
-            Is("zeroscale_api_writes_total{class=\"object\",instance=\"s1\",outcome=\"failed\"}", "0+9x60"),
-        ],
-    ),
-    (
-        "ZeroscaleApiWritesRefused",
-        &[Is("zeroscale_api_writes_total{class=\"object\",instance=\"s1\",outcome=\"refused\"}", "0+9x60")],
-    ),
-    ("ZeroscaleApiWritesWait", &[Is("zeroscale_api_writes_waiting{instance=\"s1\"}", "900+0x60")]),
-    ("ZeroscaleDescriptorsShort", &[Is("process_open_fds{instance=\"a1\",job=\"zeroscale-activator\"}", "1000+0x60")]),
-    (
-        "ZeroscaleWorkloadAtMaximum",
-        &[Is(
-            "kn_revision_pods_desired{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\"}",
-            "9+0x60",
-        )],
-    ),
-    (
-        "ZeroscalePodsMissing",
-        &[Is("kn_revision_pods_count{instance=\"s1\",k8s_namespace_name=\"a\",kn_revision_name=\"hello\"}", "1+0x60")],
-    ),
-    (
-        "ZeroscaleHpaForeignManager",
-        &[Is("zeroscale_hpa_foreign_manager{hpa_name=\"b\",instance=\"h1\",namespace=\"a\"}", "1+0x60")],
-    ),
-    ("ZeroscaleHpaFault", &[Is("zeroscale_hpa_panics_total{instance=\"h1\"}", "0+1x60")]),
-];
+/// Alerts in the order of the rules, each with the changes of its fault. A change is a series with its values, or a
+/// process that is gone or restarts. The fault of `ZeroscaleAutoscalerUnreachable` is an activator with an invalid
+/// token: it is refused, and stats without attestation do not count.
+const FAULTS: &str = r#"
+ZeroscaleActivatorMissing
+    gone a1
+    gone a2
+ZeroscaleAutoscalerMissing
+    gone s1
+    gone s2
+    kn_activator_stats_conn_reachable{instance="a1",peer="autoscaler"} 0+0x60
+    kn_activator_stats_conn_reachable{instance="a2",peer="autoscaler"} 0+0x60
+ZeroscaleProcessDown
+    gone a2
+ZeroscaleProcessRestarts
+    restarts s1
+ZeroscaleAutoscalerUnreachable
+    kn_activator_stats_conn_reachable{instance="a1",peer="autoscaler"} 0+0x60
+    zeroscale_stat_refusals_total{instance="s1"} 0+4x60
+    zeroscale_decisions_total{instance="s1",outcome="not-attested"} 0+100x60
+ZeroscaleLeaseUnowned
+    zeroscale_lease_held{instance="s1",lease="l0"} 0+0x60
+    zeroscale_lease_owned{instance="s1",lease="l0"} 0+0x60
+    zeroscale_lease_owned{instance="s2",lease="l0"} 0+0x60
+    zeroscale_stats_dropped_total{instance="s1",reason="Expired"} 0+20x60
+ZeroscaleLeaseOwnedTwice
+    zeroscale_lease_held{instance="s2",lease="l0"} 1+0x60
+ZeroscaleWakesFail
+    zeroscale_refused_total{instance="a1",reason="failing"} 0+3x60
+    zeroscale_wakes_total{instance="s1",k8s_namespace_name="a",kn_revision_name="hello",outcome="failed"} 0+1x60
+    kn_revision_pods_count{instance="s1",k8s_namespace_name="a",kn_revision_name="hello"} 0+0x60
+ZeroscaleWakesRefused
+    zeroscale_api_writes_total{class="wake",instance="s1",outcome="refused"} 0+6x60
+    zeroscale_wakes_total{instance="s1",k8s_namespace_name="a",kn_revision_name="hello",outcome="refused"} 0+1x60
+ZeroscaleColdStartsSlow
+    zeroscale_cold_start_seconds_bucket{instance="a1",k8s_namespace_name="a",kn_revision_name="hello",le="0.5"} 0+0x60
+    zeroscale_cold_start_seconds_bucket{instance="a1",k8s_namespace_name="a",kn_revision_name="hello",le="15.0"} 0+0x60
+ZeroscaleHoldingFull
+    zeroscale_refused_total{instance="a1",reason="memory-share"} 0+1x60
+ZeroscalePageStreamsFull
+    zeroscale_answered_total{instance="a1",kind="page-events-full"} 0+1x60
+ZeroscaleClientConnectionsFull
+    zeroscale_client_connections_ended_total{instance="a1",reason="limit"} 0+9x60
+    zeroscale_refused_total{instance="a1",reason="max-connections"} 0+9x60
+ZeroscalePodsLost
+    zeroscale_refused_total{instance="a1",reason="pod"} 0+9x60
+ZeroscaleTimeouts
+    zeroscale_refused_total{instance="a2",reason="timeout"} 0+9x60
+ZeroscaleFallbackFails
+    zeroscale_refused_total{instance="a1",reason="fallback"} 0+1x60
+ZeroscaleDecisionsLate
+    zeroscale_tick_lateness_seconds_bucket{instance="s1",le="0.01"} 0+0x60
+    zeroscale_tick_lateness_seconds_bucket{instance="s1",le="0.5"} 0+0x60
+ZeroscaleActivatorUnheard
+    zeroscale_decisions_total{instance="s1",outcome="not-attested"} 0+100x60
+ZeroscalePodsUnheard
+    zeroscale_decisions_total{instance="s1",outcome="no-data"} 0+100x60
+ZeroscaleStatsRefused
+    zeroscale_stat_tls_refusals_total{instance="s1"} 0+1x60
+ZeroscaleStatsDropped
+    zeroscale_stats_dropped_total{instance="s1",reason="Impostor"} 0+20x60
+ZeroscaleConfigRefused
+    zeroscale_config_refused{config_map="config-autoscaler",instance="s1"} 1+0x60
+ZeroscaleApiWritesFail
+    zeroscale_api_writes_total{class="wake",instance="s1",outcome="unanswered"} 0+2x60
+    zeroscale_api_writes_total{class="object",instance="s1",outcome="failed"} 0+9x60
+ZeroscaleApiWritesRefused
+    zeroscale_api_writes_total{class="object",instance="s1",outcome="refused"} 0+9x60
+ZeroscaleApiWritesWait
+    zeroscale_api_writes_waiting{instance="s1"} 900+0x60
+ZeroscaleDescriptorsShort
+    process_open_fds{instance="a1",job="zeroscale-activator"} 1000+0x60
+ZeroscaleWorkloadAtMaximum
+    kn_revision_pods_desired{instance="s1",k8s_namespace_name="a",kn_revision_name="hello"} 9+0x60
+ZeroscalePodsMissing
+    kn_revision_pods_count{instance="s1",k8s_namespace_name="a",kn_revision_name="hello"} 1+0x60
+ZeroscaleHpaForeignManager
+    zeroscale_hpa_foreign_manager{hpa_name="b",instance="h1",namespace="a"} 1+0x60
+ZeroscaleHpaFault
+    zeroscale_hpa_panics_total{instance="h1"} 0+1x60
+"#;
+
+/// Parses [`FAULTS`].
+fn faults() -> Vec<(&'static str, Vec<Change>)> {
+    let mut faults: Vec<(&str, Vec<Change>)> = Vec::new();
+    for line in FAULTS.lines().filter(|line| !line.is_empty()) {
+        let Some(change) = line.strip_prefix("    ") else {
+            faults.push((line, Vec::new()));
+            continue;
+        };
+        faults.last_mut().expect("an alert").1.push(match change.split_once(' ').expect("two words") {
+            ("gone", instance) => Gone(instance),
+            ("restarts", instance) => Restarts(instance),
+            (series, values) => Is(series, values),
+        });
+    }
+    faults
+}
 
 /// Returns the series of a healthy system: ten requests per second, and occasional wakes.
 fn healthy() -> Series {
@@ -263,29 +232,31 @@ impl Change {
         match *self {
             Is(name, values) => {
                 let before = series.insert(name.to_owned(), values.to_owned());
-                assert!(before.is_some_and(|before| before != values), "{name} is there, and differs");
+                assert!(before.is_some_and(|before| before != values), "{name} exists with other values");
             }
             Gone(instance) => {
                 let is_alive = |name: &str| name.starts_with("up{") || name.starts_with("zeroscale_build_info{");
-                series.retain(|name, _| !is_of(name, instance) || is_alive(name));
-                for (name, values) in series.iter_mut().filter(|(name, _)| is_of(name, instance)) {
+                series.retain(|name, _| !belongs_to(name, instance) || is_alive(name));
+                for (name, values) in series.iter_mut().filter(|(name, _)| belongs_to(name, instance)) {
                     *values = if name.starts_with("up{") { "1+0x10 0+0x50" } else { "1+0x10 stale" }.to_owned();
                 }
             }
             Mute(instance) => {
-                series.retain(|name, _| !is_of(name, instance) || name.starts_with("up{"));
-                series.iter_mut().filter(|(name, _)| is_of(name, instance)).for_each(|(_, is)| *is = "0+0x60".into());
+                series.retain(|name, _| !belongs_to(name, instance) || name.starts_with("up{"));
+                for (_, values) in series.iter_mut().filter(|(name, _)| belongs_to(name, instance)) {
+                    *values = "0+0x60".to_owned();
+                }
             }
             Restarts(instance) => {
                 let starts: Vec<String> = (0..=STEPS).map(|step| (1000 + step / 5 * 300).to_string()).collect();
-                let started = |name: &str| name.starts_with("process_start_time") && is_of(name, instance);
+                let started = |name: &str| name.starts_with("process_start_time") && belongs_to(name, instance);
                 series.iter_mut().filter(|(name, _)| started(name)).for_each(|(_, is)| *is = starts.join(" "));
             }
         }
     }
 }
 
-fn is_of(series: &str, instance: &str) -> bool {
+fn belongs_to(series: &str, instance: &str) -> bool {
     series.contains(&format!("instance=\"{instance}\""))
 }
 
@@ -297,19 +268,19 @@ fn changed(changes: &[Change]) -> Series {
 }
 
 /// Returns the changes of the fault behind an alert.
-fn fault(alert: &str) -> &'static [Change] {
-    FAULTS.iter().find(|(name, _)| *name == alert).expect(alert).1
+fn fault(alert: &str) -> Vec<Change> {
+    faults().into_iter().find(|(name, _)| *name == alert).expect(alert).1
 }
 
 fn without(mut series: Series, instances: &[&str]) -> Series {
-    series.retain(|name, _| !instances.iter().any(|instance| is_of(name, instance)));
+    series.retain(|name, _| !instances.iter().any(|instance| belongs_to(name, instance)));
     series
 }
 
-/// Returns the series as Prometheus stores them for processes in `namespace`.
-fn placed(series: Series, namespace: &str) -> Series {
+/// Returns the series with the labels that Prometheus adds for processes in `namespace`.
+fn in_namespace(series: Series, namespace: &str) -> Series {
     let at = |series: String| {
-        let process = PROCESSES.into_iter().find(|(_, instance)| is_of(&series, instance));
+        let process = PROCESSES.into_iter().find(|(_, instance)| belongs_to(&series, instance));
         let (name, own) = series.split_once('{').expect("labels");
         let (job, pod) = process.expect("a process");
         let labels = [("job", job), ("namespace", namespace), ("pod", pod)];
@@ -321,8 +292,8 @@ fn placed(series: Series, namespace: &str) -> Series {
 }
 
 /// Returns the series of Knative's own activator `k1` and autoscaler `k2`, scraped under the same job names. With
-/// `answer` they respond: they report many faults, and another program has more requests than ours.
-fn knatives(answer: bool) -> Series {
+/// `answer` they respond to scrapes and report many faults, and another program `x1` reports many requests.
+fn knative_series(answer: bool) -> Series {
     let mut series = Series::new();
     let mut is = |name: &str, (job, instance): (&str, &str), labels: &str, values: &str| {
         let of = format!("job=\"{job}\",instance=\"{instance}\",namespace=\"{KNATIVE}\",pod=\"{instance}\"");
@@ -350,7 +321,7 @@ fn knatives(answer: bool) -> Series {
     series
 }
 
-/// Returns a test for promtool: with these series, only `alert` fires.
+/// Returns a test for promtool: with these series, `alert` fires and no other.
 fn test(name: &str, series: &Series, alert: Option<&str>) -> Value {
     let input: Vec<Value> = series.iter().map(|(series, values)| json!({"series": series, "values": values})).collect();
     let firing: Vec<Value> =
@@ -361,93 +332,93 @@ fn test(name: &str, series: &Series, alert: Option<&str>) -> Value {
         "input_series": input,
         "promql_expr_test": [{
             "expr": "group by (alertname) (ALERTS{alertstate=\"firing\"})",
-            "eval_time": LOOK,
+            "eval_time": CHECKED_AT,
             "exp_samples": firing,
         }],
     })
 }
 
-/// Goal: operators are told about the actual fault and about nothing else. Method: promtool's rule tests, one for a
-/// healthy system and one for each fault.
+/// Goal: operators get the alert of the fault and no other. Method: promtool's rule tests, one for a healthy system and
+/// one for each fault.
 #[test]
 fn each_fault_fires_its_alert_and_no_other() {
-    let ours = |changes: &[Change]| placed(changed(changes), SYSTEM);
+    let ours = |changes: &[Change]| in_namespace(changed(changes), SYSTEM);
     let mut tests = vec![test("healthy", &ours(&[]), None)];
     // An autoscaler of Knative, which has no such metrics, holds one of the leases.
     let another = [Is("zeroscale_lease_held{instance=\"s2\",lease=\"l1\"}", "0+0x60")];
-    tests.push(test("beside an autoscaler of another make", &ours(&another), None));
-    for (alert, changes) in FAULTS {
-        tests.push(test(alert, &ours(changes), Some(alert)));
+    tests.push(test("beside an autoscaler of Knative", &ours(&another), None));
+    for (alert, changes) in faults() {
+        tests.push(test(alert, &ours(&changes), Some(alert)));
     }
-    pass(&tests);
+    run_tests(&tests);
 }
 
-/// Goal: each installation is watched separately. An alert fires for processes that stopped and for those that never
-/// responded, but not for components that are absent on purpose.
+/// Goal: rules apply to each installation separately. An alert fires for processes that stopped or never responded, but
+/// not for components that are absent on purpose.
 #[test]
-fn each_install_is_watched_by_itself() {
-    let ours = |changes: &[Change]| placed(changed(changes), SYSTEM);
+fn rules_apply_to_each_install_separately() {
+    let ours = |changes: &[Change]| in_namespace(changed(changes), SYSTEM);
     let beside = |mut series: Series| {
         // The leases have the same names.
-        series.extend(placed(healthy(), "shop"));
+        series.extend(in_namespace(healthy(), "shop"));
         series
     };
     let missing = "ZeroscaleActivatorMissing";
     let planes = ["a1", "a2", "s1", "s2"];
-    pass(&[
+    run_tests(&[
         test("beside another install", &beside(ours(&[])), None),
-        test("another install's activators answer", &beside(ours(fault(missing))), Some(missing)),
+        test("another install's activators answer", &beside(ours(&fault(missing))), Some(missing)),
         test("activators have never answered", &ours(&[Mute("a1"), Mute("a2")]), Some(missing)),
-        test("there has never been one", &placed(without(healthy(), &["a1", "a2"]), SYSTEM), Some(missing)),
-        test("one has never answered", &ours(&[Mute("a2")]), Some("ZeroscaleProcessDown")),
-        test("autoscaler-hpa alone", &placed(without(healthy(), &planes), SYSTEM), None),
+        test("activators have never existed", &in_namespace(without(healthy(), &["a1", "a2"]), SYSTEM), Some(missing)),
+        test("one activator has never answered", &ours(&[Mute("a2")]), Some("ZeroscaleProcessDown")),
+        test("autoscaler-hpa alone", &in_namespace(without(healthy(), &planes), SYSTEM), None),
     ]);
 }
 
 /// Goal: metrics of Knative's own processes, or their absence, fire no alert of ours and hide none. If only some of
 /// Knative's components are replaced, no alert fires for the others.
 #[test]
-fn what_is_knatives_is_not_taken_for_ours() {
+fn knatives_processes_do_not_affect_alerts() {
     let mut tests = Vec::new();
     for answer in [false, true] {
         let mut add = |name: &str, ours: Series, theirs: Series, alert: Option<&str>| {
             let series = ours.into_iter().chain(theirs).collect();
             tests.push(test(&format!("{name}; Knative's answer: {answer}"), &series, alert));
         };
-        add("beside", placed(healthy(), SYSTEM), knatives(answer), None);
+        add("beside", in_namespace(healthy(), SYSTEM), knative_series(answer), None);
         for alert in
             ["ActivatorMissing", "AutoscalerMissing", "ProcessDown", "ActivatorUnheard", "PodsLost", "Timeouts"]
         {
             let alert = format!("Zeroscale{alert}");
-            add(&alert, placed(changed(fault(&alert)), SYSTEM), knatives(answer), Some(&*alert));
+            add(&alert, in_namespace(changed(&fault(&alert)), SYSTEM), knative_series(answer), Some(&*alert));
         }
         // Knative's activator `k1` cannot report its requests to our autoscaler.
         let cut_off = answer.then_some("ZeroscaleAutoscalerUnreachable");
-        add("both makes in one place", placed(healthy(), KNATIVE), knatives(answer), cut_off);
+        add("in the same namespace", in_namespace(healthy(), KNATIVE), knative_series(answer), cut_off);
 
-        let drop_in = |changes: &[Change], others: &[&str]| placed(without(changed(changes), others), KNATIVE);
+        let drop_in = |changes: &[Change], others: &[&str]| in_namespace(without(changed(changes), others), KNATIVE);
         let (gone, others) = (fault("ZeroscaleActivatorMissing"), ["s1", "s2", "h1"]);
         for (name, changes, alert) in [
             ("the activator alone", &[][..], None),
-            ("the activator alone, gone", gone, Some("ZeroscaleActivatorMissing")),
+            ("the activator alone, gone", &gone[..], Some("ZeroscaleActivatorMissing")),
             ("the activator alone, cut off", &[CUT_OFF][..], Some("ZeroscaleAutoscalerUnreachable")),
         ] {
-            add(name, drop_in(changes, &others), without(knatives(answer), &["k1"]), alert);
+            add(name, drop_in(changes, &others), without(knative_series(answer), &["k1"]), alert);
         }
         let (gone, others) = ([Gone("s1"), Gone("s2")], ["a1", "a2"]);
         for (name, changes, alert) in [
             ("the autoscaler alone", &[][..], cut_off),
             ("the autoscaler alone, gone", &gone[..], Some("ZeroscaleAutoscalerMissing")),
         ] {
-            add(name, drop_in(changes, &others), without(knatives(answer), &["k2"]), alert);
+            add(name, drop_in(changes, &others), without(knative_series(answer), &["k2"]), alert);
         }
     }
-    pass(&tests);
+    run_tests(&tests);
 }
 
 /// Runs the tests with promtool.
-fn pass(tests: &[Value]) {
-    let rules = place(FILE).canonicalize().expect(FILE);
+fn run_tests(tests: &[Value]) {
+    let rules = repository_path(FILE).canonicalize().expect(FILE);
     let file = json!({"rule_files": [rules], "evaluation_interval": "1m", "tests": tests});
     promtool("test", &file);
 }
@@ -456,14 +427,14 @@ fn pass(tests: &[Value]) {
 pub(crate) fn promtool(command: &str, file: &Value) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("rules.yaml");
-    std::fs::write(&path, file.to_string()).expect("writable"); // JSON is YAML.
+    std::fs::write(&path, file.to_string()).expect("writable"); // JSON is valid YAML.
     let ended = Command::new("promtool").args([command, "rules"]).arg(&path).output().expect("promtool");
     let output = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     assert!(ended.status.success(), "{output}");
 }
 
 #[test]
-fn each_alert_has_its_fault() {
+fn each_alert_has_a_fault() {
     let alerts: Vec<String> = rules::read().expect("rules").into_iter().map(|rule| rule.alert).collect();
-    assert_eq!(alerts, FAULTS.iter().map(|(alert, _)| *alert).collect::<Vec<_>>());
+    assert_eq!(alerts, faults().into_iter().map(|(alert, _)| alert).collect::<Vec<_>>());
 }

@@ -2,7 +2,7 @@
 //! line.
 
 use anyhow::Context;
-use monitoring::{board, made, place, rules};
+use monitoring::{board, generated, repository_path, rules};
 
 fn main() -> anyhow::Result<()> {
     let rules = rules::read()?;
@@ -13,8 +13,8 @@ fn main() -> anyhow::Result<()> {
         }
         return Ok(());
     }
-    for (path, text) in [(made::OBJECT, made::object()?), (made::PAGE, made::page(&rules))] {
-        std::fs::write(place(path), text).context(path)?;
+    for (path, text) in [(generated::OBJECT, generated::object()?), (generated::PAGE, generated::page(&rules))] {
+        std::fs::write(repository_path(path), text).context(path)?;
     }
     Ok(())
 }

@@ -1,20 +1,21 @@
 //! Names in PromQL queries that must exist: metrics, labels and label values.
 //!
-//! This is not a parser; `promtool` checks that a query is valid. In a valid query, the words suffice: a name before
-//! `{` or `[`, or alone, is a metric; a name before `(` is a function; the names in parentheses after `by`, `on` and
-//! similar words are labels.
+//! This is not a parser: `promtool` checks that queries are valid. In a valid query, a name before `{` or `[`, or
+//! alone, is a metric. A name before `(` is a function. Names in parentheses after `by`, `on` and similar words are
+//! labels.
 
 use common_runtime::telemetry::Instrument;
 use common_runtime::telemetry::catalog::ALL;
 use common_runtime::telemetry::instrument::{Kind, label};
 
-/// Metrics and labels that Prometheus itself or a scrape configuration adds.
+/// Metrics that Prometheus itself adds.
 const PROMETHEUS: [&str; 2] = ["up", "ALERTS"];
+/// Labels that Prometheus or a scrape configuration adds.
 const TARGETS: [&str; 5] = ["job", "instance", "namespace", "pod", "le"];
 const OPERATORS: [&str; 7] = ["and", "or", "unless", "bool", "offset", "inf", "nan"];
 const GROUPINGS: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 
-/// Reference of a query to one metric.
+/// Selector of one metric in a query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Selector {
     metric: String,
@@ -24,35 +25,35 @@ struct Selector {
 
 /// Returns the names in a query that do not exist: metrics, labels, and values that a label never has. The result is
 /// empty if all names exist.
-pub fn strangers(query: &str) -> Vec<String> {
+pub fn unknown_names(query: &str) -> Vec<String> {
     let (selectors, groupings) = names(query);
-    let mut strangers = Vec::new();
+    let mut unknown = Vec::new();
     let mut labels: Vec<String> = TARGETS.map(str::to_owned).to_vec();
     for Selector { metric, matchers } in &selectors {
         if PROMETHEUS.contains(&metric.as_str()) {
             continue;
         }
         let Some(instrument) = instrument(metric) else {
-            strangers.push(format!("{metric} is not listed"));
+            unknown.push(format!("{metric} is not listed"));
             continue;
         };
         let own: Vec<String> = instrument.attributes.iter().map(|attribute| label(attribute)).collect();
         for (name, operator, value) in matchers {
             if !own.contains(name) && !TARGETS.contains(&name.as_str()) {
-                strangers.push(format!("{metric}: {name}"));
+                unknown.push(format!("{metric}: {name}"));
             }
             let is_last = own.last() == Some(name);
             let is_value = |word: &str| instrument.values.iter().any(|(known, _)| *known == word);
             let words = if operator.ends_with('~') { value.split('|').collect() } else { vec![value.as_str()] };
             if is_last && !instrument.values.is_empty() && !value.contains('$') {
-                let unknown = words.into_iter().filter(|word| !is_value(word));
-                strangers.extend(unknown.map(|word| format!("{metric}: {name} never says {word}")));
+                let never = words.into_iter().filter(|word| !is_value(word));
+                unknown.extend(never.map(|word| format!("{metric}: {name} is never {word}")));
             }
         }
         labels.extend(own);
     }
-    strangers.extend(groupings.into_iter().filter(|name| !labels.contains(name)).map(|name| format!("by {name}")));
-    strangers
+    unknown.extend(groupings.into_iter().filter(|name| !labels.contains(name)).map(|name| format!("by {name}")));
+    unknown
 }
 
 /// Returns the instrument whose series have this name.
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_is_not_is_named() {
+    fn unknown_names_are_reported() {
         let rows: [(&str, &[&str]); 9] = [
             ("sum by (reason) (rate(zeroscale_refused_total{reason=~\"pod|memory\"}[5m])) > 0.5", &[]),
             ("histogram_quantile(0.95, sum by (le) (rate(zeroscale_held_seconds_bucket{job=\"a)\"}[5m]))) > 1", &[]),
@@ -152,12 +153,12 @@ mod tests {
             ("zeroscale_refused", &["zeroscale_refused is not listed"]),
             ("zeroscale_held_seconds", &["zeroscale_held_seconds is not listed"]),
             ("rate(zeroscale_refused_total{cause=\"pod\"}[5m])", &["zeroscale_refused_total: cause"]),
-            ("zeroscale_refused_total{reason=~\"pod|pods\"}", &["zeroscale_refused_total: reason never says pods"]),
+            ("zeroscale_refused_total{reason=~\"pod|pods\"}", &["zeroscale_refused_total: reason is never pods"]),
             ("sum by (reason, kind) (zeroscale_refused_total)", &["by kind"]),
             ("sum(up) without (a)", &["by a"]),
         ];
         for (query, expected) in rows {
-            assert_eq!(strangers(query), expected, "{query}");
+            assert_eq!(unknown_names(query), expected, "{query}");
         }
     }
 }

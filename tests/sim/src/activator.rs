@@ -1,18 +1,19 @@
 //! Activator with the real accounting and throttler for each revision, and with a modeled connection and modeled pods.
 //!
-//! The proxy is reduced to the relevant steps: a request is counted, waits for a slot, runs on a pod for a while, and
-//! is uncounted. Wake-ups are real: a waiting request is polled only after its waker was called. A request whose
-//! wake-up is lost stays held, and the run fails.
+//! A request is counted, waits for a slot, runs on a pod for a while, and is no longer counted. Wake-ups are real: a
+//! waiting request is polled only after its waker was called. A request whose wake-up is lost stays held, and the run
+//! fails.
 
 use crate::events::{Event, Frame, Local};
 use crate::model::{Endpoint, Id, Objects};
 use crate::plan::Revision;
-use crate::process::{Process, Who};
+use crate::process::{Process, ProcessId};
 use crate::simulation::Simulation;
 use activator_core::accounting::{InFlight, RevisionStats};
 use activator_core::destination::{Destination, Destinations};
 use activator_core::own_index::own_index;
 use activator_core::throttler::{Acquire, Admitted, Permit, Throttler};
+use common::RevisionKey;
 use common::stat::{Stat, WireStatMessage};
 use common::time::Timestamp;
 use rand::RngExt;
@@ -29,7 +30,7 @@ use std::time::Duration;
 pub(crate) const SYSTEM: &str = "zeroscale-system";
 /// Maximum number of waiting requests of a revision.
 const HELD_MAX: u32 = 10_000;
-/// Time after which a mute connection is detected.
+/// Time without messages after which a connection counts as dead.
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
 pub(crate) struct Activator {
@@ -37,14 +38,14 @@ pub(crate) struct Activator {
     pub(crate) name: String,
     /// Autoscaler that the activator is connected to.
     pub(crate) socket: Option<usize>,
-    /// Time since which the connection has carried nothing.
+    /// Time since which messages on the connection have been lost.
     mute_since: Option<Duration>,
-    fronts: Vec<Front>,
+    revisions: Vec<RevisionState>,
     pub(crate) requests: BTreeMap<u64, Request>,
     cache: Objects,
 }
 
-struct Front {
+struct RevisionState {
     stats: Arc<RevisionStats>,
     throttler: Arc<Throttler>,
 }
@@ -58,7 +59,7 @@ pub(crate) struct Request {
 }
 
 enum Phase {
-    Waiting(Pin<Box<Acquire>>, Arc<Woken>),
+    Waiting(Pin<Box<Acquire>>, Arc<WakeFlag>),
     Running { _permit: Permit },
 }
 
@@ -68,9 +69,9 @@ impl Request {
     }
 }
 
-struct Woken(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -78,19 +79,16 @@ impl Wake for Woken {
 
 impl Activator {
     pub(crate) fn new(index: usize, revisions: &[Revision], clock: &Arc<AtomicI64>) -> Self {
-        let front = |revision: &Revision| {
-            let clock = clock.clone();
-            Front {
-                stats: RevisionStats::new(Arc::new(move || Timestamp::from_nanos(clock.load(Ordering::Relaxed)))),
-                throttler: Throttler::new(revision.concurrency, HELD_MAX),
-            }
+        let state = |revision: &Revision| RevisionState {
+            stats: stats_with(clock),
+            throttler: Throttler::new(revision.concurrency, HELD_MAX),
         };
         Self {
             process: Process::default(),
             name: format!("activator-{index}"),
             socket: None,
             mute_since: None,
-            fronts: revisions.iter().map(front).collect(),
+            revisions: revisions.iter().map(state).collect(),
             requests: BTreeMap::new(),
             cache: Objects::default(),
         }
@@ -98,9 +96,27 @@ impl Activator {
 
     /// Returns the number of a revision's requests, and how many of them run on a pod.
     pub(crate) fn load(&self, revision: usize) -> (usize, usize) {
-        let mine = || self.requests.values().filter(|request| request.revision == revision);
-        (mine().count(), mine().filter(|request| !request.is_held()).count())
+        let requests = || self.requests.values().filter(|request| request.revision == revision);
+        (requests().count(), requests().filter(|request| !request.is_held()).count())
     }
+}
+
+/// Creates the accounting of a revision, by a clock in nanoseconds.
+pub(crate) fn stats_with(clock: &Arc<AtomicI64>) -> Arc<RevisionStats> {
+    let clock = clock.clone();
+    RevisionStats::new(Arc::new(move || Timestamp::from_nanos(clock.load(Ordering::Relaxed))))
+}
+
+/// Creates the entry of one revision in an activator's frame.
+pub(crate) fn stat_message(key: &RevisionKey, activator: &str, concurrency: f64, count: f64) -> WireStatMessage {
+    let stat = Stat {
+        pod_name: activator.to_owned(),
+        average_concurrent_requests: concurrency,
+        request_count: count,
+        ..Stat::default()
+    };
+    let (namespace, name) = (key.namespace().to_owned(), key.name().to_owned());
+    WireStatMessage { namespace, name, stat: Some(stat), ..WireStatMessage::default() }
 }
 
 fn address(activator: usize) -> String {
@@ -128,26 +144,26 @@ impl Simulation {
         fresh.process.life = life;
         self.activators[index] = fresh;
         self.connect(index);
-        self.relist(Who::Activator(index));
+        self.relist(ProcessId::Activator(index));
         let phase = Duration::from_millis(self.rng.random_range(1..1000));
-        self.tell(Who::Activator(index), phase, Local::Report);
+        self.schedule(ProcessId::Activator(index), phase, Local::Report);
     }
 
-    pub(crate) fn activator(&mut self, index: usize, what: Local) {
-        match what {
-            Local::Notify(id) => self.learn(index, id),
+    pub(crate) fn activator_event(&mut self, index: usize, event: Local) {
+        match event {
+            Local::Notify(id) => self.activator_observes(index, id),
             Local::Report => self.report(index),
             Local::Request { id, revision, lasts } => self.receive(index, id, revision, lasts),
             Local::Finish(id) => {
                 self.activators[index].requests.remove(&id);
-                self.report_served();
+                self.summary.served += 1;
                 self.poll(index);
             }
             _ => {}
         }
     }
 
-    fn learn(&mut self, index: usize, id: Id) {
+    fn activator_observes(&mut self, index: usize, id: Id) {
         let Some((version, object)) = self.store.get(id).cloned() else { return };
         let activator = &mut self.activators[index];
         if !activator.cache.put(id, version, object) {
@@ -156,7 +172,7 @@ impl Simulation {
         match id {
             Id::Private(revision) => {
                 let pods = activator.cache.ready_pods(revision).iter().map(|pod| destination(*pod)).collect();
-                activator.fronts[revision].throttler.update(Destinations::Pods(pods));
+                activator.revisions[revision].throttler.update(Destinations::Pods(pods));
             }
             Id::Public(revision) => {
                 let addresses: Vec<String> = activator
@@ -169,7 +185,7 @@ impl Simulation {
                     })
                     .collect();
                 let own = own_index(&address(index), addresses.iter().map(String::as_str));
-                activator.fronts[revision].throttler.set_activators(own);
+                activator.revisions[revision].throttler.set_activators(own);
             }
             _ => {}
         }
@@ -178,15 +194,14 @@ impl Simulation {
 
     fn receive(&mut self, index: usize, id: u64, revision: usize, lasts: Duration) {
         let activator = &mut self.activators[index];
-        let front = &activator.fronts[revision];
-        let entered = front.stats.enter();
-        let phase = Phase::Waiting(Box::pin(front.throttler.acquire()), Arc::new(Woken(AtomicBool::new(true))));
+        let state = &activator.revisions[revision];
+        let entered = state.stats.enter();
+        let phase = Phase::Waiting(Box::pin(state.throttler.acquire()), Arc::new(WakeFlag(AtomicBool::new(true))));
         let request = Request { revision, since: self.time.now, lasts, phase, _in_flight: entered.in_flight };
-        let signal = if entered.first { front.stats.signal() } else { None };
+        let signal = if entered.first { state.stats.signal() } else { None };
         activator.requests.insert(id, request);
         if let Some(signal) = signal {
-            let stat = self.stat_of(index, 1.0, 1.0);
-            let message = self.message(revision, stat);
+            let message = self.message(index, revision, 1.0, 1.0);
             if self.send(index, vec![message]) {
                 signal.confirm();
             }
@@ -219,7 +234,7 @@ impl Simulation {
 
     fn send_to_pod(&mut self, index: usize, id: u64, mut admitted: Admitted) {
         let Some(request) = self.activators[index].requests.get(&id) else { return };
-        let throttler = &self.activators[index].fronts[request.revision].throttler;
+        let throttler = &self.activators[index].revisions[request.revision].throttler;
         let phase = loop {
             match admitted.pick(&mut self.rng) {
                 Ok(permit) if self.pods.contains_key(&pod_of(permit.destination())) => {
@@ -230,7 +245,7 @@ impl Simulation {
                     admitted = permit.give_up_pod();
                 }
                 Err(admitted) => {
-                    let woken = Arc::new(Woken(AtomicBool::new(true)));
+                    let woken = Arc::new(WakeFlag(AtomicBool::new(true)));
                     break Phase::Waiting(Box::pin(admitted.requeue()), woken);
                 }
             }
@@ -240,21 +255,20 @@ impl Simulation {
         let lasts = request.lasts;
         request.phase = phase;
         if runs {
-            self.tell(Who::Activator(index), lasts, Local::Finish(id));
+            self.schedule(ProcessId::Activator(index), lasts, Local::Finish(id));
         }
     }
 
     /// Sends the periodic report: the stats of every tracked revision, and an attestation.
     fn report(&mut self, index: usize) {
-        self.tell(Who::Activator(index), Duration::from_secs(1), Local::Report);
+        self.schedule(ProcessId::Activator(index), Duration::from_secs(1), Local::Report);
         self.connect(index);
         let reports: Vec<_> = (0..self.plan.revisions.len())
-            .filter_map(|revision| Some((revision, self.activators[index].fronts[revision].stats.report()?)))
+            .filter_map(|revision| Some((revision, self.activators[index].revisions[revision].stats.report()?)))
             .collect();
         let (mut messages, mut signals) = (Vec::new(), Vec::new());
         for (revision, report) in reports {
-            let stat = self.stat_of(index, report.average_concurrency, report.request_count);
-            messages.push(self.message(revision, stat));
+            messages.push(self.message(index, revision, report.average_concurrency, report.request_count));
             signals.extend(report.signal);
         }
         messages.push(common::wire::attestation(SYSTEM, &self.activators[index].name));
@@ -263,26 +277,11 @@ impl Simulation {
         }
     }
 
-    fn stat_of(&self, index: usize, concurrency: f64, count: f64) -> Stat {
-        Stat {
-            pod_name: self.activators[index].name.clone(),
-            average_concurrent_requests: concurrency,
-            request_count: count,
-            ..Stat::default()
-        }
+    fn message(&self, index: usize, revision: usize, concurrency: f64, count: f64) -> WireStatMessage {
+        stat_message(&self.plan.revisions[revision].key, &self.activators[index].name, concurrency, count)
     }
 
-    pub(crate) fn message(&self, revision: usize, stat: Stat) -> WireStatMessage {
-        let key = &self.plan.revisions[revision].key;
-        WireStatMessage {
-            namespace: key.namespace().to_owned(),
-            name: key.name().to_owned(),
-            stat: Some(stat),
-            ..Default::default()
-        }
-    }
-
-    /// Opens a connection if there is none and an autoscaler is up.
+    /// Opens a connection if the current one is dead or missing, and an autoscaler is up.
     fn connect(&mut self, index: usize) {
         let activator = &self.activators[index];
         let dead = activator.mute_since.is_some_and(|since| self.time.now >= since + DEAD_AFTER);
@@ -297,7 +296,7 @@ impl Simulation {
         activator.mute_since = None;
     }
 
-    /// Sends messages. Returns true if a connection has taken them, which does not mean that they arrive.
+    /// Sends messages. Returns true if a connection has accepted them, even if they are lost later.
     fn send(&mut self, index: usize, messages: Vec<WireStatMessage>) -> bool {
         self.connect(index);
         let Some(autoscaler) = self.activators[index].socket else { return false };
@@ -310,7 +309,7 @@ impl Simulation {
         for _ in 0..copies {
             let delay = Duration::from_millis(self.rng.random_range(1..=latest));
             let frame = Frame { messages: messages.clone(), forwarded: None };
-            self.tell(Who::Autoscaler(autoscaler), delay, Local::Frame(frame));
+            self.schedule(ProcessId::Autoscaler(autoscaler), delay, Local::Frame(frame));
         }
         true
     }
@@ -325,12 +324,12 @@ impl Simulation {
             match endpoints.swap_remove(self.rng.random_range(0..endpoints.len())) {
                 Endpoint::Activator(index) if !self.activators[index].process.down => {
                     let request = Local::Request { id, revision, lasts };
-                    self.tell(Who::Activator(index), Duration::from_millis(1), request);
+                    self.schedule(ProcessId::Activator(index), Duration::from_millis(1), request);
                     return;
                 }
                 Endpoint::Pod(pod) if self.pods.contains_key(&pod) => {
                     self.direct.insert(id, revision);
-                    self.time.at(lasts, Event::Finish(id));
+                    self.time.after(lasts, Event::FinishDirect(id));
                     return;
                 }
                 Endpoint::Activator(_) | Endpoint::Pod(_) => {} // Connection refused: the client tries another address.

@@ -1,14 +1,14 @@
-//! Autoscaler process: the stats it receives, its evaluations, and the buckets it believes to own.
+//! Autoscaler process: its evaluations, and its state for each revision and bucket.
 //!
 //! Election, wheel, windows, deciders and the forwarding rule are the real ones. The parts of the shell between them
-//! (queues, attestations, the table of loops) are modeled as simply as possible.
+//! (queues, attestations, the map of deciders) are modeled as simply as possible.
 
 use crate::events::Local;
 use crate::lease::TIMING;
 use crate::metrics::MetricState;
 use crate::model::{Id, Object, Objects};
 use crate::probe::Round;
-use crate::process::{Process, Who};
+use crate::process::{Process, ProcessId};
 use crate::reconcile::{Controller, Work};
 use crate::simulation::Simulation;
 use crate::summary::Without;
@@ -36,7 +36,7 @@ pub(crate) struct Autoscaler {
     pub(crate) election: Election,
     pub(crate) cache: Objects,
     wheel: Wheel<usize>,
-    pub(crate) loops: BTreeMap<usize, Loop>,
+    pub(crate) deciders: BTreeMap<usize, DeciderState>,
     /// Time of the last attestation of each activator.
     pub(crate) attested_at: Vec<Option<Duration>>,
     pub(crate) works: BTreeMap<(Controller, usize), Work>,
@@ -45,28 +45,28 @@ pub(crate) struct Autoscaler {
     pub(crate) write_queue: WriteQueue,
     /// Conflicts with other writers about replicas.
     pub(crate) conflicts: BTreeMap<usize, ScaleConflict>,
-    /// Revisions whose last pod is being removed, with the time until which that may be carried out.
-    pub(crate) leaving: BTreeMap<usize, Duration>,
+    /// Revisions with a pending write that removes the last pod, with the time until which it may be carried out.
+    pub(crate) last_pod_removals: BTreeMap<usize, Duration>,
     /// Stats of revisions without an owner, with the time until which they are kept.
     pub(crate) ownerless: Vec<(Duration, WireStatMessage, Option<Forwarded<usize>>)>,
-    turn_at: Option<Duration>,
+    wheel_at: Option<Duration>,
     pub(crate) elect_at: Option<Duration>,
     /// Pending writes by bucket.
     pub(crate) writers: Vec<Writers>,
-    /// Holders as last published, and true if that is this process.
+    /// Holder of each lease as last published, and true if this process holds it.
     pub(crate) published: Vec<(Option<String>, bool)>,
 }
 
-pub(crate) struct Loop {
+pub(crate) struct DeciderState {
     decider: Decider,
     pub(crate) status: ScaleStatus,
     pub(crate) activators_in_path: bool,
     pub(crate) replicas: Option<i32>,
     pub(crate) metrics: Metrics,
-    pub(crate) looks: MetricState,
+    pub(crate) metric_state: MetricState,
 }
 
-/// Origin of the state that a new loop starts with.
+/// Origin of the initial state of a decider.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Initial {
     Adopted(i32),
@@ -89,15 +89,15 @@ impl Autoscaler {
             identity,
             cache: Objects::default(),
             wheel: Wheel::new(simulation.time.instant()),
-            loops: BTreeMap::new(),
+            deciders: BTreeMap::new(),
             attested_at: vec![None; simulation.plan.activators],
             works: BTreeMap::new(),
             rounds: BTreeMap::new(),
             write_queue: WriteQueue::new(TokenBucket::new(simulation.plan.rate, simulation.time.instant())),
             conflicts: BTreeMap::new(),
-            leaving: BTreeMap::new(),
+            last_pod_removals: BTreeMap::new(),
             ownerless: Vec::new(),
-            turn_at: None,
+            wheel_at: None,
             elect_at: None,
             writers: std::iter::repeat_with(Writers::default).take(buckets).collect(),
             published: vec![(None, false); buckets],
@@ -114,15 +114,15 @@ impl Simulation {
         } else {
             self.autoscalers.push(fresh);
         }
-        self.relist(Who::Autoscaler(index));
-        self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
-        self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Flood);
+        self.relist(ProcessId::Autoscaler(index));
+        self.schedule(ProcessId::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
+        self.schedule(ProcessId::Autoscaler(index), Duration::from_secs(1), Local::ForeignWrites);
     }
 
-    pub(crate) fn autoscaler(&mut self, index: usize, what: Local) {
-        match what {
-            Local::Notify(id) => self.notice(index, id),
-            Local::Turn => self.turn(index),
+    pub(crate) fn autoscaler_event(&mut self, index: usize, event: Local) {
+        match event {
+            Local::Notify(id) => self.autoscaler_observes(index, id),
+            Local::WheelDue => self.run_wheel(index),
             Local::Elect => {
                 self.autoscalers[index].elect_at = None;
                 self.elect(index);
@@ -130,11 +130,13 @@ impl Simulation {
             Local::LeaseAnswer { lease, sent, answer } => self.settle_lease(index, lease, sent, answer),
             Local::Pass(controller, revision) => self.pass(index, controller, revision),
             Local::Timer(controller, revision) => self.timer(index, controller, revision),
-            Local::Answer { controller, revision, answer } => self.answered(index, controller, revision, answer),
-            Local::Tokens => self.retry_writes(index),
-            Local::Flood => self.flood(index),
-            Local::Measure(revision, row) => self.measure(index, revision, row),
-            Local::WriteOver(bucket) => self.write_over(index, bucket),
+            Local::WriteAnswer { controller, revision, answer } => {
+                self.settle_write(index, (controller, revision), answer)
+            }
+            Local::TokensReady => self.retry_writes(index),
+            Local::ForeignWrites => self.foreign_writes(index),
+            Local::Measure { revision, series } => self.measure(index, revision, series),
+            Local::WriteEnded(bucket) => self.end_write(index, bucket),
             Local::IdleTimeout { bucket, wait } => self.idle_timeout(index, bucket, wait),
             Local::Probe(revision) => self.probe(index, revision),
             Local::Frame(frame) => self.frame(index, frame),
@@ -143,7 +145,7 @@ impl Simulation {
         }
     }
 
-    fn notice(&mut self, index: usize, id: Id) {
+    fn autoscaler_observes(&mut self, index: usize, id: Id) {
         let now = self.time.instant();
         let stored = self.store.get(id).cloned();
         let autoscaler = &mut self.autoscalers[index];
@@ -158,40 +160,40 @@ impl Simulation {
         let Some((version, object)) = stored else { return };
         autoscaler.cache.put(id, version, object);
         match id {
-            Id::Target(r) | Id::Status(r) => self.ask(index, (Controller::Autoscaler, r)),
+            Id::Target(r) | Id::Status(r) => self.enqueue(index, (Controller::Autoscaler, r)),
             Id::Path(r) | Id::Private(r) => {
-                self.ask(index, (Controller::Autoscaler, r));
-                self.ask(index, (Controller::Serverless, r));
+                self.enqueue(index, (Controller::Autoscaler, r));
+                self.enqueue(index, (Controller::Serverless, r));
             }
-            Id::Public(r) => self.ask(index, (Controller::Serverless, r)),
+            Id::Public(r) => self.enqueue(index, (Controller::Serverless, r)),
             Id::Activators => {
-                (0..self.plan.revisions.len()).for_each(|r| self.ask(index, (Controller::Serverless, r)));
+                (0..self.plan.revisions.len()).for_each(|r| self.enqueue(index, (Controller::Serverless, r)));
             }
             Id::Lease(_) => {}
         }
     }
 
-    fn turn(&mut self, index: usize) {
-        self.autoscalers[index].turn_at = None;
+    fn run_wheel(&mut self, index: usize) {
+        self.autoscalers[index].wheel_at = None;
         let due = self.autoscalers[index].wheel.due(self.time.instant());
         for revision in due.into_iter().flat_map(|(_, revisions)| revisions) {
             self.evaluate(index, revision, Cause::Tick);
         }
-        self.wind(index);
+        self.schedule_wheel(index);
     }
 
-    /// Schedules the next turn of the wheel.
-    fn wind(&mut self, index: usize) {
+    /// Schedules the next tick of the wheel.
+    fn schedule_wheel(&mut self, index: usize) {
         let autoscaler = &mut self.autoscalers[index];
         let next = autoscaler.wheel.next_due();
         let Some(at) = next.map(|at| at.saturating_duration_since(self.time.epoch).max(self.time.now)) else { return };
-        if autoscaler.turn_at.is_none_or(|known| at < known) {
-            autoscaler.turn_at = Some(at);
-            self.tell(Who::Autoscaler(index), at - self.time.now, Local::Turn);
+        if autoscaler.wheel_at.is_none_or(|known| at < known) {
+            autoscaler.wheel_at = Some(at);
+            self.schedule(ProcessId::Autoscaler(index), at - self.time.now, Local::WheelDue);
         }
     }
 
-    fn attested(&self, index: usize) -> bool {
+    fn all_attested(&self, index: usize) -> bool {
         let autoscaler = &self.autoscalers[index];
         let ready = autoscaler.cache.ready_activators();
         let fresh = |activator: &usize| {
@@ -201,12 +203,12 @@ impl Simulation {
     }
 
     pub(crate) fn evaluate(&mut self, index: usize, revision: usize, cause: Cause) {
-        let (now, witnessed) = (self.timestamp(), self.attested(index));
+        let (now, all_attested) = (self.timestamp(), self.all_attested(index));
         let spec = &self.plan.revisions[revision].spec;
         let autoscaler = &mut self.autoscalers[index];
         let ready = autoscaler.cache.ready_pods(revision).len() as u32;
-        let Some(state) = autoscaler.loops.get_mut(&revision) else { return };
-        let attested = cause == Cause::Poke || !state.activators_in_path || witnessed;
+        let Some(state) = autoscaler.deciders.get_mut(&revision) else { return };
+        let attested = cause == Cause::Poke || !state.activators_in_path || all_attested;
         let load = state.metrics.load(spec.metric, now);
         state.metrics.release(now);
         let decision = state.decider.decide(spec, &Observation { now, ready: Ok(ready), load, attested });
@@ -216,14 +218,14 @@ impl Simulation {
             self.judge_decision(index, revision, before, recommendation);
         }
         if inform {
-            self.time.say(|| format!("autoscaler {index} decides for revision {revision} by {cause:?}: {decision:?}"));
-            self.ask_urgently(index, revision);
+            self.time.trace(|| format!("autoscaler {index} decides on revision {revision} by {cause:?}: {decision:?}"));
+            self.enqueue_urgent(index, revision);
         }
     }
 
-    /// Creates the loop of a revision unless it exists.
-    pub(crate) fn ensure_loop(&mut self, index: usize, revision: usize, initial: Initial) {
-        if self.autoscalers[index].loops.contains_key(&revision) {
+    /// Creates the decider of a revision, with its state, unless it exists.
+    pub(crate) fn ensure_decider(&mut self, index: usize, revision: usize, initial: Initial) {
+        if self.autoscalers[index].deciders.contains_key(&revision) {
             return;
         }
         let now = self.timestamp();
@@ -244,24 +246,24 @@ impl Simulation {
             aggregation: spec.aggregation,
             scrape_target: plan.scraped.then(String::new),
         });
-        self.time.say(|| format!("autoscaler {index} takes up revision {revision}: {initial:?}"));
-        let looks = MetricState::default();
-        let state = Loop { decider, status, activators_in_path: false, replicas, metrics, looks };
+        self.time.trace(|| format!("autoscaler {index} starts to decide on revision {revision}: {initial:?}"));
+        let metric_state = MetricState::default();
+        let state = DeciderState { decider, status, activators_in_path: false, replicas, metrics, metric_state };
         let autoscaler = &mut self.autoscalers[index];
-        autoscaler.loops.insert(revision, state);
+        autoscaler.deciders.insert(revision, state);
         autoscaler.wheel.insert(revision);
-        self.wind(index);
+        self.schedule_wheel(index);
     }
 
-    /// Forgets a revision that another process owns.
+    /// Drops the state of a revision that another process owns.
     pub(crate) fn drop_revision(&mut self, index: usize, revision: usize) {
         self.last_writes.remove(&(index, self.autoscalers[index].process.life, revision));
         let autoscaler = &mut self.autoscalers[index];
         autoscaler.wheel.remove(&revision);
         autoscaler.rounds.remove(&revision);
         autoscaler.conflicts.remove(&revision);
-        if autoscaler.loops.remove(&revision).is_some() {
-            self.time.say(|| format!("autoscaler {index} drops revision {revision}"));
+        if autoscaler.deciders.remove(&revision).is_some() {
+            self.time.trace(|| format!("autoscaler {index} drops revision {revision}"));
         }
     }
 

@@ -3,14 +3,15 @@
 
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
-use crate::process::Who;
+use crate::process::ProcessId;
 use crate::simulation::{Change, SimulatedPod, Simulation};
 use rand::RngExt;
 use std::time::Duration;
 
-/// Minimum time for which a removed pod still serves. It is longer than the time between two entries' updates.
+/// Minimum time for which a removed pod still serves. It is longer than [`ENTRIES_APART`].
 const LINGER: Duration = Duration::from_secs(1);
-/// Maximum time in milliseconds between two entries learning of the same change. A probe proves one of them.
+/// Maximum difference in milliseconds between the times at which two entries learn of a change. A probe tests only one
+/// entry.
 pub(crate) const ENTRIES_APART: u64 = 500;
 
 impl Simulation {
@@ -26,19 +27,19 @@ impl Simulation {
         let version = self.store_version;
         self.store.put(id, version, object);
         if !matches!(id, Id::Lease(_)) {
-            self.time.say(|| self.describe(id));
+            self.time.trace(|| self.describe(id));
         }
         for index in 0..self.autoscalers.len() {
-            self.notify(Who::Autoscaler(index), id);
+            self.notify(ProcessId::Autoscaler(index), id);
         }
         if matches!(id, Id::Public(_) | Id::Private(_)) {
-            (0..self.activators.len()).for_each(|index| self.notify(Who::Activator(index), id));
+            (0..self.activators.len()).for_each(|index| self.notify(ProcessId::Activator(index), id));
         }
         match id {
             Id::Target(revision) => {
                 let delay = Duration::from_millis(self.rng.random_range(5..200));
-                self.time.at(delay, Event::Deploy(revision));
-                self.rouse_rival(revision);
+                self.time.after(delay, Event::ReconcileDeployment(revision));
+                self.schedule_rival(revision);
             }
             Id::Public(revision) => self.publish(revision),
             _ => {}
@@ -46,20 +47,20 @@ impl Simulation {
         version
     }
 
-    pub(crate) fn notify(&mut self, who: Who, id: Id) {
+    pub(crate) fn notify(&mut self, to: ProcessId, id: Id) {
         let delay = Duration::from_millis(self.rng.random_range(1..80));
-        self.tell(who, delay, Local::Notify(id));
+        self.schedule(to, delay, Local::Notify(id));
     }
 
     /// Delivers all objects, as at the start of a watch.
-    pub(crate) fn relist(&mut self, who: Who) {
+    pub(crate) fn relist(&mut self, to: ProcessId) {
         for id in self.store.ids() {
-            self.notify(who, id);
+            self.notify(to, id);
         }
-        if let Who::Autoscaler(_) = who {
+        if let ProcessId::Autoscaler(_) = to {
             for bucket in 0..self.plan.buckets {
                 if self.store.lease(bucket).is_none() {
-                    self.notify(who, Id::Lease(bucket));
+                    self.notify(to, Id::Lease(bucket));
                 }
             }
         }
@@ -78,34 +79,34 @@ impl Simulation {
         for entry in 0..self.entries.len() {
             let apart = Duration::from_millis(self.rng.random_range(0..ENTRIES_APART));
             let endpoints = self.store.public(revision).to_vec();
-            self.time.at(from + apart - self.time.now, Event::Switch { entry, revision, version, endpoints });
+            self.time.after(from + apart - self.time.now, Event::EntryLearns { entry, revision, version, endpoints });
         }
     }
 
     /// Creates or removes pods until there are as many as the target requests; the youngest are removed first.
     pub(crate) fn deploy(&mut self, revision: usize) {
         let wanted = usize::try_from(self.store.target(revision).unwrap_or(0)).unwrap_or(0);
-        let mine: Vec<usize> =
-            self.pods.iter().filter(|(_, pod)| pod.revision == revision && !pod.leaving).map(|(id, _)| *id).collect();
-        for _ in mine.len()..wanted {
+        let stays = |pod: &SimulatedPod| pod.revision == revision && !pod.terminating;
+        let current: Vec<usize> = self.pods.iter().filter(|(_, pod)| stays(pod)).map(|(id, _)| *id).collect();
+        for _ in current.len()..wanted {
             self.next_pod += 1;
             let pod = self.next_pod;
-            self.pods.insert(pod, SimulatedPod { revision, ready: false, leaving: false });
+            self.pods.insert(pod, SimulatedPod { revision, ready: false, terminating: false });
             let start_up = self.plan.revisions[revision].start_up.mul_f64(self.rng.random_range(0.7..1.5));
-            self.time.at(start_up, Event::PodReady(pod));
+            self.time.after(start_up, Event::PodReady(pod));
         }
-        for pod in mine.into_iter().skip(wanted) {
+        for pod in current.into_iter().skip(wanted) {
             if let Some(pod) = self.pods.get_mut(&pod) {
-                pod.leaving = true;
+                pod.terminating = true;
             }
             let linger = LINGER.mul_f64(self.rng.random_range(1.0..2.0));
-            self.time.at(linger, Event::PodGone(pod));
+            self.time.after(linger, Event::PodGone(pod));
         }
         self.publish_pods(revision);
     }
 
     pub(crate) fn publish_pods(&mut self, revision: usize) {
-        let serves = |pod: &SimulatedPod| pod.revision == revision && pod.ready && !pod.leaving;
+        let serves = |pod: &SimulatedPod| pod.revision == revision && pod.ready && !pod.terminating;
         let ready: Vec<usize> = self.pods.iter().filter(|(_, pod)| serves(pod)).map(|(id, _)| *id).collect();
         if self.store.ready_pods(revision) != ready {
             self.put(Id::Private(revision), Object::Ready(ready));

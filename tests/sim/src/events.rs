@@ -2,57 +2,32 @@
 
 use crate::lease::LeaseAnswer;
 use crate::model::{Endpoint, Id};
-use crate::process::Who;
-use crate::reconcile::{Answer, Controller, Step};
+use crate::process::ProcessId;
+use crate::reconcile::{Controller, Step, WriteAnswer};
 use crate::writers::WriteTiming;
 use autoscaler_core::forwarding::Forwarded;
 use common::election::Op;
 use common::stat::WireStatMessage;
 use std::time::Duration;
 
+/// Event of the cluster. `life` and the number beside a process tell which of its lives the event belongs to.
 #[derive(Debug)]
 pub(crate) enum Event {
-    To(Who, u32, Local),
-    WriteLease {
-        by: usize,
-        life: u32,
-        lease: usize,
-        op: Op,
-        sent: Duration,
-    },
-    Write {
-        by: usize,
-        life: u32,
-        passage: WriteTiming,
-        controller: Controller,
-        revision: usize,
-        step: Step,
-    },
-    /// The deployment controller reconciles a target.
-    Deploy(usize),
+    To(ProcessId, u32, Local),
+    WriteLease { by: usize, life: u32, lease: usize, op: Op, sent: Duration },
+    Write { by: usize, life: u32, timing: WriteTiming, controller: Controller, revision: usize, step: Step },
+    ReconcileDeployment(usize),
     PodReady(usize),
     PodGone(usize),
-    /// An entry learns the destinations of a revision's requests.
-    Switch {
-        entry: usize,
-        revision: usize,
-        version: u64,
-        endpoints: Vec<Endpoint>,
-    },
+    EntryLearns { entry: usize, revision: usize, version: u64, endpoints: Vec<Endpoint> },
     ActivatorReady(usize, u32),
     Traffic(usize),
-    /// A client sends a request.
-    Arrive {
-        revision: usize,
-        lasts: Duration,
-    },
-    /// A request that went directly to a pod ends.
-    Finish(u64),
-    Begin(usize),
-    End(usize),
-    /// Another writer checks a revision's replicas.
-    Undo(usize),
-    Look,
+    Arrive { revision: usize, lasts: Duration },
+    FinishDirect(u64),
+    BeginFault(usize),
+    EndFault(usize),
+    RivalWrite(usize),
+    CheckWaits,
 }
 
 /// Event for one process.
@@ -60,42 +35,23 @@ pub(crate) enum Event {
 pub(crate) enum Local {
     Notify(Id),
     // Autoscalers:
-    Turn,
+    WheelDue,
     Elect,
-    LeaseAnswer {
-        lease: usize,
-        sent: Duration,
-        answer: LeaseAnswer,
-    },
+    LeaseAnswer { lease: usize, sent: Duration, answer: LeaseAnswer },
     Pass(Controller, usize),
     Timer(Controller, usize),
-    Answer {
-        controller: Controller,
-        revision: usize,
-        answer: Answer,
-    },
-    /// Tokens are available again.
-    Tokens,
-    /// Other revisions have objects to write.
-    Flood,
-    /// A metric of a revision is measured. Contains the number of the series of measurements.
-    Measure(usize, u32),
-    /// A write for a bucket has no further effect.
-    WriteOver(usize),
-    IdleTimeout {
-        bucket: usize,
-        wait: u32,
-    },
+    WriteAnswer { controller: Controller, revision: usize, answer: WriteAnswer },
+    TokensReady,
+    ForeignWrites,
+    Measure { revision: usize, series: u32 },
+    WriteEnded(usize),
+    IdleTimeout { bucket: usize, wait: u32 },
     Probe(usize),
     Frame(Frame),
     Scrape,
     // Activators:
     Report,
-    Request {
-        id: u64,
-        revision: usize,
-        lasts: Duration,
-    },
+    Request { id: u64, revision: usize, lasts: Duration },
     Finish(u64),
 }
 

@@ -1,15 +1,15 @@
-//! Effects of the seed during a run: traffic, and faults that begin and end.
+//! Traffic, and the begin and end of the planned faults.
 
 use crate::events::Event;
 use crate::model::{Id, Object};
 use crate::plan::Fault;
-use crate::process::Who;
+use crate::process::ProcessId;
 use crate::simulation::Simulation;
 use rand::RngExt;
 use std::time::Duration;
 
 impl Simulation {
-    /// Generates the next stretch of a revision's traffic: silence, a trickle, a surge, or a few long requests.
+    /// Generates a revision's traffic for some seconds: none, moderate, a burst, or a few long requests.
     pub(crate) fn traffic(&mut self, revision: usize) {
         let (requests, lasts, stretch) = match self.rng.random_range(0..6) {
             0 | 1 => (0, 0..=0, 5_000..=60_000),
@@ -21,32 +21,32 @@ impl Simulation {
         for _ in 0..requests {
             let at = Duration::from_millis(self.rng.random_range(0..=stretch));
             let lasts = Duration::from_millis(self.rng.random_range(lasts.clone()));
-            self.time.at(at, Event::Arrive { revision, lasts });
+            self.time.after(at, Event::Arrive { revision, lasts });
         }
-        self.time.at(Duration::from_millis(stretch), Event::Traffic(revision));
+        self.time.after(Duration::from_millis(stretch), Event::Traffic(revision));
     }
 
-    /// Makes another writer notice a change of replicas a moment later.
-    pub(crate) fn rouse_rival(&mut self, revision: usize) {
+    /// Schedules the write of another writer that wants other replicas.
+    pub(crate) fn schedule_rival(&mut self, revision: usize) {
         if self.links.rival(revision).is_some_and(|wanted| self.store.target(revision) != Some(wanted)) {
             let delay = Duration::from_millis(self.rng.random_range(10..800));
-            self.time.at(delay, Event::Undo(revision));
+            self.time.after(delay, Event::RivalWrite(revision));
         }
     }
 
-    pub(crate) fn undo(&mut self, revision: usize) {
+    pub(crate) fn rival_write(&mut self, revision: usize) {
         let Some(wanted) = self.links.rival(revision).filter(|wanted| self.store.target(revision) != Some(*wanted))
         else {
             return;
         };
-        self.summary.undone += 1;
-        self.time.say(|| format!("somebody else scales revision {revision} to {wanted}"));
+        self.summary.rival_writes += 1;
+        self.time.trace(|| format!("another writer scales revision {revision} to {wanted}"));
         self.put(Id::Target(revision), Object::Target(wanted));
     }
 
     pub(crate) fn begin(&mut self, index: usize) {
         let planned = self.plan.faults[index];
-        self.time.say(|| format!("FAULT {:?} for {:?}", planned.fault, planned.lasts));
+        self.time.trace(|| format!("FAULT {:?} for {:?}", planned.fault, planned.lasts));
         if let Fault::CutMetrics(autoscaler) = planned.fault
             && !self.links.metrics_cut(autoscaler)
         {
@@ -63,7 +63,7 @@ impl Simulation {
                 self.autoscalers[index].process.die();
             }
             Fault::CrashAutoscaler(index) => self.autoscalers[index].process.die(),
-            Fault::Rival(revision, _) => self.rouse_rival(revision),
+            Fault::Rival(revision, _) => self.schedule_rival(revision),
             Fault::CrashActivator(index) => {
                 let activator = &mut self.activators[index];
                 activator.process.die();
@@ -73,16 +73,16 @@ impl Simulation {
             }
             _ => {}
         }
-        self.time.at(planned.lasts, Event::End(index));
+        self.time.after(planned.lasts, Event::EndFault(index));
     }
 
     pub(crate) fn end(&mut self, index: usize) {
         let fault = self.plan.faults[index].fault;
-        self.time.say(|| format!("fault {fault:?} ends"));
+        self.time.trace(|| format!("fault {fault:?} ends"));
         self.links.end(fault);
         match fault {
-            Fault::PauseAutoscaler(index) => self.resume(Who::Autoscaler(index)),
-            Fault::PauseActivator(index) => self.resume(Who::Activator(index)),
+            Fault::PauseAutoscaler(index) => self.resume(ProcessId::Autoscaler(index)),
+            Fault::PauseActivator(index) => self.resume(ProcessId::Activator(index)),
             Fault::CrashAutoscaler(index) | Fault::LeaveAutoscaler(index) if self.autoscalers[index].process.down => {
                 self.start_autoscaler(index);
             }
@@ -90,25 +90,25 @@ impl Simulation {
                 self.activators[index].process.down = false;
                 self.start_activator(index);
                 let life = self.activators[index].process.life;
-                self.time.at(Duration::from_secs(1), Event::ActivatorReady(index, life));
+                self.time.after(Duration::from_secs(1), Event::ActivatorReady(index, life));
             }
-            Fault::CutApi(index) | Fault::LoseAnswers(index) => self.relist(Who::Autoscaler(index)),
+            Fault::CutApi(index) | Fault::LoseAnswers(index) => self.relist(ProcessId::Autoscaler(index)),
             Fault::StopApi => {
-                (0..self.autoscalers.len()).for_each(|index| self.relist(Who::Autoscaler(index)));
-                (0..self.activators.len()).for_each(|index| self.relist(Who::Activator(index)));
+                (0..self.autoscalers.len()).for_each(|index| self.relist(ProcessId::Autoscaler(index)));
+                (0..self.activators.len()).for_each(|index| self.relist(ProcessId::Activator(index)));
             }
             _ => {}
         }
     }
 
-    /// Delivers the waiting events to the resumed process, in order.
-    pub(crate) fn resume(&mut self, who: Who) {
+    /// Resumes a paused process, and delivers the events that waited for it, in order.
+    pub(crate) fn resume(&mut self, id: ProcessId) {
         let now = self.time.now;
-        let process = self.process(who);
+        let process = self.process(id);
         process.paused = false;
-        process.resumed = now;
-        for what in std::mem::take(&mut process.backlog) {
-            self.tell(who, Duration::ZERO, what);
+        process.resumed_at = now;
+        for event in std::mem::take(&mut process.backlog) {
+            self.schedule(id, Duration::ZERO, event);
         }
     }
 }

@@ -2,19 +2,19 @@
 
 use crate::events::{Event, Local};
 use crate::model::{Id, Object};
-use crate::process::Who;
+use crate::process::ProcessId;
 use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use crate::summary::Without;
-use common::election::{Op, Record, Timing, WRITE_MARGIN};
-use std::time::Duration;
+use common::election::{Election, Op, Record, Timing, WRITE_MARGIN};
+use rand::Rng;
+use std::time::{Duration, Instant};
 
 /// Maximum wait for the response to a write of a lease.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timing of leases.
 pub(crate) const TIMING: Timing = Timing::STANDALONE;
 
-/// Result of a write of a lease.
+/// Result of an operation on a lease.
 #[derive(Clone, Debug)]
 pub(crate) enum LeaseAnswer {
     Written(Record),
@@ -24,8 +24,43 @@ pub(crate) enum LeaseAnswer {
     Failed,
 }
 
+/// Performs an operation at the API server, as `version`. Returns the answer, and the new record if there is one.
+pub(crate) fn perform(op: Op, known: Option<Record>, by: &str, version: u64) -> (LeaseAnswer, Option<Record>) {
+    let version = version.to_string();
+    let written = |holder: String| {
+        let duration = if holder.is_empty() { Duration::from_secs(1) } else { TIMING.lease_duration };
+        let record = Record { duration, holder, renewal: version.clone(), claim: None, version: version.clone() };
+        (LeaseAnswer::Written(record.clone()), Some(record))
+    };
+    match (op, known) {
+        (Op::Create, None) => written(by.to_owned()),
+        (Op::Write { version, holder, .. }, Some(old)) if version == old.version => written(holder),
+        (Op::Claim, Some(old)) => (LeaseAnswer::Claimed, Some(Record { claim: Some(by.to_owned()), version, ..old })),
+        (Op::Claim, None) => (LeaseAnswer::Failed, None),
+        (Op::Read, known) => (LeaseAnswer::Read(known), None),
+        (Op::Create | Op::Write { .. }, _) => (LeaseAnswer::Conflict, None),
+    }
+}
+
+/// Passes an answer to the election.
+pub(crate) fn settle(
+    election: &mut Election,
+    lease: usize,
+    answer: LeaseAnswer,
+    (sent, now): (Instant, Instant),
+    rng: &mut impl Rng,
+) {
+    match answer {
+        LeaseAnswer::Written(record) => election.written(lease, record, sent, now, rng),
+        LeaseAnswer::Read(record) => election.read(lease, record, now, rng),
+        LeaseAnswer::Claimed => election.done(lease),
+        LeaseAnswer::Conflict => election.conflict(lease),
+        LeaseAnswer::Failed => election.failed(lease, now),
+    }
+}
+
 impl Simulation {
-    /// Writes what is due, publishes changes, and schedules the next call.
+    /// Starts the operations that are due, publishes changed holders, and schedules the next call.
     pub(crate) fn elect(&mut self, index: usize) {
         let now = self.time.instant();
         let ops = self.autoscalers[index].election.due(now);
@@ -46,19 +81,19 @@ impl Simulation {
         if let Some(at) = wake.filter(|at| autoscaler.elect_at.is_none_or(|known| *at < known)) {
             let at = at.max(self.time.now + Duration::from_millis(1));
             autoscaler.elect_at = Some(at);
-            self.tell(Who::Autoscaler(index), at - self.time.now, Local::Elect);
+            self.schedule(ProcessId::Autoscaler(index), at - self.time.now, Local::Elect);
         }
         if changed {
-            self.time.say(|| format!("autoscaler {index} sees leases {views:?}"));
+            self.time.trace(|| format!("autoscaler {index} observes leases {views:?}"));
             self.autoscalers[index].published = views;
             for revision in 0..self.plan.revisions.len() {
-                self.ask(index, (Controller::Autoscaler, revision));
-                self.ask(index, (Controller::Serverless, revision));
+                self.enqueue(index, (Controller::Autoscaler, revision));
+                self.enqueue(index, (Controller::Serverless, revision));
             }
             let waiting = std::mem::take(&mut self.autoscalers[index].ownerless);
             let now = self.time.now;
-            for (_, message, came) in waiting.into_iter().filter(|(until, ..)| now < *until) {
-                self.route(index, vec![message], came.as_ref());
+            for (_, message, forwarded) in waiting.into_iter().filter(|(until, ..)| now < *until) {
+                self.route(index, vec![message], forwarded.as_ref());
             }
         }
     }
@@ -67,38 +102,18 @@ impl Simulation {
         let sent = self.time.now;
         if self.links.api_request_lost(index) {
             let answer = LeaseAnswer::Failed;
-            return self.tell(Who::Autoscaler(index), LEASE_TIMEOUT, Local::LeaseAnswer { lease, sent, answer });
+            let answer = Local::LeaseAnswer { lease, sent, answer };
+            return self.schedule(ProcessId::Autoscaler(index), LEASE_TIMEOUT, answer);
         }
-        let delay = self.api_delay() + self.api_work(self.links.api_slow()).min(LEASE_TIMEOUT);
+        let delay = self.api_delay() + self.api_processing(self.links.api_slow()).min(LEASE_TIMEOUT);
         let life = self.autoscalers[index].process.life;
-        self.time.at(delay, Event::WriteLease { by: index, life, lease, op, sent });
+        self.time.after(delay, Event::WriteLease { by: index, life, lease, op, sent });
     }
 
-    /// Handles a write of a lease that has reached the API server.
+    /// Handles an operation on a lease that has reached the API server.
     pub(crate) fn lease_written(&mut self, by: usize, life: u32, lease: usize, op: Op, sent: Duration) {
-        let me = self.autoscalers[by].identity.clone();
         let known = self.store.lease(lease).cloned();
-        let version = self.store_version + 1;
-        let fresh = |holder: String| Record {
-            duration: if holder.is_empty() { Duration::from_secs(1) } else { TIMING.lease_duration },
-            holder,
-            renewal: version.to_string(),
-            claim: None,
-            version: version.to_string(),
-        };
-        let (answer, next) = match (op, known) {
-            (Op::Create, None) => (LeaseAnswer::Written(fresh(me.clone())), Some(fresh(me))),
-            (Op::Write { version, holder, .. }, Some(old)) if version == old.version => {
-                (LeaseAnswer::Written(fresh(holder.clone())), Some(fresh(holder)))
-            }
-            (Op::Claim, Some(old)) => {
-                let claimed = Record { claim: Some(me), version: version.to_string(), ..old };
-                (LeaseAnswer::Claimed, Some(claimed))
-            }
-            (Op::Claim, None) => (LeaseAnswer::Failed, None),
-            (Op::Read, known) => (LeaseAnswer::Read(known), None),
-            (Op::Create | Op::Write { .. }, _) => (LeaseAnswer::Conflict, None),
-        };
+        let (answer, next) = perform(op, known, &self.autoscalers[by].identity, self.store_version + 1);
         if let Some(record) = next {
             self.put(Id::Lease(lease), Object::Lease(record));
         }
@@ -109,19 +124,12 @@ impl Simulation {
         let patience = (sent + LEASE_TIMEOUT).saturating_sub(self.time.now);
         let lost = self.links.api_answer_lost(by) || delay > patience;
         let (answer, delay) = if lost { (LeaseAnswer::Failed, patience) } else { (answer, delay) };
-        self.tell(Who::Autoscaler(by), delay, Local::LeaseAnswer { lease, sent, answer });
+        self.schedule(ProcessId::Autoscaler(by), delay, Local::LeaseAnswer { lease, sent, answer });
     }
 
     pub(crate) fn settle_lease(&mut self, index: usize, lease: usize, sent: Duration, answer: LeaseAnswer) {
         let (now, sent) = (self.time.instant(), self.time.epoch + sent);
-        let election = &mut self.autoscalers[index].election;
-        match answer {
-            LeaseAnswer::Written(record) => election.written(lease, record, sent, now, &mut self.rng),
-            LeaseAnswer::Read(record) => election.read(lease, record, now, &mut self.rng),
-            LeaseAnswer::Claimed => election.done(lease),
-            LeaseAnswer::Conflict => election.conflict(lease),
-            LeaseAnswer::Failed => election.failed(lease, now),
-        }
+        settle(&mut self.autoscalers[index].election, lease, answer, (sent, now), &mut self.rng);
         self.elect(index);
     }
 
@@ -134,8 +142,7 @@ impl Simulation {
         }
     }
 
-    /// Returns true if a process holds a bucket by its own clock. Without the lease check: if it knows of no other
-    /// holder.
+    /// Returns true if a process holds a bucket by its own clock. Without the check, the last known holder counts.
     pub(crate) fn owns_bucket(&self, index: usize, bucket: usize) -> bool {
         self.holds_for(index, bucket, Duration::ZERO)
     }

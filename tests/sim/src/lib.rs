@@ -4,7 +4,7 @@
 //! seed ─▶ plan (size, revisions, faults) ─▶ simulation (one queue of events) ─▶ invariants, at every event
 //!                                            ├─ activators: accounting, throttler
 //!                                            ├─ autoscalers: election, wheel, windows, decider, scale to zero, path
-//!                                            └─ API server, pods, entries, links: made up
+//!                                            └─ modeled: API server, pods, entries, links
 //! ```
 //!
 //! A run is a function of its seed. [`run`] returns a summary, or the first violated invariant and its time. `cargo run
@@ -20,7 +20,7 @@
 //! 4. Desired stays within bounds, and one decision within the scale-up rate.
 //! 5. Every poke leads to a patch, and every held request to a pod, within 20 s without faults, even if writes wait for
 //!    tokens. The exception is a stated reason: another writer keeps changing the replicas.
-//! 6. Doubt never scales down: while a metric fails no decision is for fewer pods, and none for zero.
+//! 6. A failing metric never scales down: while it fails, no decision is for fewer pods.
 //! 7. A scale that another writer keeps reverting is rewritten after pauses that double, or every second while there is
 //!    no pod.
 //!
@@ -43,11 +43,10 @@
 //!   it abandons the write at its deadline.)
 //! - A single autoscaler that is cut off from the API server for longer than a lease: it forwards stats to former
 //!   owners, but attests to the new one. This is a known fault; with cuts of 60 s it violates invariant 3 at once.
-//! - Entries that learn of one change further apart than a terminating pod lingers: a probe proves one entry.
+//! - Entries that learn of one change further apart than a terminating pod serves: a probe tests one entry only.
 //! - Entries that learn of pods only after a metric has removed them again.
-//! - Requests that reach pods without a reporter past all activators, which happens while no activator is ready:
-//!   nothing reports them.
-//! - Pods that die by themselves, Services of other owners, edited parameters, the conversion of metrics into replicas,
+//! - Requests that go directly to pods that do not report, because no activator is ready.
+//! - Pods that crash, Services of other owners, edited parameters, the conversion of metrics into replicas,
 //!   and clocks of different speed or time.
 
 mod activator;
@@ -82,7 +81,7 @@ use std::time::Duration;
 
 /// Violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct Violation {
     /// Seed that repeats the run.
     pub seed: u64,
     /// Virtual time since the start.
@@ -93,7 +92,7 @@ pub struct Broken {
     pub options: &'static str,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, at, what, options } = self;
         let at = at.as_secs_f64();
@@ -101,17 +100,17 @@ impl fmt::Display for Broken {
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for Violation {}
 
 /// Runs one seed. If `verbose` is true, prints a trace to standard output.
 ///
 /// # Errors
 /// The first violated invariant.
-pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
+pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Violation> {
     let mut simulation = simulation::Simulation::new(seed, without, verbose);
     simulation.run();
-    match simulation.time.broken {
-        Some((at, what)) => Err(Broken { seed, at, what, options: "" }),
+    match simulation.time.violation {
+        Some((at, what)) => Err(Violation { seed, at, what, options: "" }),
         None => Ok(simulation.summary),
     }
 }

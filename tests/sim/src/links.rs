@@ -1,4 +1,4 @@
-//! State of all connections. Faults may overlap, so each one is stored.
+//! Current faults, which may overlap, and their effects on connections.
 
 use crate::plan::Fault;
 
@@ -18,67 +18,67 @@ impl Links {
         }
     }
 
-    fn is(&self, fault: Fault) -> bool {
+    fn is_active(&self, fault: Fault) -> bool {
         self.active.contains(&fault)
     }
 
     /// Returns true if an autoscaler's requests do not reach the API server.
     pub(crate) fn api_request_lost(&self, autoscaler: usize) -> bool {
-        self.is(Fault::StopApi) || self.is(Fault::CutApi(autoscaler))
+        self.is_active(Fault::StopApi) || self.is_active(Fault::CutApi(autoscaler))
     }
 
-    /// Returns true if responses and events do not reach an autoscaler.
+    /// Returns true if an autoscaler receives no responses and no changes.
     pub(crate) fn api_answer_lost(&self, autoscaler: usize) -> bool {
-        self.api_request_lost(autoscaler) || self.is(Fault::LoseAnswers(autoscaler))
+        self.api_request_lost(autoscaler) || self.is_active(Fault::LoseAnswers(autoscaler))
     }
 
-    /// Returns true if events reach no process.
+    /// Returns true if no process receives changes.
     pub(crate) fn api_stopped(&self) -> bool {
-        self.is(Fault::StopApi)
+        self.is_active(Fault::StopApi)
     }
 
     pub(crate) fn api_slow(&self) -> bool {
-        self.is(Fault::SlowApi)
+        self.is_active(Fault::SlowApi)
     }
 
-    pub(crate) fn api_is_well(&self, autoscaler: usize) -> bool {
+    pub(crate) fn api_is_healthy(&self, autoscaler: usize) -> bool {
         !self.api_answer_lost(autoscaler) && !self.writes_slow()
     }
 
     /// Returns true if writes of objects take long.
     pub(crate) fn writes_slow(&self) -> bool {
-        self.api_slow() || self.is(Fault::SlowWrites)
+        self.api_slow() || self.is_active(Fault::SlowWrites)
     }
 
     pub(crate) fn stats_cut(&self, activator: usize) -> bool {
-        self.is(Fault::CutStats(activator))
+        self.is_active(Fault::CutStats(activator))
     }
 
     pub(crate) fn stats_spoiled(&self, activator: usize) -> bool {
-        self.is(Fault::SpoilStats(activator))
+        self.is_active(Fault::SpoilStats(activator))
     }
 
-    pub(crate) fn stats_are_well(&self, activator: usize) -> bool {
+    pub(crate) fn stats_are_healthy(&self, activator: usize) -> bool {
         !self.stats_cut(activator) && !self.stats_spoiled(activator)
     }
 
     pub(crate) fn peers_cut(&self, a: usize, b: usize) -> bool {
-        a != b && (self.is(Fault::CutPeers(a, b)) || self.is(Fault::CutPeers(b, a)))
+        a != b && (self.is_active(Fault::CutPeers(a, b)) || self.is_active(Fault::CutPeers(b, a)))
     }
 
     pub(crate) fn scrapes_cut(&self, autoscaler: usize) -> bool {
-        self.is(Fault::CutScrapes(autoscaler))
+        self.is_active(Fault::CutScrapes(autoscaler))
     }
 
     /// Returns true if an autoscaler's measurements of metrics fail.
     pub(crate) fn metrics_cut(&self, autoscaler: usize) -> bool {
-        self.is(Fault::CutMetrics(autoscaler))
+        self.is_active(Fault::CutMetrics(autoscaler))
     }
 
     /// Returns the number of replicas that another writer wants for a revision.
     pub(crate) fn rival(&self, revision: usize) -> Option<i32> {
         self.active.iter().find_map(|fault| match fault {
-            Fault::Rival(of, replicas) if *of == revision => Some(*replicas),
+            Fault::Rival(other, replicas) if *other == revision => Some(*replicas),
             _ => None,
         })
     }

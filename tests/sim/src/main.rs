@@ -5,7 +5,7 @@
 //! `sim many` counts the communication between processes, for 100 000 workloads or the given number.
 
 use sim::many::{self, Size};
-use sim::{Broken, Without, holders, ports};
+use sim::{Violation, Without, holders, ports};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: sim (--seed N | --seeds N [--from M]) [--without RULE] [--simulation holders|ports]\n\
@@ -53,7 +53,7 @@ fn refuse(error: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Parses the size to count.
+/// Parses the options of `sim many`.
 fn size(mut arguments: impl Iterator<Item = String>) -> Result<Size, String> {
     let mut size = Size::LARGE;
     while let Some(name) = arguments.next() {
@@ -74,18 +74,18 @@ fn size(mut arguments: impl Iterator<Item = String>) -> Result<Size, String> {
     Ok(size)
 }
 
-fn report(outcome: Result<(), Broken>) -> ExitCode {
+fn report(outcome: Result<(), Violation>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(broken) => {
-            eprintln!("broken: {broken}");
+        Err(violation) => {
+            eprintln!("broken: {violation}");
             ExitCode::FAILURE
         }
     }
 }
 
 /// Runs one seed and returns its summary.
-fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Broken> {
+fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Violation> {
     Ok(match simulation {
         Simulation::Scale(without) => format!("{:#?}", sim::run(seed, without, verbose)?),
         Simulation::Ports(without) => format!("{:#?}", ports::run(seed, without, verbose)?),
@@ -94,7 +94,7 @@ fn one(seed: u64, simulation: Simulation, verbose: bool) -> Result<String, Broke
 }
 
 /// Runs many seeds and stops at the first one that violates an invariant.
-fn many(arguments: &Arguments) -> Result<(), Broken> {
+fn many(arguments: &Arguments) -> Result<(), Violation> {
     let mut events = 0;
     for done in 1..=arguments.seeds {
         let seed = arguments.from + done - 1;
@@ -111,7 +111,7 @@ fn many(arguments: &Arguments) -> Result<(), Broken> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let (mut parsed, mut rule, mut of) =
+    let (mut parsed, mut rule, mut selected) =
         (Arguments { seed: None, seeds: 200, from: 0, simulation: Simulation::Scale(None) }, None, String::new());
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
@@ -121,12 +121,12 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
             "--seeds" => parsed.seeds = number()?,
             "--from" => parsed.from = number()?,
             "--without" => rule = Some(value),
-            "--simulation" if matches!(value.as_str(), "holders" | "ports") => of = value,
+            "--simulation" if matches!(value.as_str(), "holders" | "ports") => selected = value,
             "--simulation" => return Err(format!("{name} {value:?}: there is no such simulation")),
             _ => return Err(format!("{name} is not an option")),
         }
     }
-    parsed.simulation = match of.as_str() {
+    parsed.simulation = match selected.as_str() {
         "ports" => Simulation::Ports(named(&ports::Without::ALL, rule)?),
         "holders" => Simulation::Holders(named(&holders::Without::ALL, rule)?),
         _ => Simulation::Scale(named(&Without::ALL, rule)?),
@@ -134,7 +134,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Arguments, Strin
     Ok(parsed)
 }
 
-/// Returns the rule with this name, if a name was given.
+/// Returns the rule with the given name, if any.
 fn named<T: Copy>(all: &[(&str, T)], name: Option<String>) -> Result<Option<T>, String> {
     let Some(name) = name else { return Ok(None) };
     let rule = all.iter().find(|(known, _)| *known == name).map(|(_, rule)| *rule);

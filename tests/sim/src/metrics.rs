@@ -1,10 +1,10 @@
 //! Metrics in addition to the load: measurements that succeed or fail, and the combined desired scale.
 //!
-//! The values of a metric are random, from nothing to more than the bounds allow, and independent of the load, like
-//! those of a processor or a queue. The rules that combine them are the real ones.
+//! The number of pods that a metric asks for is random, from zero to more than the bounds allow, and independent of the
+//! load. The rules that combine metric and load are the real ones.
 
 use crate::events::Local;
-use crate::process::Who;
+use crate::process::ProcessId;
 use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use crate::summary::Without;
@@ -31,8 +31,8 @@ pub(crate) struct MetricState {
     blend: Blend,
     measured: Option<Measured>,
     /// Number of the current series of measurements; `None` while there are no replicas.
-    row: Option<u32>,
-    rows: u32,
+    series: Option<u32>,
+    series_count: u32,
 }
 
 impl Metric {
@@ -54,58 +54,58 @@ impl Simulation {
     pub(crate) fn blend(&mut self, index: usize, revision: usize, current: i32) -> Option<Answer> {
         let metric = self.plan.revisions[revision].metric.clone()?;
         let (now, bounds) = (self.timestamp(), self.plan.revisions[revision].bounds);
-        let state = self.autoscalers[index].loops.get_mut(&revision)?;
-        let (looks, load) = (&mut state.looks, state.status.desired);
-        let mut begun = None;
+        let state = self.autoscalers[index].deciders.get_mut(&revision)?;
+        let (metric_state, load) = (&mut state.metric_state, state.status.desired);
+        let mut started = None;
         if current <= 0 {
-            looks.row = None;
-            looks.measured = None;
-        } else if looks.row.is_none() {
-            looks.rows += 1;
-            looks.row = Some(looks.rows);
-            begun = looks.row;
+            metric_state.series = None;
+            metric_state.measured = None;
+        } else if metric_state.series.is_none() {
+            metric_state.series_count += 1;
+            metric_state.series = Some(metric_state.series_count);
+            started = metric_state.series;
         }
-        let answer = looks.blend.answer(&Input {
+        let answer = metric_state.blend.answer(&Input {
             now,
             current,
             bounds,
             load,
             load_name: "concurrency",
-            measured: looks.measured.as_ref(),
+            measured: metric_state.measured.as_ref(),
             behavior: metric.behavior.as_ref(),
         });
-        if let Some(row) = begun {
-            self.tell(Who::Autoscaler(index), Duration::from_millis(20), Local::Measure(revision, row));
+        if let Some(series) = started {
+            self.schedule(ProcessId::Autoscaler(index), Duration::from_millis(20), Local::Measure { revision, series });
         }
         Some(answer)
     }
 
-    /// Measures a revision's metric.
-    pub(crate) fn measure(&mut self, index: usize, revision: usize, row: u32) {
+    /// Measures a revision's metric, if `series` still is the current series.
+    pub(crate) fn measure(&mut self, index: usize, revision: usize, series: u32) {
         let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
         let failed = self.links.metrics_cut(index);
         let pods = self.rng.random_range(0..=metric.most);
-        let doubt = self.without != Some(Without::Doubt);
-        let Some(state) = self.autoscalers[index].loops.get_mut(&revision) else { return };
-        if state.looks.row != Some(row) {
+        let counts_failures = self.without != Some(Without::Doubt);
+        let Some(state) = self.autoscalers[index].deciders.get_mut(&revision) else { return };
+        if state.metric_state.series != Some(series) {
             return;
         }
-        state.looks.measured = Some(match failed {
-            true => Measured { wish: None, failed: u16::from(doubt), why: None },
+        state.metric_state.measured = Some(match failed {
+            true => Measured { wish: None, failed: u16::from(counts_failures), why: None },
             false => Measured { wish: Some((pods, "a metric".into())), failed: 0, why: None },
         });
-        self.summary.looks += 1;
-        self.summary.failed_looks += u64::from(failed);
-        self.ask(index, (Controller::Autoscaler, revision));
-        self.tell(Who::Autoscaler(index), metric.period, Local::Measure(revision, row));
+        self.summary.measurements += 1;
+        self.summary.failed_measurements += u64::from(failed);
+        self.enqueue(index, (Controller::Autoscaler, revision));
+        self.schedule(ProcessId::Autoscaler(index), metric.period, Local::Measure { revision, series });
     }
 
-    /// Records a change of replicas in the memory of the behavior.
+    /// Records a change of replicas for the scaling behavior.
     pub(crate) fn remember_scale(&mut self, index: usize, revision: usize, from: i32, to: i32) {
         let Some(metric) = self.plan.revisions[revision].metric.clone() else { return };
         let now = self.timestamp();
-        if let Some(state) = self.autoscalers[index].loops.get_mut(&revision) {
-            state.looks.blend.scaled(metric.behavior.as_ref(), from, to, now);
+        if let Some(state) = self.autoscalers[index].deciders.get_mut(&revision) {
+            state.metric_state.blend.scaled(metric.behavior.as_ref(), from, to, now);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Objects in the API server's store, and in the copies of all processes.
 //!
-//! Objects are reduced to the fields that the rules read and write. Versions rise with every write of the whole store,
-//! as in Kubernetes. A process never mistakes an older version for a newer one.
+//! Objects have only the fields that the rules read and write. Each write of any object raises the version, as in
+//! Kubernetes. A process ignores an older version than the one that it knows.
 
 use autoscaler_core::active::{Active, ActiveCondition};
 use autoscaler_core::path_mode::PathMode;
@@ -9,12 +9,12 @@ use common::election::Record;
 use common::time::Timestamp;
 use std::collections::BTreeMap;
 
-/// Name of an object. The numbers are revisions, and buckets for leases.
+/// Name of an object, with its revision, or the bucket of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Id {
     /// Scaled object.
     Target(usize),
-    /// Status of the ZeroScaler, as far as the reconciliations use it.
+    /// Status of the ZeroScaler.
     Status(usize),
     /// ServerlessService.
     Path(usize),
@@ -103,31 +103,23 @@ impl Objects {
     }
 
     pub(crate) fn target(&self, revision: usize) -> Option<i32> {
-        match self.object(Id::Target(revision))? {
-            Object::Target(replicas) => Some(*replicas),
-            _ => None,
-        }
+        let Object::Target(replicas) = self.object(Id::Target(revision))? else { return None };
+        Some(*replicas)
     }
 
     pub(crate) fn status(&self, revision: usize) -> Option<&Status> {
-        match self.object(Id::Status(revision))? {
-            Object::Status(status) => Some(status),
-            _ => None,
-        }
+        let Object::Status(status) = self.object(Id::Status(revision))? else { return None };
+        Some(status)
     }
 
     pub(crate) fn path(&self, revision: usize) -> Option<&Path> {
-        match self.object(Id::Path(revision))? {
-            Object::Path(path) => Some(path),
-            _ => None,
-        }
+        let Object::Path(path) = self.object(Id::Path(revision))? else { return None };
+        Some(path)
     }
 
     pub(crate) fn public(&self, revision: usize) -> &[Endpoint] {
-        match self.object(Id::Public(revision)) {
-            Some(Object::Public(endpoints)) => endpoints,
-            _ => &[],
-        }
+        let Some(Object::Public(endpoints)) = self.object(Id::Public(revision)) else { return &[] };
+        endpoints
     }
 
     pub(crate) fn ready_pods(&self, revision: usize) -> &[usize] {
@@ -139,17 +131,13 @@ impl Objects {
     }
 
     pub(crate) fn lease(&self, bucket: usize) -> Option<&Record> {
-        match self.object(Id::Lease(bucket))? {
-            Object::Lease(record) => Some(record),
-            _ => None,
-        }
+        let Object::Lease(record) = self.object(Id::Lease(bucket))? else { return None };
+        Some(record)
     }
 
     fn ready(&self, id: Id) -> &[usize] {
-        match self.object(id) {
-            Some(Object::Ready(ready)) => ready,
-            _ => &[],
-        }
+        let Some(Object::Ready(ready)) = self.object(id) else { return &[] };
+        ready
     }
 
     fn object(&self, id: Id) -> Option<&Object> {

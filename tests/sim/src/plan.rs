@@ -1,4 +1,4 @@
-//! Choices of the seed before the run: the size of the cluster, the properties of its revisions, and the faults.
+//! Plan of a run, chosen by the seed: the size of the cluster, the properties of its revisions, and the faults.
 
 use crate::metrics::Metric;
 use common::RevisionKey;
@@ -10,12 +10,11 @@ use rand::{Rng, RngExt};
 use std::time::Duration;
 
 /// Time within which faults begin and end.
-const TROUBLE: Duration = Duration::from_secs(150);
+const FAULTS_END: Duration = Duration::from_secs(150);
 /// End of a run. The time after the last fault suffices for everything that is due.
 pub(crate) const END: Duration = Duration::from_secs(200);
 
-/// Maximum time in seconds for which one autoscaler alone is cut off: several leases, so that its view of them becomes
-/// stale.
+/// Maximum time in seconds for which one autoscaler is cut off: long enough that its view of leases becomes stale.
 const CUT_OFF_MAX: u64 = 60;
 
 /// Properties fixed before a run.
@@ -28,7 +27,7 @@ pub(crate) struct Plan {
     /// Write rate of each autoscaler.
     pub(crate) rate: Rate,
     pub(crate) revisions: Vec<Revision>,
-    pub(crate) faults: Vec<Planned>,
+    pub(crate) faults: Vec<PlannedFault>,
 }
 
 #[derive(Debug)]
@@ -41,9 +40,9 @@ pub(crate) struct Revision {
     pub(crate) pod_retention: Duration,
     /// Time from creation to readiness.
     pub(crate) start_up: Duration,
-    /// Number of requests that one pod runs at once; 0 means no limit.
+    /// Maximum number of requests that one pod runs at once; 0 means no limit.
     pub(crate) concurrency: u32,
-    /// True if pods report. Otherwise the activators never leave the path.
+    /// True if pods report stats. Otherwise the activators always stay in the path.
     pub(crate) scraped: bool,
     /// Replicas at the start.
     pub(crate) found: i32,
@@ -52,7 +51,7 @@ pub(crate) struct Revision {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Planned {
+pub(crate) struct PlannedFault {
     pub(crate) at: Duration,
     pub(crate) lasts: Duration,
     pub(crate) fault: Fault,
@@ -60,7 +59,7 @@ pub(crate) struct Planned {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The process is paused; its events wait.
+    /// The process is paused, and its events wait.
     PauseAutoscaler(usize),
     /// The process dies, and restarts at the end.
     CrashAutoscaler(usize),
@@ -72,7 +71,7 @@ pub(crate) enum Fault {
     CrashActivator(usize),
     /// An autoscaler and the API server cannot reach each other.
     CutApi(usize),
-    /// Requests arrive at the API server, but responses and events do not come back.
+    /// An autoscaler's requests reach the API server, but it receives no responses and no changes.
     LoseAnswers(usize),
     /// The API server is unavailable to all processes.
     StopApi,
@@ -90,7 +89,7 @@ pub(crate) enum Fault {
     CutScrapes(usize),
     /// An autoscaler's requests to the metrics API fail.
     CutMetrics(usize),
-    /// Another writer changes a revision's replicas to this number, again and again.
+    /// Another writer repeatedly sets a revision's replicas to this number.
     Rival(usize, i32),
     /// Entries learn of new endpoints only after this many seconds.
     SlowEntries(u64),
@@ -104,11 +103,11 @@ impl Plan {
         let names = ownership::bucket_names(buckets as u32);
         let revisions = (0..count).map(|index| Revision::new(index, &names, rng)).collect();
         let mut faults: Vec<_> = (0..rng.random_range(3..=9)).map(|_| fault(autoscalers, activators, rng)).collect();
-        faults.extend((0..rng.random_range(0..=2)).map(|_| around_replicas(autoscalers, count, rng)));
+        faults.extend((0..rng.random_range(0..=2)).map(|_| replica_fault(autoscalers, count, rng)));
         if autoscalers > 1 && rng.random_bool(0.5) {
-            faults.extend(writes_at_a_hand_over(autoscalers, rng));
+            faults.extend(hand_over_during_writes(autoscalers, rng));
         }
-        // From a rate that hardly suffices up to Knative's.
+        // From a rate that hardly suffices to Knative's.
         let rate = Rate { qps: f64::from(rng.random_range(4..=40)), burst: rng.random_range(1..=80) };
         Self { autoscalers, activators, entries: rng.random_range(1..=3), buckets, rate, revisions, faults }
     }
@@ -157,7 +156,7 @@ fn seconds(least: u64, most: u64, rng: &mut impl Rng) -> Duration {
     Duration::from_secs(rng.random_range(least..=most))
 }
 
-fn fault(autoscalers: usize, activators: usize, rng: &mut StdRng) -> Planned {
+fn fault(autoscalers: usize, activators: usize, rng: &mut StdRng) -> PlannedFault {
     let autoscaler = rng.random_range(0..autoscalers);
     let activator = rng.random_range(0..activators);
     let (fault, longest) = match rng.random_range(0..22) {
@@ -180,23 +179,24 @@ fn fault(autoscalers: usize, activators: usize, rng: &mut StdRng) -> Planned {
 }
 
 /// Plans a fault that affects the number of replicas.
-fn around_replicas(autoscalers: usize, revisions: usize, rng: &mut StdRng) -> Planned {
+fn replica_fault(autoscalers: usize, revisions: usize, rng: &mut StdRng) -> PlannedFault {
     if rng.random_bool(0.6) {
         return planned(Fault::CutMetrics(rng.random_range(0..autoscalers)), 90, rng);
     }
     planned(Fault::Rival(rng.random_range(0..revisions), rng.random_range(1..=6)), 100, rng)
 }
 
-/// Plans a hand-over of leases (an autoscaler leaves and comes back) during slow writes under them.
-fn writes_at_a_hand_over(autoscalers: usize, rng: &mut StdRng) -> [Planned; 2] {
+/// Plans slow writes, and a hand-over of their leases meanwhile, by an autoscaler that exits and restarts.
+fn hand_over_during_writes(autoscalers: usize, rng: &mut StdRng) -> [PlannedFault; 2] {
     let slow = planned(Fault::SlowWrites, 60, rng);
-    let leaver = Fault::LeaveAutoscaler(rng.random_range(0..autoscalers));
+    let exit = Fault::LeaveAutoscaler(rng.random_range(0..autoscalers));
     let at = slow.at + slow.lasts.mul_f64(rng.random_range(0.2..0.8));
-    [slow, Planned { at, lasts: seconds(1, 10, rng), fault: leaver }]
+    [slow, PlannedFault { at, lasts: seconds(1, 10, rng), fault: exit }]
 }
 
-fn planned(fault: Fault, longest: u64, rng: &mut StdRng) -> Planned {
+/// Plans a fault at a random time.
+fn planned(fault: Fault, longest: u64, rng: &mut StdRng) -> PlannedFault {
     let lasts = seconds(1, longest, rng);
-    let at = Duration::from_millis(rng.random_range(2_000..=(TROUBLE - lasts).as_millis() as u64));
-    Planned { at, lasts, fault }
+    let at = Duration::from_millis(rng.random_range(2_000..=(FAULTS_END - lasts).as_millis() as u64));
+    PlannedFault { at, lasts, fault }
 }

@@ -2,14 +2,15 @@
 
 use crate::events::Local;
 use crate::model::Endpoint;
-use crate::process::Who;
+use crate::process::ProcessId;
 use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use rand::RngExt;
 use std::time::Duration;
 
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
-const ROUND: Duration = Duration::from_secs(45);
+/// Maximum duration of a round.
+const ROUND_MAX: Duration = Duration::from_secs(45);
 /// Validity of a probe that reached an activator.
 pub(crate) const PROBE_HOLDS: Duration = Duration::from_secs(5);
 
@@ -22,11 +23,11 @@ pub(crate) enum Round {
 
 impl Simulation {
     pub(crate) fn start_round(&mut self, index: usize, revision: usize) {
-        let until = self.time.now + ROUND;
+        let until = self.time.now + ROUND_MAX;
         let rounds = &mut self.autoscalers[index].rounds;
         if !matches!(rounds.get(&revision), Some(Round::Running { .. })) {
             rounds.insert(revision, Round::Running { failed: false, until });
-            self.tell(Who::Autoscaler(index), Duration::from_millis(2), Local::Probe(revision));
+            self.schedule(ProcessId::Autoscaler(index), Duration::from_millis(2), Local::Probe(revision));
         }
     }
 
@@ -38,21 +39,21 @@ impl Simulation {
         let endpoint = (!endpoints.is_empty()).then(|| endpoints[self.rng.random_range(0..endpoints.len())]);
         let proven =
             matches!(endpoint, Some(Endpoint::Activator(activator)) if self.activators[activator].process.runs());
-        self.time.say(|| format!("autoscaler {index} probes revision {revision} at entry {entry}: {endpoint:?}"));
-        let over = proven || self.time.now >= until;
+        self.time.trace(|| format!("autoscaler {index} probes revision {revision} at entry {entry}: {endpoint:?}"));
+        let is_over = proven || self.time.now >= until;
         let now = self.time.now;
         let rounds = &mut self.autoscalers[index].rounds;
         if proven {
             rounds.insert(revision, Round::Proven(now));
-        } else if over {
+        } else if is_over {
             rounds.remove(&revision);
         } else {
             rounds.insert(revision, Round::Running { failed: true, until });
         }
-        if over {
-            self.ask(index, (Controller::Autoscaler, revision));
+        if is_over {
+            self.enqueue(index, (Controller::Autoscaler, revision));
         } else {
-            self.tell(Who::Autoscaler(index), PROBE_PERIOD, Local::Probe(revision));
+            self.schedule(ProcessId::Autoscaler(index), PROBE_PERIOD, Local::Probe(revision));
         }
     }
 }

@@ -4,19 +4,19 @@ use crate::events::Local;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum ProcessId {
     Autoscaler(usize),
     Activator(usize),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Process {
-    /// Number of the current life. Events for an earlier one are lost.
+    /// Number of the current life, from start to end. Events for an earlier life are lost.
     pub(crate) life: u32,
     pub(crate) down: bool,
     pub(crate) paused: bool,
     /// Time of the last resume after a pause.
-    pub(crate) resumed: Duration,
+    pub(crate) resumed_at: Duration,
     /// Events that arrived during a pause, in order.
     pub(crate) backlog: Vec<Local>,
 }

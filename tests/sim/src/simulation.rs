@@ -1,8 +1,7 @@
-//! Simulated cluster: one clock, one queue of events, one random generator.
+//! Simulated cluster: one clock and queue of events ([`Timeline`]), and one random generator.
 //!
-//! Everything that happens is an event at a time. Events of the same time happen in the order of their creation. An
-//! event for a process ([`Local`]) is lost if the process has died, and waits if it is paused. No code reads a clock or
-//! iterates over an unordered collection, so a seed always makes the same run.
+//! An event for a process ([`Local`]) is lost if the process has died, and waits if it is paused. No code reads
+//! a clock or iterates over an unordered collection, so a seed always makes the same run.
 
 use crate::activator::Activator;
 use crate::autoscaler::Autoscaler;
@@ -10,7 +9,7 @@ use crate::events::{Event, Local};
 use crate::links::Links;
 use crate::model::{Endpoint, Id, Object, Objects, Path, Status};
 use crate::plan::{END, Plan};
-use crate::process::{Process, Who};
+use crate::process::{Process, ProcessId};
 use crate::summary::{Summary, Without};
 use crate::timeline::Timeline;
 use autoscaler_core::path_mode::PathMode;
@@ -22,7 +21,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 /// Interval between two checks of waiting requests.
-const LOOK: Duration = Duration::from_millis(500);
+const CHECK_PERIOD: Duration = Duration::from_millis(500);
 
 /// Entry point of requests: the endpoints known to one node or ingress.
 #[derive(Debug, Default)]
@@ -33,7 +32,7 @@ pub(crate) struct Entry {
 /// Change of a revision's endpoints in propagation to the entries.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// Earliest time at which an entry learns of the change.
+    /// Time from which entries learn of the change.
     pub(crate) from: Duration,
     pub(crate) version: u64,
 }
@@ -42,12 +41,12 @@ pub(crate) struct Change {
 pub(crate) struct SimulatedPod {
     pub(crate) revision: usize,
     pub(crate) ready: bool,
-    pub(crate) leaving: bool,
+    pub(crate) terminating: bool,
 }
 
 pub(crate) struct Simulation {
     pub(crate) time: Timeline<Event>,
-    /// Time for the accounting of activators.
+    /// Nanoseconds since the start, for the accounting of activators.
     pub(crate) clock: Arc<AtomicI64>,
     pub(crate) rng: StdRng,
     pub(crate) plan: Plan,
@@ -67,13 +66,14 @@ pub(crate) struct Simulation {
     /// Requests that went directly to a pod, with their revisions.
     pub(crate) direct: BTreeMap<u64, usize>,
     pub(crate) next_request: u64,
+    /// Time since which each revision has had requests without a gap.
     pub(crate) traffic_since: Vec<Option<Duration>>,
     /// Time since which each autoscaler's measurements of metrics have failed.
     pub(crate) metrics_cut_at: Vec<Option<Duration>>,
     /// Last scale that each process, in each life, wrote for a revision: the scale, the number of repetitions, and the
     /// time.
     pub(crate) last_writes: BTreeMap<(usize, u32, usize), (i32, u32, Duration)>,
-    /// Time for which requests have waited without faults: for a patch (true) or a pod (false).
+    /// Time for which requests of each revision have waited without faults: for a patch (true) or a pod (false).
     pub(crate) waited: Vec<(bool, Duration)>,
     pub(crate) summary: Summary,
 }
@@ -115,7 +115,7 @@ impl Simulation {
 
     /// Sets up a cluster in which everything was just created, with the activators in every path.
     fn set_up(&mut self) {
-        self.time.say(|| format!("{:#?}", self.plan));
+        self.time.trace(|| format!("{:#?}", self.plan));
         let activators: Vec<usize> = (0..self.plan.activators).collect();
         let proxied: Vec<Endpoint> = activators.iter().copied().map(Endpoint::Activator).collect();
         self.put(Id::Activators, Object::Ready(activators));
@@ -130,15 +130,15 @@ impl Simulation {
             for entry in &mut self.entries {
                 entry.endpoints[revision].clone_from(&proxied);
             }
-            self.time.at(Duration::from_millis(500), Event::Traffic(revision));
+            self.time.after(Duration::from_millis(500), Event::Traffic(revision));
         }
         (0..self.plan.autoscalers).for_each(|index| self.start_autoscaler(index));
         (0..self.plan.activators).for_each(|index| self.start_activator(index));
         for index in 0..self.plan.faults.len() {
             let at = self.plan.faults[index].at;
-            self.time.at(at, Event::Begin(index));
+            self.time.after(at, Event::BeginFault(index));
         }
-        self.time.at(LOOK, Event::Look);
+        self.time.after(CHECK_PERIOD, Event::CheckWaits);
     }
 
     /// Runs to the end, or to the first violated invariant.
@@ -146,37 +146,37 @@ impl Simulation {
         while let Some(event) = self.time.next(END) {
             self.clock.store(i64::try_from(self.time.now.as_nanos()).unwrap_or(i64::MAX), Ordering::Relaxed);
             self.summary.events += 1;
-            self.happen(event);
+            self.handle(event);
             self.judge_entries();
-            self.follow_traffic();
+            self.track_traffic();
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
-            Event::To(who, life, what) => self.reach(who, life, what),
+            Event::To(to, life, event) => self.deliver(to, life, event),
             Event::WriteLease { by, life, lease, op, sent } => self.lease_written(by, life, lease, op, sent),
-            Event::Write { by, life, passage, controller, revision, step } => {
-                self.written(by, life, passage, (controller, revision), step);
+            Event::Write { by, life, timing, controller, revision, step } => {
+                self.written(by, life, timing, (controller, revision), step);
             }
-            Event::Deploy(revision) => self.deploy(revision),
+            Event::ReconcileDeployment(revision) => self.deploy(revision),
             Event::PodReady(pod) => {
-                if let Some(found) = self.pods.get_mut(&pod).filter(|found| !found.leaving) {
+                if let Some(found) = self.pods.get_mut(&pod).filter(|found| !found.terminating) {
                     found.ready = true;
                     let revision = found.revision;
-                    self.time.say(|| format!("pod {pod} of revision {revision} is ready"));
+                    self.time.trace(|| format!("pod {pod} of revision {revision} is ready"));
                     self.publish_pods(revision);
                 }
             }
             Event::PodGone(pod) => {
-                self.time.say(|| format!("pod {pod} is gone"));
+                self.time.trace(|| format!("pod {pod} is gone"));
                 self.pods.remove(&pod);
             }
-            Event::Switch { entry, revision, version, endpoints } => {
+            Event::EntryLearns { entry, revision, version, endpoints } => {
                 if !self.changes[revision].iter().any(|change| change.version == version) {
                     return; // Overtaken by a newer change.
                 }
-                self.time.say(|| format!("entry {entry} leads revision {revision} to {endpoints:?}"));
+                self.time.trace(|| format!("entry {entry} routes revision {revision} to {endpoints:?}"));
                 self.entries[entry].endpoints[revision] = endpoints;
             }
             Event::ActivatorReady(index, life) => {
@@ -190,60 +190,56 @@ impl Simulation {
                 self.summary.requests += 1;
                 self.arrive(revision, lasts);
             }
-            Event::Finish(request) => {
+            Event::FinishDirect(request) => {
                 self.direct.remove(&request);
-                self.report_served();
+                self.summary.served += 1;
             }
-            Event::Undo(revision) => self.undo(revision),
-            Event::Begin(index) => self.begin(index),
-            Event::End(index) => self.end(index),
-            Event::Look => {
-                self.judge_waits(LOOK);
-                self.time.at(LOOK, Event::Look);
+            Event::RivalWrite(revision) => self.rival_write(revision),
+            Event::BeginFault(index) => self.begin(index),
+            Event::EndFault(index) => self.end(index),
+            Event::CheckWaits => {
+                self.judge_waits(CHECK_PERIOD);
+                self.time.after(CHECK_PERIOD, Event::CheckWaits);
             }
         }
     }
 
-    fn reach(&mut self, who: Who, life: u32, what: Local) {
-        let process = self.process(who);
+    fn deliver(&mut self, to: ProcessId, life: u32, event: Local) {
+        let process = self.process(to);
         if process.life != life || process.down {
             return;
         }
         if process.paused {
-            return process.backlog.push(what);
+            return process.backlog.push(event);
         }
-        if let Local::Notify(_) = what
-            && self.deaf(who)
+        if let Local::Notify(_) = event
+            && self.misses_changes(to)
         {
-            return; // The process lists everything again once it can.
+            return; // The process lists all objects again after the fault.
         }
-        match who {
-            Who::Autoscaler(index) => self.autoscaler(index, what),
-            Who::Activator(index) => self.activator(index, what),
-        }
-    }
-
-    fn deaf(&self, who: Who) -> bool {
-        match who {
-            Who::Autoscaler(index) => self.links.api_answer_lost(index),
-            Who::Activator(_) => self.links.api_stopped(),
+        match to {
+            ProcessId::Autoscaler(index) => self.autoscaler_event(index, event),
+            ProcessId::Activator(index) => self.activator_event(index, event),
         }
     }
 
-    pub(crate) fn process(&mut self, who: Who) -> &mut Process {
-        match who {
-            Who::Autoscaler(index) => &mut self.autoscalers[index].process,
-            Who::Activator(index) => &mut self.activators[index].process,
+    fn misses_changes(&self, id: ProcessId) -> bool {
+        match id {
+            ProcessId::Autoscaler(index) => self.links.api_answer_lost(index),
+            ProcessId::Activator(_) => self.links.api_stopped(),
         }
     }
 
-    /// Delivers an event to a process after `delay`, if it is still in the same life.
-    pub(crate) fn tell(&mut self, who: Who, delay: Duration, what: Local) {
-        let life = self.process(who).life;
-        self.time.at(delay, Event::To(who, life, what));
+    pub(crate) fn process(&mut self, id: ProcessId) -> &mut Process {
+        match id {
+            ProcessId::Autoscaler(index) => &mut self.autoscalers[index].process,
+            ProcessId::Activator(index) => &mut self.activators[index].process,
+        }
     }
 
-    pub(crate) fn report_served(&mut self) {
-        self.summary.served += 1;
+    /// Delivers an event to a process after `delay`, if the process is still in the same life.
+    pub(crate) fn schedule(&mut self, to: ProcessId, delay: Duration, event: Local) {
+        let life = self.process(to).life;
+        self.time.after(delay, Event::To(to, life, event));
     }
 }

@@ -1,9 +1,9 @@
-//! Routing of stats to the owner of their revision, with further hops if necessary, and scraping of pods.
+//! Forwarding of stats to the owners of their revisions, and scrapes of pods.
 
 use crate::activator::SYSTEM;
 use crate::autoscaler::Cause;
 use crate::events::{Frame, Local};
-use crate::process::Who;
+use crate::process::ProcessId;
 use crate::simulation::Simulation;
 use autoscaler_core::forwarding::{Forwarded, Hop, Route, route};
 use common::ownership::Owner;
@@ -23,38 +23,38 @@ impl Simulation {
         self.route(index, frame.messages, frame.forwarded.as_ref());
     }
 
-    /// Records stats of own revisions and forwards the others.
-    pub(crate) fn route(&mut self, index: usize, messages: Vec<WireStatMessage>, came: Option<&Forwarded<usize>>) {
+    /// Records stats of own revisions and forwards the others. `forwarded` is the path by which they arrived.
+    pub(crate) fn route(&mut self, index: usize, messages: Vec<WireStatMessage>, forwarded: Option<&Forwarded<usize>>) {
         let mut onward = Onward::new();
         for mut message in messages {
             let Some(mut stat) = message.stat.take() else {
-                self.attestation(index, &message, came.is_some(), &mut onward);
+                self.attestation(index, &message, forwarded.is_some(), &mut onward);
                 continue;
             };
             let Some(revision) = self.revision(&message) else { continue };
             if stat.timestamp == 0 {
                 stat.timestamp = self.timestamp().as_secs();
             }
-            match route(self.owner(index, revision), came, Duration::ZERO) {
+            match route(self.owner(index, revision), forwarded, Duration::ZERO) {
                 Route::Record => self.record(index, revision, &stat),
                 Route::Drop => self.summary.misrouted += 1,
                 Route::Send(other, hop) => {
-                    self.summary.sent_on += u64::from(hop == Hop::Second);
-                    let link = onward.entry((other, hop)).or_default();
-                    link.push(WireStatMessage { stat: Some(stat), ..message });
+                    self.summary.second_hops += u64::from(hop == Hop::Second);
+                    let message = WireStatMessage { stat: Some(stat), ..message };
+                    onward.entry((other, hop)).or_default().push(message);
                 }
                 Route::Hold => {
                     let until = self.time.now + KEEP;
                     let message = WireStatMessage { stat: Some(stat), ..message };
-                    self.autoscalers[index].ownerless.push((until, message, came.cloned()));
+                    self.autoscalers[index].ownerless.push((until, message, forwarded.cloned()));
                 }
             }
         }
         for ((other, hop), messages) in onward {
             if !self.links.peers_cut(index, other) {
                 let delay = Duration::from_millis(self.rng.random_range(1..=10));
-                let forwarded = Some(Forwarded { hop, by: Some(index) });
-                self.tell(Who::Autoscaler(other), delay, Local::Frame(Frame { messages, forwarded }));
+                let frame = Frame { messages, forwarded: Some(Forwarded { hop, by: Some(index) }) };
+                self.schedule(ProcessId::Autoscaler(other), delay, Local::Frame(frame));
             }
         }
     }
@@ -94,26 +94,26 @@ impl Simulation {
         let is_believed = election.believed_until(bucket).is_some_and(|until| now < until);
         let holder = election.holder(bucket).filter(|_| is_believed);
         let known = |holder: &str| self.autoscalers.iter().position(|other| other.identity == holder);
-        // A lease in this process's name that it no longer holds is being handed over.
+        // A lease in the name of this process, which no longer holds it, is being handed over.
         holder.and_then(known).filter(|holder| *holder != index).map_or(Owner::Nobody, Owner::Other)
     }
 
     fn record(&mut self, index: usize, revision: usize, stat: &Stat) {
         let now = self.timestamp();
-        let Some(state) = self.autoscalers[index].loops.get_mut(&revision) else { return };
+        let Some(state) = self.autoscalers[index].deciders.get_mut(&revision) else { return };
         if state.metrics.record(stat, now).is_err() {
             return;
         }
         if state.status.wakes(stat.average_concurrent_requests, state.replicas == Some(0)) {
             self.summary.pokes += 1;
-            self.time.say(|| format!("autoscaler {index} is poked for revision {revision}"));
+            self.time.trace(|| format!("autoscaler {index} is poked for revision {revision}"));
             self.evaluate(index, revision, Cause::Poke);
         }
     }
 
     /// Scrapes the pods once a second.
     pub(crate) fn scrape(&mut self, index: usize) {
-        self.tell(Who::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
+        self.schedule(ProcessId::Autoscaler(index), Duration::from_secs(1), Local::Scrape);
         let now = self.timestamp();
         for revision in 0..self.plan.revisions.len() {
             let autoscaler = &self.autoscalers[index];
@@ -121,7 +121,7 @@ impl Simulation {
             if !self.plan.revisions[revision].scraped || !answered {
                 continue;
             }
-            let direct = self.direct.values().filter(|of| **of == revision).count();
+            let direct = self.direct.values().filter(|other| **other == revision).count();
             let proxied: usize = self.activators.iter().map(|activator| activator.load(revision).1).sum();
             let stat = Stat {
                 average_concurrent_requests: (direct + proxied) as f64,
@@ -130,7 +130,7 @@ impl Simulation {
                 proxied_request_count: proxied as f64,
                 ..Stat::default()
             };
-            if let Some(state) = self.autoscalers[index].loops.get_mut(&revision) {
+            if let Some(state) = self.autoscalers[index].deciders.get_mut(&revision) {
                 let _refused = state.metrics.record(&stat, now);
             }
         }

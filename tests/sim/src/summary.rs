@@ -1,4 +1,4 @@
-//! Rules to disable in a run, and the summary of a run.
+//! Rules that a run may disable, and the summary of a run.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ pub enum Without {
     Proof,
     /// An evaluation trusts missing reports, whichever activators have reported.
     Attestation,
-    /// A failing metric counts as a metric that requires nothing.
+    /// A failing metric counts as one that asks for no pods.
     Doubt,
-    /// Replicas changed by another writer are rewritten at once, however often.
+    /// Replicas that another writer changes are always rewritten at once.
     Contest,
 }
 
@@ -40,9 +40,9 @@ pub struct Summary {
     pub requests: u64,
     /// Requests that were served completely.
     pub served: u64,
-    /// Requests that reached no endpoint; only a dead activator can cause that.
+    /// Requests that reached no endpoint. Only a dead activator can cause that.
     pub unreachable: u64,
-    /// Stats that made an evaluation due at once.
+    /// Evaluations at once because a stat showed traffic at zero.
     pub pokes: u64,
     /// Writes of replicas.
     pub patches: u64,
@@ -51,26 +51,26 @@ pub struct Summary {
     /// Writes that a process did not begin because its lease might have ended first.
     pub lease_ends: u64,
     /// Hand-overs of leases that waited for a pending write.
-    pub waits: u64,
-    /// Stats that were forwarded to a former owner, and by it to its successor.
-    pub sent_on: u64,
-    /// Stats that were dropped because two hops did not bring them to an owner.
+    pub hand_over_waits: u64,
+    /// Stats that a former owner forwarded to its successor.
+    pub second_hops: u64,
+    /// Stats that were dropped because they had not reached an owner after two hops.
     pub misrouted: u64,
-    /// Times that a write had to wait for a token.
+    /// Number of times that writes had to wait for tokens.
     pub writes_waited: u64,
-    /// Writes that moved up because a decision waited for them.
-    pub moved_up: u64,
+    /// Writes that became urgent because a decision waited for their end.
+    pub promoted: u64,
     /// Writes of revisions outside the model.
     pub foreign_writes: u64,
     /// Measurements of metrics.
-    pub looks: u64,
+    pub measurements: u64,
     /// Failed measurements.
-    pub failed_looks: u64,
+    pub failed_measurements: u64,
     /// Changes of replicas by another writer.
-    pub undone: u64,
-    /// Times that no activator was ready and the endpoints did not return to pods that were about to be removed.
-    pub not_led_back: u64,
-    /// Times that a contested scale was not rewritten yet.
+    pub rival_writes: u64,
+    /// Times that endpoints were not switched to pods that were about to be removed, although no activator was ready.
+    pub kept_from_terminating: u64,
+    /// Times that a rewrite of contested replicas had to wait.
     pub contested: u64,
     /// Number of reconciliations by reason.
     pub reasons: BTreeMap<String, u64>,

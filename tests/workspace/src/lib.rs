@@ -1,4 +1,4 @@
-//! Tests of the shape of the workspace: direction of dependencies and imports, use of the given packages, tidiness.
+//! Helpers of the tests of the workspace: files, metadata, and imports.
 //!
 //! The tests are in `tests/`. [`imports`] determines which file of a crate uses which other file.
 
@@ -7,7 +7,7 @@ pub mod imports;
 use cargo_metadata::{MetadataCommand, Package};
 use std::path::{Path, PathBuf};
 
-// Listed but unused on purpose: see Cargo.toml.
+// Dependencies only for their features: see Cargo.toml.
 use {hpa as _, tokio as _, tonic as _, tower_test as _};
 
 /// Returns the root of the repository.

@@ -1,9 +1,9 @@
-//! Tests the imports between the folders of each crate. The committed table `imports.txt` lists which folder uses
-//! which, and no circle of files crosses folders.
+//! Tests the imports between the folders of each crate: they are those of the committed table `imports.txt`, and no
+//! cycle of files crosses folders.
 //!
-//! The table is generated: `UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports` writes it again. A new line
-//! is a new direction between two folders. Prefer to move the name down to its user, or to pass a trait, a closure or
-//! an argument to the lower folder. Commit the line if the direction is intended.
+//! The table is generated: `UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports` writes it again. A new entry
+//! is a new dependency of a folder on another. Prefer to move the name to its user, or to pass a trait, a closure or an
+//! argument to the folder. Commit the entry if the dependency is intended.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -48,41 +48,40 @@ fn table() -> String {
 }
 
 #[test]
-fn folders_import_what_the_table_says() {
+fn imports_between_folders_match_the_table() {
     let found = table();
     if std::env::var_os("UPDATE_IMPORTS").is_some() {
         std::fs::write(TABLE, &found).expect("the table can be written");
     }
     let committed = std::fs::read_to_string(TABLE).expect("tests/workspace/imports.txt");
-    let found: BTreeSet<_> = in_crates(&found);
-    let committed: BTreeSet<_> = in_crates(&committed);
+    let (found, committed) = (in_crates(&found), in_crates(&committed));
     let new: Vec<_> = found.difference(&committed).collect();
     let old: Vec<_> = committed.difference(&found).collect();
     assert!(
         new.is_empty() && old.is_empty(),
-        "imports between folders differ from tests/workspace/imports.txt; new: {new:#?}, no longer: {old:#?}. Remove the \
-         import, or write the table again: UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports"
+        "imports between folders differ from tests/workspace/imports.txt; new: {new:#?}, no longer: {old:#?}. Remove \
+         the import, or write the table again: UPDATE_IMPORTS=1 cargo test -p workspace-tests --test imports"
     );
 }
 
 /// Returns each line of a table, prefixed with its crate.
 fn in_crates(table: &str) -> BTreeSet<String> {
     let mut krate = "";
-    let line = |line| match str::strip_prefix(line, "  ") {
-        Some(folder) => Some(format!("{krate}: {folder}")),
-        None => {
-            krate = line;
-            None
+    let mut lines = BTreeSet::new();
+    for line in table.lines() {
+        match line.strip_prefix("  ") {
+            Some(folder) => _ = lines.insert(format!("{krate}: {folder}")),
+            None => krate = line,
         }
-    };
-    table.lines().filter_map(line).collect()
+    }
+    lines
 }
 
 #[test]
-fn no_circle_of_files_runs_across_folders() {
+fn no_cycle_of_files_crosses_folders() {
     for package in &metadata().no_deps().exec().expect("cargo metadata of the workspace").packages {
-        let circles = imports(package).circles();
-        let listed: Vec<String> = circles.iter().map(|circle| lines(circle)).collect();
-        assert!(circles.is_empty(), "{}: {} circles:{}", package.name, circles.len(), listed.join("\n  and"));
+        let cycles = imports(package).cycles();
+        let listed: Vec<String> = cycles.iter().map(|cycle| lines(cycle)).collect();
+        assert!(cycles.is_empty(), "{}: {} cycles:{}", package.name, cycles.len(), listed.join("\n  and"));
     }
 }

@@ -1,8 +1,8 @@
-//! Tests that the manual matches the code: it lists every condition, reason, event, refusal, mark and variable, and no
-//! other. Its pages are in its summary, and links lead to existing headings.
+//! Tests that the manual matches the code: it lists all conditions, reasons, events, refusals, marks, keys and
+//! variables. Its pages are in its summary, its links lead to existing headings, and its times are those of the code.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use workspace_tests::{read, root};
 
 /// Returns all Rust sources of some folders, without tests.
@@ -14,16 +14,19 @@ fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
         if path.is_dir() && !["tests", "examples", "benches", "target"].contains(&&*name) {
             open.extend(std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
         } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
-            let text = read(&path);
-            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
-            found.push((path, code));
+            found.push((path.clone(), code(path)));
         }
     }
     assert!(!found.is_empty(), "no sources in {folders:?}");
     found
 }
 
-/// Returns the texts between quotation marks.
+/// Reads a Rust file without its inline tests.
+fn code(file: impl AsRef<Path>) -> String {
+    read(file).split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned()
+}
+
+/// Returns the texts between quotation marks, except in comments.
 fn quoted(code: &str) -> impl Iterator<Item = &str> {
     code.lines().flat_map(|line| line.split("//").next().unwrap_or_default().split('"').skip(1).step_by(2))
 }
@@ -41,6 +44,7 @@ fn listed<'a>(page: &'a str, heading: &str) -> BTreeSet<&'a str> {
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
 }
 
+/// Checks that a page lists the words of the code and no others.
 fn equal(what: &str, page: &BTreeSet<&str>, code: &BTreeSet<&str>) {
     let missing: Vec<_> = code.difference(page).collect();
     let invented: Vec<_> = page.difference(code).collect();
@@ -60,23 +64,21 @@ fn every_condition_and_reason_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
     let conditions = read("common/api/src/zeroscaler/conditions.rs");
     let types: BTreeSet<_> = after(&conditions, ": &str = \"").collect();
-    let allocation = read("autoscaler/src/standalone/scalers/allocation.rs");
-    let allocation = allocation.split("#[cfg(test)]").next().unwrap_or_default();
+    let allocation = code("autoscaler/src/standalone/scalers/allocation.rs");
     let own: String = sources(&["autoscaler/src/standalone"]).into_iter().map(|(_, code)| code).collect();
     // Reasons of failed metrics.
-    let measure = read("autoscaler/hpa/core/src/measure.rs");
-    let measure = measure.split("#[cfg(test)]").next().unwrap_or_default();
+    let measure = code("autoscaler/hpa/core/src/measure.rs");
     let look = read("autoscaler/src/metric_engine/look.rs");
     let is_word =
         |word: &&str| word.len() > 3 && word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
     let mut reasons: BTreeSet<_> =
-        after(&own, ": &str = \"").chain(after(allocation, "=> \"")).filter(is_word).collect();
+        after(&own, ": &str = \"").chain(after(&allocation, "=> \"")).filter(is_word).collect();
     reasons.extend(after(&own, "Finding::new(\""));
-    reasons.extend(after(measure, "Failure::new(\"").chain(after(measure, "reason: \"")));
+    reasons.extend(after(&measure, "Failure::new(\"").chain(after(&measure, "reason: \"")));
     reasons.extend(after(&look, "Some((\""));
     // Reasons why pods do not serve.
     let causes = read("autoscaler/core/src/cause.rs");
-    let causes = causes.split("\nfn cause(").nth(1).and_then(|rest| rest.split("\n}").next()).expect("their remedies");
+    let causes = causes.split("\nfn cause(").nth(1).and_then(|rest| rest.split("\n}").next()).expect("fn cause");
     reasons.extend(after(causes, "\n        \""));
     let conditions_listed = listed(&page, "\n## Conditions\n");
     equal("conditions and reasons", &conditions_listed, &types.union(&reasons).copied().collect());
@@ -86,27 +88,20 @@ fn every_condition_and_reason_is_in_the_manual() {
 fn every_event_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
     let all: String = sources(&["autoscaler/src"]).into_iter().map(|(_, code)| code).collect();
-    let before = [
-        "warning(\"",
-        "normal(\"",
-        "Severity::Warning, \"",
-        "Severity::Normal, \"",
-        "warn(subject, \"",
-        "complain(COMPONENT, &object, \"",
-        "REASON: &str = \"",
-    ];
+    let before = "warning(|normal(|Severity::Warning, |Severity::Normal, |warn(subject, |complain(COMPONENT, &object, |\
+                  REASON: &str = ";
+    let before: Vec<_> = before.split('|').map(|before| format!("{before}\"")).collect();
     let code: BTreeSet<_> = before.iter().flat_map(|before| after(&all, before)).collect();
     equal("events", &listed(&page, "\n## Events\n"), &code);
 }
 
-/// Goal: the manual lists each finalizer, annotation and label that is written. The label of response texts is for
-/// their owners.
+/// Goal: the manual lists each finalizer, annotation and label that is written. Users set the label `response`.
 #[test]
-fn every_mark_is_in_the_manual() {
+fn every_finalizer_annotation_and_label_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
     let all: String = sources(&["common", "autoscaler"]).into_iter().map(|(_, code)| code).collect();
     let code = after(&all, "&str = \"zeroscale.dev/").filter(|mark| *mark != "response").collect();
-    let listed = listed(&page, "\n## What it marks\n");
+    let listed = listed(&page, "\n## Finalizers, annotations and labels\n");
     equal("marks", &listed.iter().filter_map(|mark| mark.strip_prefix("zeroscale.dev/")).collect(), &code);
 }
 
@@ -130,14 +125,13 @@ fn every_key_of_a_config_map_is_in_its_example() {
         whole.contains(parts) && whole.split(parts).all(is_part)
     };
     for name in ["autoscaler", "deployment", "leader-election", "logging", "network", "observability", "ports"] {
-        let code = read(format!("common/src/config/{}.rs", name.replace('-', "_")));
-        let mut code = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
+        let mut code_of_map = code(format!("common/src/config/{}.rs", name.replace('-', "_")));
         if name == "observability" {
-            code += read("activator/src/layers/request_log/config.rs").split("#[cfg(test)]").next().unwrap_or_default();
+            code_of_map += &code("activator/src/layers/request_log/config.rs");
         }
-        let one_word =
-            ["read.parse(&[\"", "const RANGE: &str = \""].into_iter().flat_map(|before| after(&code, before));
-        let keys: BTreeSet<&str> = quoted(&code).filter(is_key).chain(one_word).collect();
+        let before = ["read.parse(&[\"", "const RANGE: &str = \""];
+        let one_word = before.into_iter().flat_map(|before| after(&code_of_map, before));
+        let keys: BTreeSet<&str> = quoted(&code_of_map).filter(is_key).chain(one_word).collect();
         let example = read(format!("deploy/kubernetes/base/config-{name}.yaml"));
         let is_there = |key: &str| example.contains(key) || theirs.iter().any(|there| there.starts_with(key));
         let missing: Vec<_> = keys.iter().filter(|key| !is_there(key)).collect();
@@ -162,12 +156,12 @@ fn every_variable_is_in_the_settings() {
         read.extend(quoted(code).filter(is_variable).filter(is_ours));
     }
     assert!(read.len() > 30, "{read:?}");
-    // `_KEY` beside a variable stands for one with the same beginning, `STATEFUL_SERVICE_*` for all with that prefix.
+    // `_KEY` beside a variable stands for one with the same prefix, `STATEFUL_SERVICE_*` for all with that prefix.
     let words: BTreeSet<&str> =
         page.split(|c: char| !(c.is_ascii_uppercase() || c.is_ascii_digit() || "_*".contains(c))).collect();
     let is_there = |variable: &str| {
-        let begins =
-            |word: &&str| word.strip_suffix('*').is_some_and(|head| !head.is_empty() && variable.starts_with(head));
+        let is_head = |head: &str| !head.is_empty() && variable.starts_with(head);
+        let begins = |word: &&str| word.strip_suffix('*').is_some_and(is_head);
         let ends = |word: &&str| word.starts_with('_') && word.len() > 2 && variable.ends_with(*word);
         // `ZEROSCALE_STAT_TLS` in the code is the prefix of several variables.
         let is_beginning = |word: &&str| word.strip_prefix(variable).is_some_and(|rest| rest.starts_with('_'));
@@ -177,10 +171,10 @@ fn every_variable_is_in_the_settings() {
     assert!(missing.is_empty(), "deploy/kubernetes/README.md does not name {missing:?}");
 }
 
-/// Goal: no kubelet kills an activator during its shutdown: its pod has as much time as the activator's own bounds
-/// allow. In the drop-in for Knative the activator does not wait for clients to be routed elsewhere.
+/// Goal: no kubelet kills an activator during its shutdown: the grace period of the pod exceeds the activator's own
+/// bounds. In the drop-in for Knative the activator does not wait until clients are routed elsewhere.
 #[test]
-fn a_pod_has_as_long_as_its_activator_takes_to_end() {
+fn the_grace_period_of_a_pod_exceeds_the_shutdown_of_its_activator() {
     let (options, endpoint_removal) =
         (read("activator/src/config/options.rs"), read("activator/src/endpoint_removal.rs"));
     let seconds = |text: &str, before: &str| -> u64 {
@@ -191,7 +185,7 @@ fn a_pod_has_as_long_as_its_activator_takes_to_end() {
     let bound = |text, name| seconds(text, &format!("{name}: Duration::from_secs("));
     let constant = |name| seconds(&endpoint_removal, &format!("const {name}: Duration = Duration::from_secs("));
     let (linger, drain) = (bound(&options, " linger"), bound(&options, " drain"));
-    let elsewhere = constant("WAIT_MAX") + constant("FOLLOWED_WITHIN");
+    let elsewhere = constant("WAIT_MAX") + constant("NODE_DELAY");
     for (manifest, takes) in [
         ("deploy/kubernetes/base/activator.yaml", linger + elsewhere + drain),
         ("deploy/kubernetes/knative/activator/deployment.yaml", linger + drain),
@@ -208,7 +202,7 @@ fn a_pod_has_as_long_as_its_activator_takes_to_end() {
 }
 
 #[test]
-fn every_page_is_on_the_list() {
+fn every_page_is_in_the_summary() {
     let summary = read("deploy/docs/SUMMARY.md");
     for page in std::fs::read_dir(root().join("deploy/docs")).expect("the manual").flatten() {
         let name = page.file_name().to_string_lossy().into_owned();
@@ -225,7 +219,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn every_anchor_is_a_heading() {
+fn every_anchor_in_a_link_is_a_heading() {
     let documents = "\
         README.md .github/CONTRIBUTING.md .github/SECURITY.md .github/CHANGELOG.md deploy/kubernetes/README.md \
         deploy/kubernetes/chart/README.md deploy/images/README.md deploy/DIFFERENCES.md";

@@ -1,11 +1,11 @@
-//! Tests of the prose and the names in Rust files, so that both stay plain.
+//! Tests of comments and names in Rust files.
 //!
 //! # Rules
 //!
-//! - At most 6 % of a crate's doc comments open with a word of [`OPENINGS`]. A doc comment opens with a verb, or with the
-//!   name of the thing that it describes.
-//! - No module or function has a name of [`VAGUE_NAMES`], and no type one of [`BARE_TYPES`]. Such a name says nothing to a
-//!   reader who has not opened the file; `BreakerState` does, where `State` does not.
+//! - At most 6 % of a crate's doc comments open with a word of [`OPENINGS`]. A doc comment opens with a verb, or with
+//!   the name of the thing that it describes.
+//! - No module or function has a name of [`VAGUE_NAMES`], and no type one of [`BARE_TYPES`]. Such a name means nothing
+//!   to a reader who has not opened the file: `BreakerState` is allowed, `State` is not.
 //!
 //! # Not here
 //!
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use workspace_tests::{metadata, rust_files};
 
-/// First words of a doc comment that leave its subject open.
+/// First words of a doc comment that do not name its subject.
 const OPENINGS: [&str; 16] = [
     "As", "How", "It", "Of", "One that", "One who", "That", "Those", "What", "When", "Where", "Whether", "Who",
     "Whoever", "Whom", "Whose",
@@ -39,7 +39,7 @@ fn crates() -> BTreeMap<String, Vec<PathBuf>> {
     metadata.packages.iter().map(|package| (package.name.to_string(), rust_files(package))).collect()
 }
 
-/// Returns the first line of each doc comment of a file.
+/// Returns the first line of each doc comment in a text.
 fn doc_openings(text: &str) -> Vec<&str> {
     let mut openings = Vec::new();
     let mut before = None;
@@ -55,40 +55,34 @@ fn doc_openings(text: &str) -> Vec<&str> {
     openings
 }
 
-fn opens_badly(opening: &&str) -> bool {
+fn lacks_subject(opening: &&str) -> bool {
     OPENINGS.iter().any(|word| opening.strip_prefix(word).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric)))
 }
 
-/// Goal: doc comments name their subject.
 #[test]
 fn doc_comments_open_with_a_verb_or_a_name() {
     for (name, files) in crates() {
         let texts: Vec<_> = files.iter().map(|file| std::fs::read_to_string(file).expect("readable")).collect();
         let openings: Vec<_> = texts.iter().flat_map(|text| doc_openings(text)).collect();
-        let bad: Vec<_> = openings.iter().filter(|opening| opens_badly(opening)).collect();
-        assert!(
-            bad.len() * 100 <= openings.len() * OPENINGS_MAX_PERCENT,
-            "{name}: {} of {}: {bad:#?}",
-            bad.len(),
-            openings.len()
-        );
+        let bad: Vec<_> = openings.iter().filter(|opening| lacks_subject(opening)).collect();
+        let (count, all) = (bad.len(), openings.len());
+        assert!(count * 100 <= all * OPENINGS_MAX_PERCENT, "{name}: {count} of {all}: {bad:#?}");
     }
 }
 
-/// Returns the name that a line of code gives to a function, a module or a type, with the keyword.
+/// Returns keyword and name of the function, module or type that a line of code defines.
 fn definition(line: &str) -> Option<(&str, &str)> {
     if !line.starts_with(char::is_alphabetic) {
         return None; // A string or a comment.
     }
-    let mut words =
-        line.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == '#')).filter(|word| !word.is_empty());
+    let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '#';
+    let mut words = line.split(|c: char| !is_part(c)).filter(|word| !word.is_empty());
     let prefixes = ["pub", "crate", "super", "in", "self", "async", "const", "unsafe"];
     let keyword = words.find(|word| !prefixes.contains(word))?;
     let is_definition = ["fn", "mod", "struct", "enum", "trait", "type"].contains(&keyword);
     is_definition.then(|| words.next()).flatten().map(|name| (keyword, name))
 }
 
-/// Goal: names say what they name.
 #[test]
 fn no_name_is_vague() {
     let mut vague = Vec::new();
@@ -108,13 +102,12 @@ fn no_name_is_vague() {
     assert!(vague.is_empty(), "{} vague names:\n{}", vague.len(), vague.join("\n"));
 }
 
-/// Goal: the rules find what they forbid.
 #[test]
 fn the_rules_find_what_they_forbid() {
     let text = "/// What it is.\nstruct A;\n/// Whatever.\n/// Whose.\nfn b() {}\n//! Name of it.\n";
     let openings = doc_openings(text);
     assert_eq!(openings, ["What it is.", "Whatever.", "Name of it."]);
-    assert_eq!(openings.iter().map(opens_badly).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(openings.iter().map(lacks_subject).collect::<Vec<_>>(), [true, false, false]);
     let lines = [
         ("pub(crate) async fn told(&self) {", Some(("fn", "told"))),
         ("pub(super) struct State<T> {", Some(("struct", "State"))),

@@ -1,9 +1,15 @@
-//! Tests of the workspace's shape: the allowed dependencies, and the purity of the cores.
+//! Tests of the dependencies and the layout of the workspace: allowed and required dependencies, cores without I/O, top
+//! level, and headers of files.
 
 use cargo_metadata::{DependencyKind, Metadata, Package};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::ffi::OsStr;
 use workspace_tests::{metadata, read, root, rust_files};
+
+/// Returns the metadata of the workspace and its dependencies.
+fn all_metadata() -> Metadata {
+    metadata().exec().expect("cargo metadata")
+}
 
 fn package<'a>(metadata: &'a Metadata, name: &str) -> &'a Package {
     metadata.workspace_packages().into_iter().find(|p| p.name.as_str() == name).expect(name)
@@ -37,7 +43,7 @@ fn dependencies_point_inward() {
         ("fuzz", ""),
         ("monitoring", "common-runtime"),
     ];
-    let metadata = metadata().exec().expect("cargo metadata");
+    let metadata = all_metadata();
     let ours: BTreeSet<String> = metadata.workspace_packages().iter().map(|p| p.name.to_string()).collect();
     for (name, allowed) in allowed {
         let used: BTreeSet<String> = dependencies(package(&metadata, name)).intersection(&ours).cloned().collect();
@@ -46,33 +52,27 @@ fn dependencies_point_inward() {
     }
 }
 
-/// Goal: cores perform no I/O. Packages that could perform it are not among their dependencies.
+/// Goal: cores perform no I/O and parse no YAML. The activator's network layer does not use Kubernetes or metrics.
 #[test]
-fn cores_cannot_reach_io() {
-    let metadata = metadata().exec().expect("cargo metadata");
-    for core in ["common", "activator-core", "autoscaler-core", "hpa-core"] {
-        let used = dependencies(package(&metadata, core));
-        let io = ["tokio", "hyper", "hyper-util", "kube", "reqwest", "socket2", "mio", "async-std", "smol"];
-        // YAML is parsed by the shells.
-        for banned in io.into_iter().chain(["serde_yaml_ng"]) {
-            assert!(!used.contains(banned), "{core} must stay pure, yet depends on {banned}");
-        }
-    }
-}
-
-/// Goal: the activator's network layer does not depend on Kubernetes or metrics.
-#[test]
-fn the_network_knows_no_cluster() {
-    let metadata = metadata().exec().expect("cargo metadata");
-    let used = dependencies(package(&metadata, "activator-net"));
-    for banned in ["kube", "k8s-openapi", "common-api", "prometheus-client", "opentelemetry"] {
-        assert!(!used.contains(banned), "activator-net depends on {banned}");
+fn crates_do_not_depend_on_banned_packages() {
+    let io = "tokio hyper hyper-util kube reqwest socket2 mio async-std smol serde_yaml_ng";
+    let metadata = all_metadata();
+    for (name, banned) in [
+        ("common", io),
+        ("activator-core", io),
+        ("autoscaler-core", io),
+        ("hpa-core", io),
+        ("activator-net", "kube k8s-openapi common-api prometheus-client opentelemetry"),
+    ] {
+        let used = dependencies(package(&metadata, name));
+        let surplus: Vec<_> = banned.split(' ').filter(|banned| used.contains(*banned)).collect();
+        assert!(surplus.is_empty(), "{name} must not depend on {surplus:?}");
     }
 }
 
 /// Goal: the packages that the project is built on are used in their intended crates.
 #[test]
-fn the_given_packages_are_used() {
+fn intended_packages_are_used() {
     let places: [(&str, &[&str]); 10] = [
         ("tokio", &["activator", "activator-net", "autoscaler", "common-runtime", "local"]),
         ("hyper", &["activator-net", "autoscaler", "common-runtime", "local"]),
@@ -85,7 +85,7 @@ fn the_given_packages_are_used() {
         ("tower", &["activator"]),
         ("tracing", &["activator", "activator-net", "autoscaler", "common-runtime", "local"]),
     ];
-    let metadata = metadata().exec().expect("cargo metadata");
+    let metadata = all_metadata();
     for (dependency, users) in places {
         let path = format!("{}::", dependency.replace('-', "_"));
         for user in users {
@@ -101,7 +101,7 @@ fn the_given_packages_are_used() {
 /// package.
 #[test]
 fn every_dependency_is_used() {
-    let metadata = metadata().exec().expect("cargo metadata");
+    let metadata = all_metadata();
     let library = |name: &str| {
         let package = metadata.packages.iter().find(|package| package.name.as_str() == name);
         let target = package.and_then(|package| package.targets.iter().find(|t| t.is_lib() || t.is_proc_macro()));
@@ -120,28 +120,23 @@ fn every_dependency_is_used() {
 /// Goal: a crate built alone has the features of tokio that it uses. Builds of the whole workspace do not show this,
 /// since features are unified.
 #[test]
-fn a_crate_asks_for_the_parts_of_tokio_that_it_uses() {
-    let is_test =
-        |file: &Path| file.iter().any(|part| part.to_string_lossy().trim_end_matches(".rs").ends_with("tests"));
-    for package in metadata().exec().expect("cargo metadata").workspace_packages() {
+fn a_crate_enables_the_features_of_tokio_that_it_uses() {
+    let is_tests = |part: &OsStr| part.to_string_lossy().trim_end_matches(".rs").ends_with("tests");
+    for package in all_metadata().workspace_packages() {
         let tokio = package.dependencies.iter().find(|d| d.name == "tokio" && d.kind == DependencyKind::Normal);
         let Some(tokio) = tokio else { continue };
-        let source = folder(package).join("src");
+        let source = package.manifest_path.with_file_name("src");
         for file in rust_files(package) {
             let Ok(within) = file.strip_prefix(&source) else { continue };
-            if is_test(within) {
+            if within.iter().any(is_tests) {
                 continue;
             }
             let text = read(&file);
             let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
             for part in ["fs", "net", "process", "signal"] {
-                let is_there = tokio.features.iter().any(|feature| feature == part);
-                assert!(
-                    is_there || !code.contains(&format!("tokio::{part}")),
-                    "{}: {} uses tokio::{part}, and Cargo.toml does not ask tokio for it",
-                    package.name,
-                    within.display()
-                );
+                let is_enabled = tokio.features.iter().any(|feature| feature == part);
+                let is_used = code.contains(&format!("tokio::{part}"));
+                assert!(is_enabled || !is_used, "{}: {} uses tokio::{part}", package.name, within.display());
             }
         }
     }
@@ -149,12 +144,12 @@ fn a_crate_asks_for_the_parts_of_tokio_that_it_uses() {
 
 /// Goal: versions and lints are defined in one place.
 #[test]
-fn members_take_versions_and_lints_from_the_workspace() {
-    for package in metadata().exec().expect("cargo metadata").workspace_packages() {
+fn members_use_versions_and_lints_of_the_workspace() {
+    for package in all_metadata().workspace_packages() {
         let manifest = read(package.manifest_path.as_std_path());
-        assert!(manifest.contains("[lints]\nworkspace = true"), "{} must take the workspace's lints", package.name);
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{} must use the workspace's lints", package.name);
         for line in manifest.lines() {
-            assert!(!line.contains("version = \""), "{}: {line:?} belongs into the root manifest", package.name);
+            assert!(!line.contains("version = \""), "{}: {line:?} belongs to the root manifest", package.name);
         }
     }
 }
@@ -170,16 +165,12 @@ fn the_top_level_is_tidy() {
     }
 }
 
-/// Goal: every source file starts with a header that states its purpose.
+/// Goal: every source file starts with a header.
 #[test]
 fn every_source_file_has_a_header() {
-    for package in metadata().exec().expect("cargo metadata").workspace_packages() {
+    for package in all_metadata().workspace_packages() {
         for file in rust_files(package) {
             assert!(read(&file).starts_with("//!"), "{} has no module header", file.display());
         }
     }
-}
-
-fn folder(package: &Package) -> &Path {
-    package.manifest_path.parent().expect("a manifest lies in a folder").as_std_path()
 }

@@ -91,9 +91,9 @@ mod tests {
         let mut stats = RequestStats::new(ms(0));
         let mut reports = Vec::new();
         for event in events.split(", ") {
-            let (what, at) = event.split_once(' ').expect("event and time");
+            let (kind, at) = event.split_once(' ').expect("event and time");
             let at = ms(at.parse().expect("milliseconds"));
-            match what {
+            match kind {
                 "in" => stats.enter(at),
                 "out" => stats.leave(at),
                 "report" => {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn worked_examples() {
+    fn averages_are_weighted_by_time_and_arrivals_are_counted_once() {
         let rows: &[(&str, &[[f64; 2]])] = &[
             ("report 1000", &[[0.0, 0.0]]),
             ("in 0, out 1000, report 1000", &[[1.0, 1.0]]),

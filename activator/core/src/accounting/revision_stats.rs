@@ -41,8 +41,8 @@ use parking_lot::Mutex;
 
 use super::request_stats::RequestStats;
 
-/// Function that returns the time at which a request arrives or ends. A guard can be dropped anywhere, so it must be able
-/// to read the time. Any monotonic nanoseconds will do, since only differences count.
+/// Function that returns the current time. Guards read it when they are dropped. Any monotonic nanoseconds will do,
+/// since only differences count.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// Counts of one revision. An operation costs a clock reading and a lock of a few nanoseconds.
@@ -57,7 +57,7 @@ struct Inner {
     tracked: Option<Tracked>,
     /// Number of the tracked period. Distinguishes the current period from an earlier one whose signal may still be in
     /// delivery.
-    life: u64,
+    period: u64,
 }
 
 #[derive(Debug)]
@@ -116,18 +116,18 @@ pub struct Report {
 }
 
 /// First signal in delivery. Due again if dropped without [`Signal::confirm`].
-#[must_use = "a signal that is dropped unconfirmed is owed again"]
+#[must_use = "a signal that is dropped unconfirmed is due again"]
 #[derive(Debug)]
 pub struct Signal {
     stats: Arc<RevisionStats>,
-    life: u64,
+    period: u64,
     confirmed: bool,
 }
 
 impl RevisionStats {
     /// Creates the counts of an idle revision.
     pub fn new(clock: Clock) -> Arc<Self> {
-        Arc::new(Self { clock, inner: Mutex::new(Inner { tracked: None, life: 0 }) })
+        Arc::new(Self { clock, inner: Mutex::new(Inner { tracked: None, period: 0 }) })
     }
 
     /// Counts an arriving request.
@@ -135,7 +135,7 @@ impl RevisionStats {
         let now = (self.clock)();
         let mut inner = self.inner.lock();
         let first = inner.tracked.is_none();
-        inner.life += u64::from(first);
+        inner.period += u64::from(first);
         let begin = || Tracked {
             stats: RequestStats::new(now),
             signal: SignalState::Due,
@@ -150,9 +150,9 @@ impl RevisionStats {
     /// Takes the first signal if it is due. It always stands for concurrency 1 and count 1.
     pub fn signal(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
-        let life = inner.life;
+        let period = inner.period;
         let tracked = inner.tracked.as_mut()?;
-        let signal = tracked.take_signal(self, life)?;
+        let signal = tracked.take_signal(self, period)?;
         // Later windows do not count the first arrival, so they need no discount.
         if !tracked.first_window_over {
             tracked.discount = Discount::Arrival;
@@ -164,13 +164,13 @@ impl RevisionStats {
     /// 1 and count 0. If it is dropped unconfirmed, the first signal is due again.
     pub fn reminder(self: &Arc<Self>) -> Option<Signal> {
         let mut inner = self.inner.lock();
-        let life = inner.life;
+        let period = inner.period;
         let tracked = inner.tracked.as_mut()?;
         let due = tracked.signal == SignalState::Sent && tracked.discount == Discount::None;
         due.then(|| {
             tracked.signal = SignalState::Sending;
             tracked.discount = Discount::Presence;
-            Signal { stats: Arc::clone(self), life, confirmed: false }
+            Signal { stats: Arc::clone(self), period, confirmed: false }
         })
     }
 
@@ -178,7 +178,7 @@ impl RevisionStats {
     pub fn report(self: &Arc<Self>) -> Option<Report> {
         let now = (self.clock)();
         let mut inner = self.inner.lock();
-        let life = inner.life;
+        let period = inner.period;
         let tracked = inner.tracked.as_mut()?;
         let window = tracked.stats.report(now);
         tracked.first_window_over = true;
@@ -190,7 +190,7 @@ impl RevisionStats {
         let report = Report {
             average_concurrency: (window.average_concurrency - presence).max(0.0),
             request_count: window.request_count - arrival,
-            signal: tracked.take_signal(self, life),
+            signal: tracked.take_signal(self, period),
         };
         if window.average_concurrency == 0.0 && tracked.stats.concurrency() == 0 {
             inner.tracked = None;
@@ -219,10 +219,10 @@ impl RevisionStats {
 }
 
 impl Tracked {
-    fn take_signal(&mut self, stats: &Arc<RevisionStats>, life: u64) -> Option<Signal> {
+    fn take_signal(&mut self, stats: &Arc<RevisionStats>, period: u64) -> Option<Signal> {
         (self.signal == SignalState::Due).then(|| {
             self.signal = SignalState::Sending;
-            Signal { stats: Arc::clone(stats), life, confirmed: false }
+            Signal { stats: Arc::clone(stats), period, confirmed: false }
         })
     }
 }
@@ -237,9 +237,9 @@ impl Signal {
 impl Drop for Signal {
     fn drop(&mut self) {
         let mut inner = self.stats.inner.lock();
-        let same_life = inner.life == self.life;
+        let is_current = inner.period == self.period;
         let Some(tracked) = &mut inner.tracked else { return };
-        if same_life && tracked.signal == SignalState::Sending {
+        if is_current && tracked.signal == SignalState::Sending {
             tracked.signal = if self.confirmed { SignalState::Sent } else { SignalState::Due };
             // A signal that was not sent needs no discount. If a report has already discounted it, the repeated signal
             // makes up for that.

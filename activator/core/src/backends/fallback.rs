@@ -2,10 +2,10 @@
 //!
 //! # The rule
 //!
-//! A probe that fails without a response, or with 502 or 503, may have met a mesh; any other response rules that out.
-//! While no pod is healthy and the last probe of every pod may have met a mesh, the cluster IP is probed too, at the
-//! same pace. Once that probe passes, requests go to the cluster IP, as many as the ready pods can run. With mesh mode
-//! `enabled` this always applies, and pods are not probed.
+//! A probe that fails without a response, or with 502 or 503, may have failed because of a mesh; any other response
+//! rules that out. While no pod is healthy and the last probe of every pod may have failed because of a mesh, the
+//! cluster IP is probed too, at the same pace. Once that probe passes, requests go to the cluster IP, as many as the
+//! ready pods can run. With mesh mode `enabled` this always applies, and pods are not probed.
 //!
 //! # Better than Knative
 //!
@@ -30,7 +30,7 @@ pub enum Fallback {
 }
 
 /// Interval between probes of a pod while the cluster IP carries the requests.
-pub(super) const PODS_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const POD_PAUSE: Duration = Duration::from_secs(1);
 
 /// Progress of the fallback to the cluster IP.
 #[derive(Debug, Default)]

@@ -45,7 +45,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub use self::fallback::Fallback;
-use self::fallback::{FallbackState, PODS_PAUSE};
+use self::fallback::{FallbackState, POD_PAUSE};
 use self::pod::{ProbedPod, Step};
 use self::schedule::RoundTrip;
 pub use self::schedule::{Timeouts, answer_min};
@@ -129,7 +129,7 @@ pub enum ProbeOutcome {
     Unanswered,
     /// The connection was refused after this time. No process listens yet, but the round trip is known.
     Refused(Duration),
-    /// The connection was refused after this time, by a port that takes no requests.
+    /// The connection was refused after this time, by a probe port other than the port that takes requests.
     RefusedBeside(Duration),
 }
 
@@ -204,13 +204,13 @@ impl Backends {
             }
             Event::Probed { destination, attempt, outcome } => self.probed(&destination, attempt, outcome, now),
             Event::Failed(destination) => {
-                self.each(now, &mut actions, |at, pod, proof, attempt| {
+                self.step_pods(now, &mut actions, |at, pod, proof, attempt| {
                     if *at == destination { pod.failed(proof, attempt, now) } else { Step::Nothing }
                 });
             }
             Event::Due => {}
         }
-        self.each(now, &mut actions, |_, pod, proof, attempt| pod.tick(proof, attempt, now));
+        self.step_pods(now, &mut actions, |_, pod, proof, attempt| pod.tick(proof, attempt, now));
         self.step_fallback(now, &mut actions);
         self.publish(&mut actions);
         actions
@@ -231,7 +231,7 @@ impl Backends {
         }
         let mut actions = Vec::new();
         if before.fallback == Fallback::Always && rules.fallback != Fallback::Always {
-            self.each(now, &mut actions, |_, pod, proof, attempt| pod.begin_anew(proof, attempt, now));
+            self.step_pods(now, &mut actions, |_, pod, proof, attempt| pod.restart(proof, attempt, now));
         } else if before.proof != rules.proof {
             let (ready, not_ready) = self.pods.iter().partition::<Vec<_>, _>(|(_, pod)| pod.ready);
             let keys = |pods: Vec<(&Destination, &ProbedPod)>| pods.into_iter().map(|(at, _)| at.clone()).collect();
@@ -260,7 +260,7 @@ impl Backends {
         if self.pods.is_empty() {
             self.fallback = FallbackState::Off;
         }
-        self.each(now, actions, |at, pod, proof, attempt| pod.readiness(ready.contains(at), proof, attempt, now));
+        self.step_pods(now, actions, |at, pod, proof, attempt| pod.readiness(ready.contains(at), proof, attempt, now));
         for at in ready.union(not_ready) {
             if !self.pods.contains_key(at) {
                 let attempt = self.take_attempt();
@@ -284,7 +284,7 @@ impl Backends {
             self.fallback.probed(attempt, matches!(outcome, ProbeOutcome::Passed(_)), now, self.sharers);
         }
         let proof = self.proof();
-        let slowest = self.fallback.is_on().then_some(PODS_PAUSE);
+        let slowest = self.fallback.is_on().then_some(POD_PAUSE);
         let Some(pod) = self.pods.get_mut(destination) else { return };
         match outcome {
             ProbeOutcome::Passed(_) => pod.passed(proof, attempt, now),
@@ -292,8 +292,8 @@ impl Backends {
         }
     }
 
-    /// Makes one step for every pod, and sends the probes that result.
-    fn each(
+    /// Applies `step` to every pod, and sends the resulting probes.
+    fn step_pods(
         &mut self,
         now: Instant,
         actions: &mut Vec<Action>,
@@ -341,12 +341,12 @@ impl Backends {
             _ if self.rules.fallback == Fallback::Always => Destinations::NONE,
             _ => Destinations::Pods(self.healthy().cloned().collect()),
         };
-        // Initially, an empty set is published only if no address is listed, not while addresses are merely unproven.
-        let news = match &self.published {
+        // The first published set may be empty only if no address is listed, not while addresses are merely unproven.
+        let is_changed = match &self.published {
             Some(published) => *published != destinations,
             None => !destinations.is_empty() || self.pods.is_empty(),
         };
-        if news {
+        if is_changed {
             self.published = Some(destinations.clone());
             actions.push(Action::Publish(destinations));
         }

@@ -50,11 +50,11 @@ pub(super) enum Step {
 
 /// Time for which a failed pod is not used if readiness is the only proof. Kubernetes may take that long to notice the
 /// failure.
-const BENCHED: Duration = Duration::from_secs(1);
+const FAILED_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a pod's kernel must respond to failing probes before readiness overrules them.
-const CONTRADICTED: Duration = Duration::from_secs(1);
+const OVERRULED_AFTER: Duration = Duration::from_secs(1);
 /// Time between a passed probe and the next one, for a pod whose readiness was withdrawn.
-const DOUBTED: Duration = Duration::from_secs(1);
+const DOUBTED_PAUSE: Duration = Duration::from_secs(1);
 
 impl ProbedPod {
     /// Creates the state of a newly listed address. `attempt` is the next free number, here and below.
@@ -73,7 +73,7 @@ impl ProbedPod {
     }
 
     /// Restarts as if the address were newly listed, because it was trusted without a probe.
-    pub(super) fn begin_anew(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
+    pub(super) fn restart(&mut self, proof: Proof, attempt: Attempt, now: Instant) -> Step {
         let (pod, step) = Self::listed(self.ready, proof, attempt, now);
         *self = Self { withdrawn: self.withdrawn, ..pod };
         step
@@ -139,10 +139,10 @@ impl ProbedPod {
         let counts = self.ready || !proof.needs_readiness();
         if attempt >= self.valid_from && counts {
             if self.withdrawn {
-                self.state = PodState::Doubted { due: now + DOUBTED }; // (Probing | Suspect | Waiting) => Doubted
+                self.state = PodState::Doubted { due: now + DOUBTED_PAUSE }; // (Probing | Suspect | Waiting) => Doubted
                 self.maybe_mesh = None;
             } else {
-                self.believe(); // (Probing | Suspect | Waiting) => Healthy
+                self.set_healthy(); // (Probing | Suspect | Waiting) => Healthy
             }
         }
     }
@@ -162,7 +162,7 @@ impl ProbedPod {
             // (Probing | Suspect) => (Healthy | Waiting)
             PodState::Probing { attempt: last } | PodState::Suspect { attempt: last } if last == attempt => {
                 if self.is_overruled(proof, failure, now) {
-                    return self.believe();
+                    return self.set_healthy();
                 }
                 let pause = pause(self.waited(now), sharers);
                 self.state = PodState::Waiting { due: now + slowest.map_or(pause, |slowest| pause.max(slowest)) };
@@ -181,7 +181,7 @@ impl ProbedPod {
         self.since = now;
         self.valid_from = attempt;
         if proof == Proof::Ready {
-            self.state = PodState::Waiting { due: now + BENCHED };
+            self.state = PodState::Waiting { due: now + FAILED_PAUSE };
             return Step::Nothing;
         }
         self.state = PodState::Probing { attempt };
@@ -220,22 +220,22 @@ impl ProbedPod {
         Step::Probe
     }
 
-    fn believe(&mut self) {
+    fn set_healthy(&mut self) {
         self.state = PodState::Healthy;
         self.maybe_mesh = None;
         self.contradicted = None;
     }
 
     /// Returns true if readiness overrules a failed probe: Kubernetes has reported the pod as ready, and its kernel has
-    /// responded, for [`CONTRADICTED`].
+    /// responded, for [`OVERRULED_AFTER`].
     fn is_overruled(&mut self, proof: Proof, failure: ProbeOutcome, now: Instant) -> bool {
-        let is_there = matches!(failure, ProbeOutcome::Refuted | ProbeOutcome::RefusedBeside(_));
-        if proof != Proof::ProbeThenReady || !self.ready || !is_there {
+        let responded = matches!(failure, ProbeOutcome::Refuted | ProbeOutcome::RefusedBeside(_));
+        if proof != Proof::ProbeThenReady || !self.ready || !responded {
             self.contradicted = None;
             return false;
         }
         let since = *self.contradicted.get_or_insert(now);
-        now.saturating_duration_since(since) >= CONTRADICTED
+        now.saturating_duration_since(since) >= OVERRULED_AFTER
     }
 
     /// Enters the first state that the proof requires, for a new address or new readiness.

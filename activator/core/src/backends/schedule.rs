@@ -5,8 +5,8 @@
 //! The next probe follows after a hundredth of the time waited, at least 1 ms and at most 50 ms. So a pod that took T
 //! to start is found at most 1 % of T late, or 1 ms, and a pod that never starts costs 20 probes a second. The time
 //! waited counts from the moment at which the address became known, failed a request, or had its readiness withdrawn.
-//! Once its pod is found, a held request takes [`FORWARDING`] more. This time is subtracted from the pause, down to the
-//! least pause.
+//! After its pod is found, a held request needs [`FORWARDING`] to get its response. This time is subtracted from the
+//! pause, down to the least pause.
 //!
 //! All addresses together share a probe budget of 10 000 a second, while a longer pause would be noticeable. If many
 //! addresses are waited for, the pause of each is [`SHARE`] times their number. Addresses that are probed every 50 ms
@@ -16,8 +16,8 @@
 //! retransmits a lost segment only after a second, and an address whose network is not up yet loses the first segment.
 //! If a program restarts at its old address, the first segment from a port in `TIME_WAIT` gets a meaningless reply, and
 //! is retransmitted after some 10 ms. A refused connection measures the round trip, too; before the first measurement
-//! the timeout is 100 ms. The response has at least four round trips. An address that has waited long gets longer
-//! timeouts, in case the network is slow: a round trip of over a second is found after ten times as long.
+//! the timeout is 100 ms. The response timeout is at least four round trips. In case the network is slow, the connect
+//! timeout is also at least a tenth of the time waited, or a hundredth after a measurement.
 
 use std::time::Duration;
 
@@ -55,16 +55,16 @@ pub struct Timeouts {
 /// [eager](is_eager).
 pub(super) fn pause(waited: Duration, sharers: usize) -> Duration {
     let share = SHARE.saturating_mul(u32::try_from(sharers).unwrap_or(u32::MAX));
-    alone(waited).max(share).min(PAUSE.1)
+    pause_alone(waited).max(share).min(PAUSE.1)
 }
 
 /// Returns true if the pause of an address that has waited this long is below the longest pause.
 pub(super) fn is_eager(waited: Duration) -> bool {
-    alone(waited) < PAUSE.1
+    pause_alone(waited) < PAUSE.1
 }
 
 /// Returns the pause if no other address is waited for.
-fn alone(waited: Duration) -> Duration {
+fn pause_alone(waited: Duration) -> Duration {
     (waited / PAUSE_DIVISOR).saturating_sub(FORWARDING).clamp(PAUSE.0, PAUSE.1)
 }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_request_is_answered_a_hundredth_of_the_time_waited_late_at_most() {
+    fn the_pause_is_a_hundredth_of_the_time_waited_less_the_forwarding_time() {
         let rows = [(0, 1), (50, 1), (200, 1), (300, 2), (1_000, 9), (5_000, 49), (5_100, 50), (3_600_000, 50)];
         for (waited, expected) in rows {
             assert_eq!(pause(ms(waited), 1), ms(expected), "{waited} ms");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_are_asked_ten_thousand_times_a_second() {
+    fn all_addresses_share_a_budget_of_ten_thousand_probes_a_second() {
         let rows = [(0, 10, 1), (0, 50, 5), (1_000, 50, 9), (1_000, 100, 10), (0, 1_000, 50), (0, usize::MAX, 50)];
         for (waited, sharers, expected) in rows {
             assert_eq!(pause(ms(waited), sharers), ms(expected), "{waited} ms, one of {sharers}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_pods_answer_is_given_some_round_trips_too() {
+    fn the_response_timeout_is_at_least_four_round_trips() {
         for (round_trip, expected) in [(1, 300), (75, 300), (200, 800), (2_000, 2_000)] {
             let mut measured = RoundTrip::default();
             measured.measure(ms(round_trip));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_given_some_round_trips() {
+    fn the_connect_timeout_is_sixteen_round_trips_within_bounds() {
         let mut measured = RoundTrip::default();
         let connect = |round_trip: RoundTrip, waited| round_trip.timeouts(ms(waited), ms(300)).connect;
         assert_eq!(connect(measured, 0), ms(100), "nothing measured yet");

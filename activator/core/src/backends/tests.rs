@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::origin;
 
 mod upstream;
 
@@ -37,10 +38,9 @@ struct Watch {
 }
 
 impl Watch {
-    #[allow(clippy::disallowed_methods, reason = "an instant can only be had from the clock; only differences matter")]
     fn new(proof: Proof, fallback: Fallback) -> Self {
         let rules = Rules { proof, fallback, answer_timeout: Duration::from_millis(300) };
-        let epoch = Instant::now();
+        let epoch = origin();
         Self { machine: Backends::new(rules), epoch, now: epoch, attempts: BTreeMap::new(), latest: None }
     }
 
@@ -160,7 +160,7 @@ fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
     assert_eq!(watch.list(&[1], &[2]), (vec![1, 2], None));
     assert_eq!(watch.pass(2), publishes(&[2]), "unready in Kubernetes, proven by probe");
     assert_eq!(watch.pass(1), publishes(&[1, 2]));
-    assert_eq!(watch.list(&[1, 2], &[]), nothing(), "Kubernetes catching up is no news");
+    assert_eq!(watch.list(&[1, 2], &[]), nothing(), "readiness of proven pods changes nothing");
     assert_eq!((watch.due_us(), watch.machine.pods.len()), (None, 2), "all proven: nothing to do");
 }
 
@@ -177,10 +177,9 @@ fn the_next_probe_comes_after_a_hundredth_of_the_time_waited() {
     assert_eq!(watch.due_us(), Some(1_009_000));
     watch.list(&[], &[1, 2]);
     assert_eq!(watch.probed(2, FAIL), nothing());
-    assert_eq!(watch.due_us(), Some(1_001_000), "a new address begins anew");
+    assert_eq!(watch.due_us(), Some(1_001_000), "a new address has its own pause");
 }
 
-/// Goal: eager addresses share the probe budget.
 #[test]
 fn eager_addresses_share_the_probe_budget() {
     let mut watch = Watch::standalone();
@@ -189,14 +188,14 @@ fn eager_addresses_share_the_probe_budget() {
     watch.machine.share_budget_among(50);
     watch.probed(1, FAIL);
     assert_eq!(watch.due_us(), Some(5_000), "100 µs for each of them");
-    assert_eq!(watch.machine.eager(watch.now), 3, "asked or to be asked");
+    assert_eq!(watch.machine.eager(watch.now), 3, "in a probe or waiting for the next");
     watch.pass(2);
     assert_eq!(watch.machine.eager(watch.now), 2);
     assert_eq!(watch.machine.eager(watch.epoch + Duration::from_secs(6)), 0, "every 50 ms costs little");
-    let mut unasked = Watch::new(Proof::Ready, Fallback::Never);
-    unasked.list(&[1], &[]);
-    unasked.handle(Event::Failed(at(1)));
-    assert_eq!(unasked.machine.eager(unasked.now), 0, "nothing is sent");
+    let mut unprobed = Watch::new(Proof::Ready, Fallback::Never);
+    unprobed.list(&[1], &[]);
+    unprobed.handle(Event::Failed(at(1)));
+    assert_eq!(unprobed.machine.eager(unprobed.now), 0, "no probes are sent");
 }
 
 /// Goal: a refused connection measures the round trip, so a later probe without response times out soon after that.
@@ -206,28 +205,28 @@ fn a_refusal_measures_the_round_trip() {
     let connect = |watch: &Watch| watch.machine.round_trip.timeouts(Duration::ZERO, Duration::ZERO).connect;
     watch.list(&[], &[1]);
     assert_eq!(watch.probed(1, FAIL), nothing());
-    assert_eq!(connect(&watch), Duration::from_millis(100), "silence measures nothing");
+    assert_eq!(connect(&watch), Duration::from_millis(100), "a missing response measures nothing");
     watch.due();
     assert_eq!(watch.probed(1, ProbeOutcome::Refused(Duration::from_micros(500))), nothing(), "it failed");
     assert_eq!(connect(&watch), Duration::from_millis(8));
-    assert_eq!(watch.due(), (vec![1], None), "and is asked again");
+    assert_eq!(watch.due(), (vec![1], None), "probed again");
 }
 
 #[test]
 fn a_hanging_probe_delays_no_other() {
     let mut watch = Watch::standalone();
     watch.list(&[], &[1, 2]);
-    assert_eq!(watch.pass(2), publishes(&[2]), "1 has not answered");
-    assert_eq!(watch.handle(Event::Due), nothing(), "and is not asked twice");
+    assert_eq!(watch.pass(2), publishes(&[2]), "1 has not responded");
+    assert_eq!(watch.handle(Event::Due), nothing(), "not probed twice");
 }
 
 #[test]
-fn a_ready_event_probes_at_once_even_beside_a_hanging_probe() {
+fn a_ready_event_probes_at_once_even_while_another_probe_hangs() {
     let mut watch = Watch::standalone();
     watch.list(&[], &[1]);
     let hanging = watch.attempts[&1];
     assert_eq!(watch.list(&[1], &[]), (vec![1], None));
-    assert_eq!(watch.probed_as(1, hanging, FAIL), nothing(), "overtaken: its failure says nothing");
+    assert_eq!(watch.probed_as(1, hanging, FAIL), nothing(), "overtaken: its failure does not count");
     assert_eq!(watch.due_us(), None);
     assert_eq!(watch.pass(1), publishes(&[1]));
     // An address that waits for its next probe is probed at once, too.
@@ -243,7 +242,7 @@ fn a_late_pass_still_counts() {
     let early = watch.attempts[&1];
     watch.list(&[1], &[]);
     assert_eq!(watch.probed_as(1, early, ProbeOutcome::Passed(None)), publishes(&[1]));
-    assert_eq!(watch.probed(1, FAIL), nothing(), "what is believed is not unbelieved by an old probe");
+    assert_eq!(watch.probed(1, FAIL), nothing(), "the failure of an overtaken probe does not count");
     assert_eq!(watch.healthy(), [1]);
 }
 
@@ -266,34 +265,34 @@ fn withdrawn_readiness_is_decided_by_one_probe() {
 /// Goal: a pass is no permanent proof after Kubernetes has withdrawn readiness. The next probe decides, again and
 /// again.
 #[test]
-fn a_pod_whose_readiness_was_withdrawn_is_asked_again_each_second() {
+fn a_pod_whose_readiness_was_withdrawn_is_probed_again_each_second() {
     let mut watch = Watch::standalone();
     watch.list(&[1], &[]);
     watch.pass(1);
     watch.list(&[], &[1]);
     assert_eq!(watch.pass(1), nothing(), "it stays");
     assert_eq!(watch.due_us(), Some(1_000_000));
-    assert_eq!(watch.list(&[], &[1]), nothing(), "the same is no news");
+    assert_eq!(watch.list(&[], &[1]), nothing(), "an equal listing changes nothing");
     let before = watch.attempts[&1];
-    assert_eq!(watch.due(), (vec![1], None), "in use while it is asked");
+    assert_eq!(watch.due(), (vec![1], None), "in use while it is probed");
     assert_eq!(watch.probed_as(1, before, ProbeOutcome::Passed(None)), nothing());
-    assert_eq!(watch.due_us(), None, "what was asked before says nothing");
+    assert_eq!(watch.due_us(), None, "a pass of an earlier probe does not count");
     assert_eq!(watch.pass(1), nothing());
     assert_eq!(watch.due_us(), Some(2_000_000));
     watch.due();
     assert_eq!(watch.probed(1, FAIL), publishes(&[]));
-    assert_eq!(watch.due_us(), Some(2_001_000), "waited for since it was asked");
+    assert_eq!(watch.due_us(), Some(2_001_000), "waited for since its probe");
     watch.due();
     assert_eq!(watch.pass(1), publishes(&[1]));
-    assert_eq!(watch.due_us(), Some(3_001_000), "and asked again");
+    assert_eq!(watch.due_us(), Some(3_001_000), "and probed again");
     assert_eq!(watch.list(&[1], &[]), nothing());
-    assert_eq!(watch.due_us(), None, "Kubernetes calls it ready");
+    assert_eq!(watch.due_us(), None, "Kubernetes reports it as ready");
 }
 
 /// Goal: only withdrawn readiness causes further probes. A pod that fails a request is probed at once, without waiting
 /// for its next probe.
 #[test]
-fn a_pod_that_was_never_ready_is_not_asked_again() {
+fn a_pod_that_was_never_ready_is_not_probed_again_after_a_pass() {
     let mut watch = Watch::standalone();
     watch.list(&[], &[1]);
     watch.pass(1);
@@ -307,19 +306,19 @@ fn a_pod_that_was_never_ready_is_not_asked_again() {
 /// Goal: pods of a former template, which cannot pass the probe of the current one, are used once Kubernetes reports
 /// them as ready.
 #[test]
-fn a_ready_pod_whose_kernel_answers_failing_probes_is_believed_after_a_second() {
+fn a_ready_pod_whose_kernel_responds_to_failing_probes_is_used_after_a_second() {
     for failure in [REFUTED, REFUSED_BESIDE] {
         let mut watch = Watch::new(Proof::ProbeThenReady, Fallback::Never);
-        assert_eq!(watch.list(&[1], &[]), (vec![1], None), "asked first");
+        assert_eq!(watch.list(&[1], &[]), (vec![1], None), "probed first");
         assert_eq!(watch.answers(1, failure, Duration::from_millis(950)), None, "{failure:?}");
         assert_eq!(watch.answers(1, failure, Duration::from_millis(100)), Some(Published::Pods(vec![1])));
-        assert_eq!(watch.due_us(), None, "{failure:?}: no further probe is there to take it out");
+        assert_eq!(watch.due_us(), None, "{failure:?}: no further probe can remove it");
         let lost = watch.handle(Event::Failed(at(1)));
-        assert_eq!(lost, (vec![1], Some(Published::Pods(vec![]))), "a request does");
-        assert_eq!(watch.answers(1, FAIL, Duration::from_secs(5)), None, "silence keeps it out");
+        assert_eq!(lost, (vec![1], Some(Published::Pods(vec![]))), "a failed request removes it");
+        assert_eq!(watch.answers(1, FAIL, Duration::from_secs(5)), None, "without a response it stays out");
         assert_eq!(watch.answers(1, failure, Duration::from_millis(950)), None);
         assert_eq!(watch.list(&[], &[1]), nothing());
-        assert_eq!(watch.answers(1, failure, Duration::from_secs(5)), None, "Kubernetes has taken its word back");
+        assert_eq!(watch.answers(1, failure, Duration::from_secs(5)), None, "its readiness was withdrawn");
     }
 }
 
@@ -327,14 +326,14 @@ fn a_ready_pod_whose_kernel_answers_failing_probes_is_believed_after_a_second() 
 /// that refuses connections on the request port would refuse requests, too. With proof by probe alone, readiness never
 /// overrules.
 #[test]
-fn a_ready_pod_is_not_believed_for_silence() {
+fn a_ready_pod_without_responses_is_not_used() {
     let long = Duration::from_secs(5);
     for silence in [FAIL, ProbeOutcome::Refused(Duration::from_micros(90))] {
         let mut watch = Watch::new(Proof::ProbeThenReady, Fallback::Never);
         watch.list(&[1], &[]);
         assert_eq!(watch.answers(1, silence, long), None, "{silence:?}");
         for _ in 0..5 {
-            assert_eq!(watch.answers(1, REFUTED, Duration::from_millis(500)), None, "the second begins anew");
+            assert_eq!(watch.answers(1, REFUTED, Duration::from_millis(500)), None, "the time starts again");
             assert_eq!(watch.answers(1, silence, Duration::from_millis(100)), None);
         }
     }
@@ -382,8 +381,8 @@ fn a_failed_request_takes_its_pod_out_and_probes_it_at_once() {
     watch.pass(2);
     watch.now += Duration::from_secs(100);
     assert_eq!(watch.handle(Event::Failed(at(1))), (vec![1], Some(Published::Pods(vec![2]))));
-    assert_eq!(watch.handle(Event::Failed(at(1))), nothing(), "a second failure says the same");
-    assert_eq!(watch.probed_as(1, before, ProbeOutcome::Passed(None)), nothing(), "asked before it failed");
+    assert_eq!(watch.handle(Event::Failed(at(1))), nothing(), "a second failure changes nothing");
+    assert_eq!(watch.probed_as(1, before, ProbeOutcome::Passed(None)), nothing(), "sent before the failure");
     watch.probed(1, FAIL);
     assert_eq!(watch.due_us(), Some(100_001_000), "waited for since the failure");
     watch.due();
@@ -392,12 +391,12 @@ fn a_failed_request_takes_its_pod_out_and_probes_it_at_once() {
 }
 
 #[test]
-fn with_kubernetes_as_proof_nothing_is_sent() {
+fn with_readiness_as_proof_no_probe_is_sent() {
     let mut watch = Watch::new(Proof::Ready, Fallback::Never);
     assert_eq!(watch.list(&[1], &[2]), publishes(&[1]));
     assert_eq!(watch.list(&[2], &[1]), publishes(&[2]));
     assert_eq!(watch.handle(Event::Failed(at(2))), publishes(&[]));
-    assert_eq!(watch.due_us(), Some(1_000_000), "left alone for a second");
+    assert_eq!(watch.due_us(), Some(1_000_000), "not used for a second");
     assert_eq!(watch.due(), publishes(&[2]));
 }
 
@@ -411,23 +410,23 @@ fn a_probe_that_does_not_cover_readiness_waits_for_it() {
 }
 
 #[test]
-fn without_a_mesh_readiness_is_believed_and_the_rest_probed() {
+fn without_a_mesh_ready_pods_are_used_and_others_are_probed() {
     let mut watch = Watch::new(Proof::ReadyOrProbe, Fallback::Never);
     assert_eq!(watch.list(&[1], &[2]), (vec![2], Some(Published::Pods(vec![1]))));
     assert_eq!(watch.pass(2), publishes(&[1, 2]));
-    assert_eq!(watch.handle(Event::Failed(at(1))).0, [1], "once it failed, it must prove itself");
+    assert_eq!(watch.handle(Event::Failed(at(1))).0, [1], "after a failure it must pass a probe");
 }
 
 // === cluster IP ===
 
 #[test]
-fn what_may_be_a_mesh_is_met_by_the_cluster_ip() {
+fn the_cluster_ip_is_used_if_every_failure_may_come_from_a_mesh() {
     let mut watch = Watch::auto();
     watch.list(&[1], &[2]);
-    assert_eq!(watch.probed(1, FAIL), nothing(), "2 is not known yet");
+    assert_eq!(watch.probed(1, FAIL), nothing(), "2 has not failed yet");
     assert_eq!(watch.probed(2, FAIL), (vec![255], None));
     assert_eq!(watch.probed(255, FAIL), nothing());
-    assert_eq!(watch.due().0, [1, 2, 255], "pods and cluster IP are asked at the same pace");
+    assert_eq!(watch.due().0, [1, 2, 255], "pods and cluster IP are probed at the same pace");
     watch.probed(1, FAIL);
     watch.probed(2, FAIL);
     assert_eq!(watch.pass(255), (vec![], Some(Published::ClusterIp { ready: 1 })));
@@ -435,7 +434,7 @@ fn what_may_be_a_mesh_is_met_by_the_cluster_ip() {
 }
 
 #[test]
-fn an_answer_that_no_mesh_gives_rules_the_cluster_ip_out() {
+fn a_response_that_no_mesh_returns_prevents_the_fallback() {
     let mut watch = Watch::auto();
     watch.list(&[1, 2], &[]);
     watch.probed(1, REFUTED);
@@ -447,36 +446,39 @@ fn an_answer_that_no_mesh_gives_rules_the_cluster_ip_out() {
 /// Goal: a pod that proves not to be behind a mesh ends the probing of the cluster IP, and a late pass of that probe is
 /// ignored.
 #[test]
-fn a_fallback_that_is_not_wanted_any_more_is_called_off() {
+fn a_response_that_no_mesh_returns_ends_the_probing_of_the_cluster_ip() {
     let mut watch = Watch::auto();
     watch.list(&[], &[1]);
     assert_eq!(watch.probed(1, FAIL), (vec![255], None));
     assert_eq!(watch.due(), (vec![1], None));
     assert_eq!(watch.probed(1, REFUTED), nothing());
-    assert_eq!(watch.pass(255), nothing(), "nobody asks for it now");
+    assert_eq!(watch.pass(255), nothing(), "the fallback is not wanted now");
     watch.due();
-    assert_eq!(watch.probed(1, FAIL), (vec![255], None), "asked anew, not believed from before");
+    assert_eq!(watch.probed(1, FAIL), (vec![255], None), "probed again, not used because of the earlier pass");
 }
 
-#[test]
-fn a_pod_that_answers_ends_the_fallback() {
+/// Creates a machine in mesh mode `auto` that sends to the cluster IP, with a ready pod.
+fn fallen_back() -> Watch {
     let mut watch = Watch::auto();
     watch.list(&[1], &[]);
     watch.probed(1, FAIL);
     assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
+    watch
+}
+
+#[test]
+fn a_pod_that_passes_ends_the_fallback() {
+    let mut watch = fallen_back();
     assert_eq!(watch.due(), (vec![1], None));
     watch.probed(1, FAIL);
-    assert_eq!(watch.due_us(), Some(1_001_000), "asked seldom while the fallback works");
+    assert_eq!(watch.due_us(), Some(1_001_000), "probed once a second while the fallback works");
     watch.due();
-    assert_eq!(watch.pass(1), publishes(&[1]), "no one-way street");
+    assert_eq!(watch.pass(1), publishes(&[1]), "the fallback can end");
 }
 
 #[test]
 fn no_pods_end_the_fallback() {
-    let mut watch = Watch::auto();
-    watch.list(&[1], &[]);
-    watch.probed(1, FAIL);
-    watch.pass(255);
+    let mut watch = fallen_back();
     assert_eq!(watch.list(&[], &[]), publishes(&[]));
     assert_eq!(watch.list(&[2], &[]), (vec![2], None), "health of the cluster IP is forgotten");
 }
@@ -495,48 +497,41 @@ fn without_a_cluster_ip_or_permission_there_is_no_fallback() {
 }
 
 #[test]
-fn with_mesh_mode_enabled_only_the_cluster_ip_is_asked() {
+fn with_mesh_mode_enabled_only_the_cluster_ip_is_probed() {
     let mut watch = Watch::new(Proof::Probe, Fallback::Always);
     watch.handle(Event::ClusterIp(Some(cluster_ip())));
-    assert_eq!(watch.list(&[1], &[2]), (vec![255], None), "not even a ready pod is sent to");
+    assert_eq!(watch.list(&[1], &[2]), (vec![255], None), "not even a ready pod gets requests");
     watch.probed(255, FAIL);
     assert_eq!(watch.due_us(), Some(1_000), "at the pods' pace");
     assert_eq!(watch.due(), (vec![255], None));
     assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
 }
 
+/// Goal: a pod that a probe has proven stays in use unless the new proof requires readiness that it lacks.
 #[test]
-fn changed_rules_apply_to_what_is_listed() {
-    let mut watch = Watch::standalone();
-    watch.list(&[1], &[2]);
-    watch.pass(1);
-    watch.pass(2);
-    let ready = Rules { proof: Proof::Ready, ..Rules::default() };
-    assert_eq!(watch.set_rules(ready), publishes(&[1]), "2 is not ready");
-    assert_eq!(watch.set_rules(Rules::default()), (vec![2], None), "1 stays believed, 2 may prove itself again");
-}
-
-/// Goal: a pod that was proven by a probe stays in use under a new proof that accepts probes.
-#[test]
-fn what_was_proven_outlives_a_change_of_proof() {
-    let mut watch = Watch::standalone();
-    watch.list(&[1], &[2]);
-    watch.pass(1);
-    watch.pass(2);
-    let either = Rules { proof: Proof::ReadyOrProbe, ..Rules::default() };
-    assert_eq!(watch.set_rules(either), nothing());
-    assert_eq!(watch.healthy(), [1, 2]);
+fn changed_rules_apply_to_listed_addresses() {
+    for (proof, published, healthy, back) in [
+        (Proof::Ready, publishes(&[1]), vec![1], (vec![2], None)),
+        (Proof::ReadyOrProbe, nothing(), vec![1, 2], nothing()),
+    ] {
+        let mut watch = Watch::standalone();
+        watch.list(&[1], &[2]);
+        watch.pass(1);
+        watch.pass(2);
+        let rules = Rules { proof, ..Rules::default() };
+        assert_eq!((watch.set_rules(rules), watch.healthy()), (published, healthy), "{proof:?}");
+        assert_eq!(watch.set_rules(Rules::default()), back, "{proof:?}: 1 stays in use, 2 may pass again");
+    }
 }
 
 #[test]
-fn the_fallback_ends_with_its_permission_and_with_nothing_less() {
-    let mut watch = Watch::auto();
-    watch.list(&[1], &[]);
-    watch.probed(1, FAIL);
-    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
-    let auto = Rules { fallback: Fallback::WhenUnaddressable, ..Rules::default() };
-    assert_eq!(watch.set_rules(auto), nothing(), "another timeout alone changes nothing");
-    assert_eq!(watch.set_rules(Rules::default()), publishes(&[]), "no permission, no pod");
+fn the_fallback_ends_only_if_the_rules_no_longer_permit_it() {
+    let rules = |fallback| Rules { fallback, ..Rules::default() };
+    let mut watch = fallen_back();
+    let other_timeout = rules(Fallback::WhenUnaddressable);
+    assert_eq!(watch.set_rules(other_timeout), nothing(), "another timeout alone changes nothing");
+    assert_eq!(watch.set_rules(Rules::default()), publishes(&[]), "not permitted, and no pod passed");
+    assert_eq!(fallen_back().set_rules(rules(Fallback::Always)), nothing(), "mesh mode `enabled` keeps it");
 }
 
 /// Creates a machine in mesh mode `enabled` that sends to the cluster IP, with a ready pod and an unready one.
@@ -551,7 +546,7 @@ fn meshed() -> Watch {
 /// Goal: when mesh mode `enabled` ends, all pods are probed, ready or not. Requests continue to go to the cluster IP
 /// until a pod passes.
 #[test]
-fn the_end_of_mesh_mode_enabled_asks_every_pod_and_interrupts_nothing() {
+fn the_end_of_mesh_mode_enabled_probes_every_pod_and_interrupts_nothing() {
     let mut watch = meshed();
     let auto = Rules { fallback: Fallback::WhenUnaddressable, ..Rules::default() };
     assert_eq!((watch.set_rules(auto), watch.healthy()), ((vec![1, 2], None), vec![]));
@@ -563,15 +558,15 @@ fn the_end_of_mesh_mode_enabled_asks_every_pod_and_interrupts_nothing() {
     let enabled = Rules { fallback: Fallback::Always, ..Rules::default() };
     assert_eq!(watch.set_rules(enabled), (vec![255], Some(Published::Pods(vec![]))));
     let late = watch.attempts[&1];
-    assert_eq!(watch.set_rules(auto), (vec![1, 2], None), "what 2 proved was before");
-    assert_eq!(watch.probed_as(1, late, ProbeOutcome::Passed(None)), nothing(), "and so was this asked");
+    assert_eq!(watch.set_rules(auto), (vec![1, 2], None), "the earlier pass of 2 does not count");
+    assert_eq!(watch.probed_as(1, late, ProbeOutcome::Passed(None)), nothing(), "nor does this earlier probe");
     assert_eq!(watch.pass(1), publishes(&[1]));
 }
 
 /// Goal: if the cluster IP may no longer be used, requests wait for the first pod that passes, or for readiness if that
 /// is a proof.
 #[test]
-fn without_a_mesh_pods_that_were_never_asked_are_believed_as_new_ones_are() {
+fn without_a_mesh_pods_that_were_never_probed_are_treated_as_new() {
     for (proof, probed, believed) in
         [(Proof::Probe, vec![1, 2], vec![]), (Proof::ReadyOrProbe, vec![2], vec![1]), (Proof::Ready, vec![], vec![1])]
     {
@@ -579,17 +574,6 @@ fn without_a_mesh_pods_that_were_never_asked_are_believed_as_new_ones_are() {
         let did = watch.set_rules(Rules { proof, ..Rules::default() });
         assert_eq!(did, (probed, Some(Published::Pods(believed))), "{proof:?}");
     }
-}
-
-/// Goal: a cluster IP in use stays in use when mesh mode `enabled` begins.
-#[test]
-fn mesh_mode_enabled_takes_over_a_cluster_ip_that_is_in_use() {
-    let mut watch = Watch::auto();
-    watch.list(&[1], &[]);
-    watch.probed(1, FAIL);
-    assert_eq!(watch.pass(255).1, Some(Published::ClusterIp { ready: 1 }));
-    let enabled = Rules { fallback: Fallback::Always, ..Rules::default() };
-    assert_eq!(watch.set_rules(enabled), nothing());
 }
 
 // === every sequence of events ===

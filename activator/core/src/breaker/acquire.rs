@@ -16,7 +16,7 @@ pub struct Permit<H: Deref<Target = Breaker>> {
     held: bool,
 }
 
-/// Future that ends with a permit or with the reason why there is none.
+/// Future that yields a permit, or the reason why there is none.
 ///
 /// The request is received and queued at the first poll. Cancel safe: dropping the future leaves the queue, and passes
 /// on a permit that was already granted.
@@ -38,7 +38,7 @@ enum AcquireState<H: Deref<Target = Breaker>> {
 }
 
 impl<H: Deref<Target = Breaker>> Permit<H> {
-    /// Creates the permit of a place that was just taken.
+    /// Wraps a permit that was just taken.
     pub(super) fn new(handle: H) -> Self {
         Self { handle, held: true }
     }
@@ -96,7 +96,7 @@ impl<H: Deref<Target = Breaker>> Future for Acquire<H> {
             }
             // Waiting => (Waiting | Done)
             AcquireState::Waiting(permit, key) => {
-                let outcome = permit.handle.queue.lock().look(key, waker);
+                let outcome = permit.handle.queue.lock().poll(key, waker);
                 (permit, outcome)
             }
             AcquireState::Done => panic!("polled after it ended"),

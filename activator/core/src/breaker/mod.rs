@@ -47,7 +47,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 pub use self::acquire::{Acquire, Permit};
-use self::queue::{Enqueued, Line, WaitQueue, WaiterKey};
+use self::queue::{Enqueued, WaitQueue, WaiterClass, WaiterKey};
 use self::word::Word;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
@@ -86,7 +86,7 @@ pub struct Load {
     pub capacity: Capacity,
 }
 
-/// Numbers of requests that got no permit since the breaker was created.
+/// Counts of requests that got no permit since the breaker was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotAdmitted {
     /// Requests that ended with an [`AdmissionError`].
@@ -198,7 +198,7 @@ impl Breaker {
         self.load_word().capacity()
     }
 
-    /// Returns the numbers of refused and abandoned requests.
+    /// Returns the counts of refused and abandoned requests.
     pub fn not_admitted(&self) -> NotAdmitted {
         self.queue.lock().not_admitted
     }
@@ -248,10 +248,10 @@ impl Breaker {
                 return Enqueued::Refused(refusal);
             }
             if word.has_waiters() {
-                return Enqueued::Waiting(queue.push(Line::Arrived, waker.clone()));
+                return Enqueued::Waiting(queue.push(WaiterClass::Arrived, waker.clone()));
             }
             match self.swap(word, word.with_waiters()) {
-                Ok(()) => return Enqueued::Waiting(queue.push(Line::Arrived, waker.clone())),
+                Ok(()) => return Enqueued::Waiting(queue.push(WaiterClass::Arrived, waker.clone())),
                 Err(current) => word = current,
             }
         }
@@ -268,7 +268,7 @@ impl Breaker {
                 self.subtract_one();
                 return Enqueued::Refused(refusal);
             }
-            let key = queue.push(Line::Returned, waker.clone());
+            let key = queue.push(WaiterClass::Returned, waker.clone());
             let mut word = self.load_word();
             while let Err(current) = self.swap(word, word.with_waiters().given_back()) {
                 word = current;

@@ -10,7 +10,7 @@ use super::{AdmissionError, NotAdmitted};
 
 /// Class of a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Line {
+pub(super) enum WaiterClass {
     /// The request was admitted before and has returned.
     Returned,
     /// The request was never admitted.
@@ -18,7 +18,7 @@ pub(super) enum Line {
 }
 
 /// Position of a waiter.
-pub(super) type WaiterKey = (Line, u64);
+pub(super) type WaiterKey = (WaiterClass, u64);
 
 /// State of a request that asked for a permit.
 pub(super) enum Enqueued {
@@ -52,8 +52,8 @@ impl WaitQueue {
     }
 
     /// Appends a waiter to its class.
-    pub(super) fn push(&mut self, line: Line, waker: Waker) -> WaiterKey {
-        let key = (line, self.next);
+    pub(super) fn push(&mut self, class: WaiterClass, waker: Waker) -> WaiterKey {
+        let key = (class, self.next);
         self.next += 1;
         self.waiting.insert(key, waker);
         key
@@ -75,7 +75,7 @@ impl WaitQueue {
     }
 
     /// Returns the state of a waiter. Removes its outcome; if it has none, stores `waker` for it.
-    pub(super) fn look(&mut self, key: WaiterKey, waker: &Waker) -> Enqueued {
+    pub(super) fn poll(&mut self, key: WaiterKey, waker: &Waker) -> Enqueued {
         if let Some(stored) = self.waiting.get_mut(&key) {
             stored.clone_from(waker);
             return Enqueued::Waiting(key);

@@ -11,8 +11,8 @@ use crate::testing::{Task, now};
 
 type Waiting = Task<Acquire<Arc<Breaker>>>;
 
-fn breaker(places: u32, queue_limit: u32) -> Arc<Breaker> {
-    Arc::new(Breaker::new(Capacity::Limited(places), queue_limit))
+fn breaker(permits: u32, queue_limit: u32) -> Arc<Breaker> {
+    Arc::new(Breaker::new(Capacity::Limited(permits), queue_limit))
 }
 
 fn arrive(breaker: &Arc<Breaker>) -> Waiting {
@@ -27,10 +27,10 @@ fn load(breaker: &Breaker) -> (u32, u32) {
 #[test]
 fn newcomers_do_not_overtake() {
     let breaker = breaker(1, 3);
-    let place = now(breaker.acquire()).expect("a free place");
+    let permit = now(breaker.acquire()).expect("a free permit");
     let mut first = arrive(&breaker).waiting();
     let mut second = arrive(&breaker).waiting();
-    drop(place);
+    drop(permit);
     // The permit belongs to the first waiter, although its task has not run yet.
     assert!(breaker.try_acquire().is_none());
     let mut newcomer = arrive(&breaker).waiting();
@@ -42,31 +42,31 @@ fn newcomers_do_not_overtake() {
 
 /// Goal: a loop around pick and requeue lets other tasks run, even if the permit is granted again at once.
 #[test]
-fn a_returned_request_waits_for_one_turn_of_its_task() {
+fn a_requeued_request_yields_once_to_other_tasks() {
     let breaker = breaker(1, 1);
-    let place = now(Acquire::new(Arc::clone(&breaker))).expect("a free place");
-    let mut returned = Task::new(place.requeue()).waiting();
+    let permit = now(Acquire::new(Arc::clone(&breaker))).expect("a free permit");
+    let mut returned = Task::new(permit.requeue()).waiting();
     drop(returned.woken().expect("granted at once"));
     assert_eq!(load(&breaker), (0, 0));
 }
 
 #[test]
-fn a_returning_request_that_is_dropped_unpolled_gives_its_place_back() {
+fn a_requeued_request_that_is_dropped_unpolled_releases_its_permit() {
     let breaker = breaker(1, 1);
-    let place = now(Acquire::new(Arc::clone(&breaker))).expect("a free place");
+    let permit = now(Acquire::new(Arc::clone(&breaker))).expect("a free permit");
     let mut waiter = arrive(&breaker).waiting();
-    drop(place.requeue());
-    drop(waiter.woken().expect("the place that was given back"));
+    drop(permit.requeue());
+    drop(waiter.woken().expect("the released permit"));
 }
 
 #[test]
-fn a_large_release_wakes_everyone_in_batches() {
+fn a_large_increase_of_capacity_wakes_all_waiters() {
     let breaker = breaker(0, 1000);
     let mut held: Vec<Waiting> = (0..1000).map(|_| arrive(&breaker).waiting()).collect();
     breaker.set_capacity(Capacity::Limited(999));
     let woken = held.iter().filter(|waiter| waiter.is_woken()).count();
     assert_eq!((woken, load(&breaker)), (999, (999, 1)));
-    assert!(!held[999].is_woken(), "the last to come is the one left");
+    assert!(!held[999].is_woken(), "the last arrival still waits");
     held.iter_mut().take(1).for_each(|waiter| drop(waiter.woken()));
     assert!(held[999].is_woken());
 }
@@ -74,7 +74,7 @@ fn a_large_release_wakes_everyone_in_batches() {
 /// Goal: a future of the breaker is only a key and a handle. The cost of a held request beside its socket is
 /// negligible.
 #[test]
-fn a_wait_is_small() {
+fn the_future_of_a_waiting_request_is_small() {
     assert!(size_of::<Acquire<Arc<Breaker>>>() <= 32, "{} bytes", size_of::<Acquire<Arc<Breaker>>>());
 }
 
@@ -108,10 +108,10 @@ fn any_op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The rule in its simplest form: two lists, a count and a capacity.
+/// Model of the rule: two lists, a count and a capacity.
 #[derive(Default)]
 struct Model {
-    places: u32,
+    permits: u32,
     running: u32,
     limit: u32,
     refusing: bool,
@@ -131,7 +131,7 @@ impl Model {
     }
 
     fn grant(&mut self) {
-        while self.running < self.places {
+        while self.running < self.permits {
             let Some(first) = self.returned.pop_front().or_else(|| self.arrived.pop_front()) else { return };
             self.outcomes.insert(first, true);
             self.running += 1;
@@ -155,7 +155,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let model = Model { places: 1, limit: 3, ..Model::default() };
+        let model = Model { permits: 1, limit: 3, ..Model::default() };
         Self { breaker: breaker(1, 3), model, waiting: Vec::new(), running: Vec::new(), next: 0 }
     }
 
@@ -175,7 +175,7 @@ impl Bench {
         match op {
             Op::Arrive => {
                 model.received += 1;
-                let expected = if model.running < model.places && model.queued() == 0 {
+                let expected = if model.running < model.permits && model.queued() == 0 {
                     model.running += 1;
                     Some(true)
                 } else if model.refusing || model.queued() >= model.limit as usize {
@@ -190,7 +190,7 @@ impl Bench {
                 self.next += 1;
             }
             Op::Try => {
-                let free = model.running < model.places && model.queued() == 0;
+                let free = model.running < model.permits && model.queued() == 0;
                 let permit = self.breaker.try_acquire();
                 assert_eq!(permit.is_some(), free);
             }
@@ -245,10 +245,10 @@ impl Bench {
                 self.first_poll(task, expected);
                 self.next += 1;
             }
-            Op::Capacity(places) => {
-                model.places = places.unwrap_or(Capacity::MAX);
+            Op::Capacity(permits) => {
+                model.permits = permits.unwrap_or(Capacity::MAX);
                 model.grant();
-                self.breaker.set_capacity(places.map_or(Capacity::Unlimited, Capacity::Limited));
+                self.breaker.set_capacity(permits.map_or(Capacity::Unlimited, Capacity::Limited));
             }
             Op::Limit(limit) => {
                 model.limit = limit;
@@ -268,13 +268,13 @@ impl Bench {
     }
 
     fn check(&self) {
-        let (load, away) = (self.breaker.load(), self.breaker.not_admitted());
+        let (load, NotAdmitted { refused, abandoned }) = (self.breaker.load(), self.breaker.not_admitted());
         let model = &self.model;
         assert_eq!((load.in_flight, load.queued as usize), (model.running, model.queued()));
-        assert_eq!((away.refused, away.abandoned), (model.refused, model.abandoned));
-        let sum = u64::from(load.in_flight) + u64::from(load.queued) + away.refused + model.finished + away.abandoned;
+        assert_eq!((refused, abandoned), (model.refused, model.abandoned));
+        let sum = u64::from(load.in_flight) + u64::from(load.queued) + refused + model.finished + abandoned;
         assert_eq!(model.received, sum, "received = in flight + queued + refused + finished + abandoned");
-        assert!(load.queued == 0 || load.in_flight >= load.capacity.permits(), "somebody waits beside a free place");
+        assert!(load.queued == 0 || load.in_flight >= load.capacity.permits(), "a request waits beside a free permit");
         for (id, task) in &self.waiting {
             assert!(task.is_woken() || !model.outcomes.contains_key(id), "request {id} was not woken");
         }

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_do_not_touch_each_other() {
+    fn fields_of_a_word_are_independent_and_bounded() {
         let full = Word::from_bits(u64::from(Capacity::MAX) << 32 | u64::from(Capacity::MAX));
         assert_eq!((full.capacity(), full.running()), (Capacity::Limited(Capacity::MAX), Capacity::MAX));
         assert!(!full.has_room() && !full.has_waiters());
@@ -92,10 +92,6 @@ mod tests {
         let word = Word::new(Capacity::Limited(256)).with_waiters().taken().taken();
         assert_eq!((word.capacity(), word.running()), (Capacity::Limited(256), 2));
         assert_eq!(word.with_capacity(Capacity::CLOSED).given_back().running(), 1);
-    }
-
-    #[test]
-    fn a_capacity_beyond_the_largest_is_the_largest() {
         assert_eq!(Word::new(Capacity::Limited(u32::MAX)).capacity(), Capacity::Limited(Capacity::MAX));
     }
 }

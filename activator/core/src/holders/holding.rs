@@ -1,7 +1,7 @@
 //! State machine of one activator for holding one workload. See [`super`] for the rules.
 //!
 //! [`Holding::handle`] takes an event and returns the messages to send and the requests to cut. It calls the throttler
-//! ([`Pods`]) to give up claimed lots before it confirms the claim, and to use new lots after all siblings have
+//! ([`Pods`]) to give up claimed shards before it confirms the claim, and to use new shards after all siblings have
 //! confirmed.
 
 mod claims;
@@ -14,26 +14,26 @@ use std::time::{Duration, Instant};
 
 pub use self::route::Route;
 use super::message::Running;
-use super::{DEAD_AFTER, Lots, Message, Peer, Peers, lots};
+use super::{DEAD_AFTER, Message, Peer, Peers, Shards, shards};
 use crate::destination::Destination;
 
-/// Least time before lots that another activator has claimed are claimed back, unless the list changes.
+/// Least time before shards that another activator has claimed are claimed back, unless the list changes.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Time for which a silent sibling that has left the list is remembered: longer than any of its requests can still run.
 const REMEMBER_DEAD_FOR: Duration = Duration::from_secs(3600);
-/// Time without pods after which an activator releases the workload's lots.
+/// Time without pods after which an activator releases the workload's shards.
 const RELEASE_EMPTY_AFTER: Duration = Duration::from_secs(5);
-/// Time without pods after which every activator has observed that and released its lots. The listed holder may then
+/// Time without pods after which every activator has observed that and released its shards. The listed holder may then
 /// begin without siblings that are out of touch.
 const ALL_KNOW_EMPTY_AFTER: Duration = Duration::from_secs(6);
 
 /// Pods of a workload as its throttler manages them.
 pub trait Pods: fmt::Debug + Send + Sync {
-    /// Restricts new requests to pods of these lots, with the given number of slots taken by siblings. Once this
+    /// Restricts new requests to pods of these shards, with the given number of slots taken by siblings. Once this
     /// returns, no request gets a slot on other pods.
-    fn hold(&self, lots: Lots, taken: &Running);
-    /// Returns the requests that this activator runs on pods outside these lots.
-    fn running(&self, outside: Lots) -> Running;
+    fn hold(&self, shards: Shards, taken: &Running);
+    /// Returns the requests that this activator runs on pods outside these shards.
+    fn running(&self, outside: Shards) -> Running;
 }
 
 /// Event that may change the holder of the workload.
@@ -72,11 +72,11 @@ pub enum Output {
         /// The message.
         message: Message,
     },
-    /// Cut this activator's requests on pods of these lots at once. Repeated with each event until they have ended.
-    Cut(Lots),
+    /// Cut this activator's requests on pods of these shards at once. Repeated with each event until they have ended.
+    Cut(Shards),
 }
 
-/// State of one activator for one workload: which activator holds its lots.
+/// State of one activator for one workload: which activator holds its shards.
 #[derive(Debug)]
 pub struct Holding {
     me: Peer,
@@ -86,8 +86,8 @@ pub struct Holding {
     members_since: Option<Instant>,
     /// Time since which this activator is not in the list.
     left_since: Instant,
-    /// Number of pods in each lot, and the limit of each pod.
-    pods: [u32; lots::LOTS],
+    /// Number of pods in each shard, and the limit of each pod.
+    pods: [u32; shards::SHARD_COUNT],
     limit: u32,
     slots_per_holder: u64,
     /// Time since which there is no pod; `None` if there are pods.
@@ -95,19 +95,19 @@ pub struct Holding {
     /// True if no other activator can have held the workload: it had no pods, and the list has named the same holders
     /// since.
     is_uncontested: bool,
-    /// Activators among which the lots are dealt in this order.
+    /// Activators that the shards are assigned to, in turn.
     holders: Vec<Peer>,
     /// Time of the last change of `holders`.
     holders_since: Instant,
     siblings: BTreeMap<Peer, Sibling>,
-    held: Lots,
-    /// Lots that are claimed but not confirmed by all siblings yet.
-    claiming: Lots,
+    held: Shards,
+    /// Shards that are claimed but not confirmed by all siblings yet.
+    claiming: Shards,
     /// Earliest time of the next claim.
     retry_at: Instant,
     next_number: u64,
-    /// Lots held and slots taken, as last passed to the throttler.
-    applied: (Lots, Running),
+    /// Shards held and slots taken, as last passed to the throttler.
+    applied: (Shards, Running),
     /// Requests that run here, as last reported to siblings.
     reported: Running,
     stopped: bool,
@@ -120,16 +120,16 @@ struct Sibling {
     known_since: Instant,
     /// Time since which the sibling is not in the list.
     gone_since: Option<Instant>,
-    /// Lots last claimed from the sibling in this session.
-    claimed: Option<Lots>,
+    /// Shards last claimed from the sibling in this session.
+    claimed: Option<Shards>,
     /// Claim that the sibling has not confirmed yet.
-    unconfirmed: Option<(u64, Lots)>,
-    /// Lots that the sibling has confirmed in this session.
-    confirmed: Lots,
+    unconfirmed: Option<(u64, Shards)>,
+    /// Shards that the sibling has confirmed in this session.
+    confirmed: Shards,
     /// Claim of the sibling that still waits for a confirmation.
-    deferred: Option<(u64, Lots)>,
-    /// Lots of the sibling by its last claim in this session.
-    claimed_by_it: Lots,
+    deferred: Option<(u64, Shards)>,
+    /// Shards of the sibling by its last claim in this session.
+    claimed_by_it: Shards,
     /// True if a claim of the sibling was confirmed in this session, so that the sibling counts requests that run here.
     counts: bool,
     /// Requests that the sibling runs on pods that it does not hold.
@@ -144,9 +144,9 @@ impl Sibling {
             gone_since: None,
             claimed: None,
             unconfirmed: None,
-            confirmed: Lots::NONE,
+            confirmed: Shards::NONE,
             deferred: None,
-            claimed_by_it: Lots::NONE,
+            claimed_by_it: Shards::NONE,
             counts: false,
             running: Running::new(),
         }
@@ -172,25 +172,25 @@ impl Holding {
             members: BTreeSet::new(),
             members_since: None,
             left_since: now,
-            pods: [0; lots::LOTS],
+            pods: [0; shards::SHARD_COUNT],
             limit: 1,
-            slots_per_holder: lots::SLOTS_PER_HOLDER,
+            slots_per_holder: shards::SLOTS_PER_HOLDER,
             empty_since: Some(empty_since.unwrap_or(now)),
             is_uncontested: false,
             holders: Vec::new(),
             holders_since: now,
             siblings: BTreeMap::new(),
-            held: Lots::NONE,
-            claiming: Lots::NONE,
+            held: Shards::NONE,
+            claiming: Shards::NONE,
             retry_at: now,
             next_number: first_number,
-            applied: (Lots::NONE, Running::new()),
+            applied: (Shards::NONE, Running::new()),
             reported: Running::new(),
             stopped: false,
         }
     }
 
-    /// Replaces the bound [`lots::SLOTS_PER_HOLDER`], for tests that need several holders for few pods.
+    /// Replaces the bound [`shards::SLOTS_PER_HOLDER`], for tests that need several holders for few pods.
     #[must_use]
     pub fn with_slots_per_holder(self, slots_per_holder: u64) -> Self {
         Self { slots_per_holder, ..self }
@@ -214,8 +214,8 @@ impl Holding {
         out
     }
 
-    /// Returns the lots that this activator holds.
-    pub fn held(&self) -> Lots {
+    /// Returns the shards that this activator holds.
+    pub fn held(&self) -> Shards {
         self.held
     }
 
@@ -229,21 +229,21 @@ impl Holding {
     }
 
     /// Returns true if no other activator is ready, every sibling is dead and has no running requests, and this
-    /// activator holds all lots or there are no pods.
+    /// activator holds all shards or there are no pods.
     pub fn is_alone(&self, peers: &Peers, now: Instant) -> bool {
-        let apart =
+        let is_gone =
             |(peer, sibling): (&Peer, &Sibling)| sibling.is_dead(peer, peers, now) && sibling.running.is_empty();
-        let only = self.members.len() == 1 && self.members.contains(&self.me);
-        only && self.siblings.iter().all(apart) && (self.held == Lots::ALL || self.empty_since.is_some())
+        let is_only = self.members.len() == 1 && self.members.contains(&self.me);
+        is_only && self.siblings.iter().all(is_gone) && (self.held == Shards::ALL || self.empty_since.is_some())
     }
 
     /// Returns true while a decision depends on the passing of time, so that [`Input::Tick`] is needed.
     pub fn needs_ticks(&self) -> bool {
         let left = !self.members.contains(&self.me) && !self.members.is_empty();
-        let frees = |sibling: &Sibling| !sibling.connected && !sibling.running.is_empty();
-        let wanting = !self.is_empty() && !self.held.contains(self.mine());
+        let may_free_slots = |sibling: &Sibling| !sibling.connected && !sibling.running.is_empty();
+        let wanting = !self.is_empty() && !self.held.contains(self.own_shards());
         let gone = self.is_empty() && !self.held.is_empty();
-        left || self.stopped || wanting || gone || self.siblings.values().any(frees)
+        left || self.stopped || wanting || gone || self.siblings.values().any(may_free_slots)
     }
 
     /// Returns true once this activator shuts down. Requests that wait here have to wait at another activator.
@@ -260,7 +260,7 @@ impl Holding {
             return;
         }
         match message {
-            Message::Claim { number, lots } => self.claimed(from, number, lots, pods, now, out),
+            Message::Claim { number, shards } => self.claimed(from, number, shards, pods, now, out),
             Message::Confirm { number, running } => self.confirmed(from, number, running, pods, now, out),
             Message::Running(running) => {
                 if let Some(sibling) = self.siblings.get_mut(from) {
@@ -282,10 +282,10 @@ impl Holding {
         self.reported = running;
     }
 
-    /// Applies the held lots and taken slots to the throttler.
+    /// Applies the held shards and taken slots to the throttler.
     fn apply(&mut self, pods: &dyn Pods) {
         let mut taken = self.taken();
-        taken.retain(|pod, _| self.held.intersects(Lots::of_pod(pod)));
+        taken.retain(|pod, _| self.held.intersects(Shards::of_pod(pod)));
         let now = (self.held, taken);
         if now != self.applied {
             pods.hold(now.0, &now.1);
@@ -293,16 +293,16 @@ impl Holding {
         }
     }
 
-    /// Returns the lots that the list assigns to this activator.
-    fn mine(&self) -> Lots {
-        self.listed_lots(&self.me)
+    /// Returns the shards that the list assigns to this activator.
+    fn own_shards(&self) -> Shards {
+        self.listed_shards(&self.me)
     }
 
-    /// Returns the lots that the list assigns to `peer`.
-    fn listed_lots(&self, peer: &Peer) -> Lots {
+    /// Returns the shards that the list assigns to `peer`.
+    fn listed_shards(&self, peer: &Peer) -> Shards {
         let nth = self.holders.iter().position(|holder| holder == peer);
-        let lots = nth.into_iter().flat_map(|nth| (nth..lots::LOTS).step_by(self.holders.len()));
-        lots.fold(Lots::NONE, |all, lot| all.union(Lots::nth(lot)))
+        let shards = nth.into_iter().flat_map(|nth| (nth..shards::SHARD_COUNT).step_by(self.holders.len()));
+        shards.fold(Shards::NONE, |all, shard| all.union(Shards::nth(shard)))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Lots;
+use super::Shards;
 use crate::destination::Destination;
 
 /// Number of requests that run on each pod.
@@ -13,14 +13,14 @@ pub type Running = BTreeMap<Destination, u32>;
 /// Message on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The sender has or wants exactly these lots. The receiver must stop sending to their pods, and confirm that.
+    /// The sender has or wants exactly these shards. The receiver must stop sending to their pods, and confirm that.
     Claim {
         /// Number that the confirmation repeats. An activator never uses a number twice.
         number: u64,
-        /// Claimed lots.
-        lots: Lots,
+        /// Claimed shards.
+        shards: Shards,
     },
-    /// Confirmation of a claim: the sender gives no more slots on pods of the claimed lots.
+    /// Confirmation of a claim: the sender gives no more slots on pods of the claimed shards.
     Confirm {
         /// Number of the claim.
         number: u64,
@@ -31,7 +31,7 @@ pub enum Message {
     Running(Running),
 }
 
-/// Error: a pod in a message is not an address.
+/// Error about a pod in a message that is not an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a message about the holder of a workload names the pod {0:?}, which is not an address with a port")]
 pub struct NotAPod(String);
@@ -51,7 +51,7 @@ impl WorkloadMessage {
     /// Creates a message about `workload` (`namespace/name`).
     pub fn new(workload: &str, message: Message) -> Self {
         let kind = match message {
-            Message::Claim { number, lots } => Kind::Claim(Claim { number, lots: lots.bits() }),
+            Message::Claim { number, shards } => Kind::Claim(Claim { number, shards: shards.bits() }),
             Message::Confirm { number, running } => Kind::Confirm(Confirm::new(number, &running)),
             Message::Running(running) => Kind::Running(Confirm::new(0, &running)),
         };
@@ -64,7 +64,9 @@ impl WorkloadMessage {
     /// A pod is not a valid address.
     pub fn into_parts(self) -> Result<(String, Option<Message>), NotAPod> {
         let message = match self.kind {
-            Some(Kind::Claim(Claim { number, lots })) => Some(Message::Claim { number, lots: Lots::from_bits(lots) }),
+            Some(Kind::Claim(Claim { number, shards })) => {
+                Some(Message::Claim { number, shards: Shards::from_bits(shards) })
+            }
             Some(Kind::Confirm(confirm)) => {
                 Some(Message::Confirm { number: confirm.number, running: confirm.running()? })
             }
@@ -90,7 +92,7 @@ struct Claim {
     #[prost(uint64, tag = "1")]
     number: u64,
     #[prost(uint32, tag = "2")]
-    lots: u32,
+    shards: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -130,7 +132,7 @@ mod tests {
     fn any_message() -> impl Strategy<Value = Message> {
         prop_oneof![
             (any::<u64>(), any::<u16>())
-                .prop_map(|(number, lots)| Message::Claim { number, lots: Lots::from_bits(lots.into()) }),
+                .prop_map(|(number, shards)| Message::Claim { number, shards: Shards::from_bits(shards.into()) }),
             (any::<u64>(), any_running()).prop_map(|(number, running)| Message::Confirm { number, running }),
             any_running().prop_map(Message::Running),
         ]
@@ -142,20 +144,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(message in any_message()) {
+        fn messages_survive_encoding_and_decoding(message in any_message()) {
             let bytes = WorkloadMessage::new("ns/app", message.clone()).encode_to_vec();
             prop_assert_eq!(decode(&bytes), Ok(("ns/app".to_owned(), Some(message))));
         }
 
         /// Goal: bytes from outside are rejected or decoded, and never cause a panic.
         #[test]
-        fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = WorkloadMessage::decode(&*bytes).map(WorkloadMessage::into_parts);
         }
     }
 
     #[test]
-    fn what_is_no_address_is_named_and_unknown_kinds_are_left_out() {
+    fn an_invalid_address_is_named_and_an_unknown_kind_is_skipped() {
         let running = BTreeMap::from([("nowhere".to_owned(), 1)]);
         let kind = Some(Kind::Confirm(Confirm { number: 1, running }));
         let error = WorkloadMessage { workload: "ns/app".into(), kind }.into_parts().expect_err("no address");

@@ -131,15 +131,11 @@ impl Peers {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-    fn origin() -> Instant {
-        Instant::now()
-    }
+    use crate::testing::origin;
 
     /// Goal: the sender of a beat counts as acknowledged at the time of sending, not when the echo arrives.
     #[test]
-    fn an_echo_proves_the_instant_of_sending() {
+    fn an_echo_proves_the_time_of_sending() {
         let start = origin();
         let at = |ms| start + Duration::from_millis(ms);
         let (a, b) = (Peer::from([10, 1, 0, 1]), Peer::from([10, 1, 0, 2]));

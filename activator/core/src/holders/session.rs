@@ -93,7 +93,7 @@ impl Frame {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Lots, Message};
+    use super::super::{Message, Shards};
     use super::*;
 
     fn any_frame() -> impl Strategy<Value = Frame> {
@@ -106,8 +106,8 @@ mod tests {
                 complete,
                 shares
             })),
-            (any::<u64>(), any::<u16>()).prop_map(|(number, lots)| {
-                let message = Message::Claim { number, lots: Lots::from_bits(lots.into()) };
+            (any::<u64>(), any::<u16>()).prop_map(|(number, shards)| {
+                let message = Message::Claim { number, shards: Shards::from_bits(shards.into()) };
                 Frame::Holder(WorkloadMessage::new("ns/app", message))
             }),
         ]
@@ -115,19 +115,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(frame in any_frame()) {
+        fn frames_survive_encoding_and_decoding(frame in any_frame()) {
             prop_assert_eq!(Frame::decode(&frame.clone().into_bytes()), Ok(Some(frame)));
         }
 
         /// Goal: bytes from outside are rejected or decoded, and never cause a panic.
         #[test]
-        fn damage_is_an_error(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
             let _ = Frame::decode(&bytes);
         }
     }
 
     #[test]
-    fn kinds_of_later_versions_are_skipped_and_long_tokens_refused() {
+    fn frames_of_unknown_kinds_are_skipped_and_long_tokens_are_rejected() {
         assert_eq!(Frame::decode(&[0x4a, 1, 7]), Ok(None));
         let token = Some("x".repeat(TOKEN_MAX + 1));
         let hello = Frame::Hello(Hello { version: VERSION, from: "a".into(), token, key: String::new() });

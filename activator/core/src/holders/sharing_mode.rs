@@ -118,7 +118,7 @@ pub struct SharingDecider {
     /// Time since which other activators are listed.
     others_since: Option<Instant>,
     /// Other listed activators, and the time since which there has been no session with each. `None` if there was one.
-    unmet_since: BTreeMap<Peer, Option<Instant>>,
+    no_session_since: BTreeMap<Peer, Option<Instant>>,
 }
 
 impl Siblings {
@@ -127,7 +127,7 @@ impl Siblings {
         self.listed.iter().filter(move |peer| *peer != me).map(contact)
     }
 
-    fn knows_nobody_but(&self, me: &Peer) -> bool {
+    fn knows_only(&self, me: &Peer) -> bool {
         self.known.len() == 1 && self.known.contains(me)
     }
 
@@ -148,7 +148,7 @@ impl SharingDecider {
             began: now,
             only_since: None,
             others_since: None,
-            unmet_since: BTreeMap::new(),
+            no_session_since: BTreeMap::new(),
         }
     }
 
@@ -163,30 +163,29 @@ impl SharingDecider {
 
     /// Returns the listed activators that count as foreign.
     pub fn foreign<'a>(&'a self, siblings: &'a Siblings, now: Instant) -> impl Iterator<Item = &'a Peer> {
-        let unmet = move |peer: &Peer| {
-            let since = self.unmet_since.get(peer).copied().flatten();
+        let is_overdue = move |peer: &Peer| {
+            let since = self.no_session_since.get(peer).copied().flatten();
             since.is_some_and(|since| now.saturating_duration_since(since) >= DECIDED_AFTER)
         };
-        let is_foreign = move |peer: &Peer, contact| contact == Contact::Foreign || unmet(peer);
+        let is_foreign = move |peer: &Peer, contact| contact == Contact::Foreign || is_overdue(peer);
         siblings.others(&self.me).filter(move |(peer, contact)| is_foreign(peer, *contact)).map(|(peer, _)| peer)
     }
 
-    /// Decides the mode again. While sharing, `held_alone` must tell whether no workload needs another activator
-    /// any more.
+    /// Decides the mode again. While sharing, `held_alone` must return true once no workload needs another activator.
     pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> SharingMode {
-        self.meet(siblings, now);
+        self.record_sessions(siblings, now);
         let others = || siblings.others(&self.me).map(|(_, contact)| contact);
         let only = others().next().is_none() && siblings.reports().next().is_none();
-        let is_known = siblings.knows_nobody_but(&self.me) || siblings.listed.contains(&self.me);
+        let is_known = siblings.knows_only(&self.me) || siblings.listed.contains(&self.me);
         self.only_since = (only && is_known).then(|| self.only_since.unwrap_or(now));
         self.others_since = others().next().map(|_| self.others_since.unwrap_or(now));
-        let met_one = |contact| matches!(contact, Contact::Session(SharingReport { foreign: true, .. }));
-        let foreign = others().any(met_one) || self.foreign(siblings, now).next().is_some();
+        let reports_foreign = |contact| matches!(contact, Contact::Session(SharingReport { foreign: true, .. }));
+        let foreign = others().any(reports_foreign) || self.foreign(siblings, now).next().is_some();
         let all_complete = || {
             let complete = |contact| matches!(contact, Contact::Session(SharingReport { complete: true, .. }));
             others().next().is_some() && others().all(complete)
         };
-        let only_one = only && siblings.shows_leaving && siblings.knows_nobody_but(&self.me);
+        let only_one = only && siblings.shows_leaving && siblings.knows_only(&self.me);
         let only_for = |long| self.only_since.is_some_and(|since| now.saturating_duration_since(since) >= long);
         let long = |since: Instant| now.saturating_duration_since(since) >= ALONE_AFTER;
         let is_late = now.saturating_duration_since(self.began) >= DECIDED_AFTER;
@@ -205,30 +204,26 @@ impl SharingDecider {
     }
 
     /// Records which listed activators had a session since they were listed.
-    fn meet(&mut self, siblings: &Siblings, now: Instant) {
-        let former = std::mem::take(&mut self.unmet_since);
+    fn record_sessions(&mut self, siblings: &Siblings, now: Instant) {
+        let former = std::mem::take(&mut self.no_session_since);
         let since = |(peer, contact): (&Peer, Contact)| {
-            let met = matches!(contact, Contact::Session(_));
-            let since = former.get(peer).copied().unwrap_or(Some(now)).filter(|_| !met);
+            let has_session = matches!(contact, Contact::Session(_));
+            let since = former.get(peer).copied().unwrap_or(Some(now)).filter(|_| !has_session);
             (*peer, since)
         };
-        self.unmet_since = siblings.others(&self.me).map(since).collect();
+        self.no_session_since = siblings.others(&self.me).map(since).collect();
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[allow(clippy::disallowed_methods, reason = "an origin for made-up instants; nothing here waits")]
-    fn origin() -> Instant {
-        Instant::now()
-    }
+    use crate::testing::origin;
 
     const COMPLETE: Contact = Contact::Session(SharingReport { foreign: false, complete: true, shares: false });
     const PARTIAL: Contact = Contact::Session(SharingReport { foreign: false, complete: false, shares: false });
     const SHARES: Contact = Contact::Session(SharingReport { foreign: false, complete: false, shares: true });
-    const MET_ONE: Contact = Contact::Session(SharingReport { foreign: true, complete: false, shares: false });
+    const REPORTS_FOREIGN: Contact = Contact::Session(SharingReport { foreign: true, complete: false, shares: false });
 
     /// Returns the activator with a name of one letter.
     fn peer(name: &str) -> Peer {
@@ -269,30 +264,29 @@ mod tests {
     /// Goal: if the list shows all activators that run, the only one that it names is alone at once, ready or not, but
     /// not while a former one terminates.
     #[test]
-    fn the_only_one_does_not_wait() {
+    fn the_only_activator_is_alone_at_once() {
         let mut case = Case::new();
         let listed = |ready: &[&str], known: &[&str]| {
             let known = known.iter().map(|name| peer(name)).collect();
             Siblings { known, shows_leaving: true, ..siblings(ready, &[]) }
         };
         let mut judge = |siblings: &Siblings| case.decider.judge(siblings, || true, case.start);
-        assert_eq!(judge(&listed(&[], &[])), SharingMode::Undecided, "it stands in no list yet");
+        assert_eq!(judge(&listed(&[], &[])), SharingMode::Undecided, "it is in no list yet");
         assert_eq!(judge(&listed(&[], &["b"])), SharingMode::Undecided);
         assert_eq!(judge(&listed(&["a"], &["a", "b"])), SharingMode::Undecided);
         assert_eq!(judge(&listed(&[], &["a"])), SharingMode::Alone);
         let mut unready = Case::new();
         let known = Siblings { shows_leaving: false, ..listed(&[], &["a"]) };
         let mut judge = |ms| unready.decider.judge(&known, || true, unready.start + Duration::from_millis(ms));
-        assert_eq!(
-            [judge(0), judge(999), judge(1000)],
-            [SharingMode::Undecided, SharingMode::Undecided, SharingMode::Alone]
-        );
+        for (ms, expected) in [(0, SharingMode::Undecided), (999, SharingMode::Undecided), (1000, SharingMode::Alone)] {
+            assert_eq!(judge(ms), expected, "{ms} ms");
+        }
     }
 
     /// Goal: an activator without a session within the bound counts as foreign, whatever it is. An activator that had a
     /// session does not, however long it is silent.
     #[test]
-    fn who_was_never_met_is_foreign() {
+    fn an_activator_without_a_session_becomes_foreign() {
         let mut case = Case::new();
         let listed = ["a", "b", "c"];
         assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
@@ -307,7 +301,7 @@ mod tests {
 
     /// Goal: a start is decided as early as possible, and never late.
     #[test]
-    fn a_start_is_decided_soon() {
+    fn the_mode_is_decided_soon_after_a_start() {
         let mut alone = Case::new();
         assert_eq!(alone.judge(0, &[], &[]), SharingMode::Undecided);
         assert_eq!(alone.judge(500, &["a"], &[]), SharingMode::Undecided);
@@ -315,7 +309,7 @@ mod tests {
         assert_eq!(alone.judge(1500, &["a"], &[]), SharingMode::Alone);
         let mut unlisted = Case::new();
         assert_eq!(unlisted.judge(2999, &[], &[]), SharingMode::Undecided);
-        assert_eq!(unlisted.judge(3000, &[], &[]), SharingMode::Divided, "somebody may be on the way out");
+        assert_eq!(unlisted.judge(3000, &[], &[]), SharingMode::Divided, "another activator may be terminating");
         let mut second = Case::new();
         assert_eq!(second.judge(0, &["b"], &[("b", Contact::Unknown)]), SharingMode::Undecided);
         assert_eq!(second.judge(1, &["b"], &[("b", PARTIAL)]), SharingMode::Undecided);
@@ -327,7 +321,7 @@ mod tests {
 
     /// Goal: no activator shares before all are complete. One that already shares makes the others share.
     #[test]
-    fn all_begin_or_none() {
+    fn no_activator_shares_before_all_are_complete() {
         let mut case = Case::new();
         let listed = ["a", "b", "c"];
         assert_eq!(case.judge(3000, &listed, &[("b", COMPLETE)]), SharingMode::Divided);
@@ -335,34 +329,34 @@ mod tests {
         assert_eq!(case.judge(3002, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), SharingMode::Shared);
         let mut case = Case::new();
         assert_eq!(case.judge(10, &listed, &[("b", SHARES)]), SharingMode::Shared);
-        assert_eq!(case.judge(11, &listed, &[]), SharingMode::Shared, "silence ends nothing");
+        assert_eq!(case.judge(11, &listed, &[]), SharingMode::Shared, "a lost session does not end sharing");
     }
 
-    /// Goal: an activator of Knative in the list ends sharing, even if only a sibling has met it. When it is gone, all
+    /// Goal: an activator of Knative in the list ends sharing, even if only a sibling reports it. When it is gone, all
     /// share again.
     #[test]
-    fn beside_a_foreign_one_pods_are_divided() {
+    fn beside_a_foreign_activator_pods_are_divided() {
         let mut case = Case::new();
         assert_eq!(case.judge(0, &["a", "b"], &[("b", Contact::Foreign)]), SharingMode::Divided);
         assert!(case.report(0, &["a", "b"], &[("b", Contact::Foreign)]).foreign);
         assert_eq!(case.judge(10, &["a", "c"], &[("b", Contact::Foreign), ("c", COMPLETE)]), SharingMode::Shared);
-        assert_eq!(case.judge(20, &["a", "c"], &[("c", MET_ONE)]), SharingMode::Divided);
-        let own = case.report(20, &["a", "c"], &[("c", MET_ONE)]);
-        assert_eq!(own, SharingReport { foreign: false, complete: true, shares: false }, "it has not met one itself");
+        assert_eq!(case.judge(20, &["a", "c"], &[("c", REPORTS_FOREIGN)]), SharingMode::Divided);
+        let own = case.report(20, &["a", "c"], &[("c", REPORTS_FOREIGN)]);
+        assert_eq!(own, SharingReport { foreign: false, complete: true, shares: false }, "it has not found one itself");
         assert_eq!(case.judge(30, &["a", "c"], &[("c", COMPLETE)]), SharingMode::Shared);
     }
 
     /// Goal: the last activator ends sharing a second later, unless its workloads need another one. A report of a
     /// sharing sibling starts it again.
     #[test]
-    fn the_last_one_has_all_pods() {
+    fn the_last_activator_has_all_pods() {
         let mut case = Case::new();
         assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
         assert_eq!(case.judge(10, &["a"], &[]), SharingMode::Shared);
         let now = case.start + Duration::from_millis(2000);
         assert_eq!(case.decider.judge(&siblings(&["a"], &[]), || false, now), SharingMode::Shared);
         assert_eq!(case.judge(2001, &["a"], &[]), SharingMode::Alone);
-        assert_eq!(case.judge(2002, &["a", "b"], &[]), SharingMode::Alone, "it has not answered yet");
+        assert_eq!(case.judge(2002, &["a", "b"], &[]), SharingMode::Alone, "it has not responded yet");
         assert_eq!(case.judge(3002, &["a", "b"], &[]), SharingMode::Divided, "it may have begun to send");
         assert_eq!(case.judge(3003, &["a"], &[]), SharingMode::Divided);
         assert_eq!(case.judge(4003, &["a"], &[]), SharingMode::Alone);

@@ -27,123 +27,77 @@ fn owner(workload: u64, host: u8) -> Of {
     Of { workload, address: [10, 0, 0, host].into() }
 }
 
-/// Newcomer: its workload and host, the second since which it is idle, and the holders that give way for it, or `Err`
-/// if it is refused.
-type Comer = ((u64, u8), Option<u32>, Result<&'static [u32], ()>);
+/// Returns the numbers of holders that give way.
+fn numbers(holders: &[Arc<One>]) -> Vec<u32> {
+    holders.iter().map(|holder| holder.0).collect()
+}
 
+/// Goal: of full ledgers, the right holder gives way to a busy newcomer, or the newcomer is refused. Rows: the four
+/// holders (workload, host, second since which it is idle), then newcomers (workload, host) with the holders that give
+/// way, or `Err` if it is refused.
 #[test]
 fn the_largest_holder_gives_way() {
+    type Newcomer = ((u64, u8), Result<&'static [u32], ()>);
     let (idle, busy) = (Some, None);
-    // The limit is four.
-    let rows: [(&str, &[Comer]); 9] = [
-        ("room", &[((1, 1), busy, Ok(&[])), ((2, 1), busy, Ok(&[])), ((3, 1), busy, Ok(&[])), ((4, 1), busy, Ok(&[]))]),
-        (
-            "the largest workload, its youngest",
-            &[
-                ((1, 1), busy, Ok(&[])),
-                ((1, 2), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((2, 1), busy, Ok(&[3])),
-            ],
-        ),
+    let rows: [(&str, [(u64, u8, Option<u32>); 4], &[Newcomer]); 9] = [
+        ("room", [(1, 1, busy), (2, 1, busy), (3, 1, busy), (4, 1, busy)], &[]),
+        ("youngest of the largest", [(1, 1, busy), (1, 2, busy), (1, 1, busy), (1, 1, busy)], &[((2, 1), Ok(&[3]))]),
         (
             "the longest idle before any busy one",
-            &[
-                ((1, 1), idle(7), Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), idle(5), Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((2, 1), busy, Ok(&[2])),
-            ],
+            [(1, 1, idle(7)), (1, 1, busy), (1, 1, idle(5)), (1, 1, busy)],
+            &[((2, 1), Ok(&[2]))],
         ),
+        ("its own idle ones", [(1, 1, busy), (1, 1, idle(7)), (1, 1, busy), (2, 1, idle(3))], &[((1, 1), Ok(&[1]))]),
         (
-            "its own idle ones",
-            &[
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), idle(7), Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((2, 1), idle(3), Ok(&[])),
-                ((1, 1), busy, Ok(&[1])),
-            ],
-        ),
-        (
-            "nobody, if the newcomer's has most",
-            &[
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((2, 1), idle(3), Ok(&[])),
-                ((1, 1), busy, Err(())),
-            ],
+            "none, if the newcomer's workload has most",
+            [(1, 1, busy), (1, 1, busy), (1, 1, busy), (2, 1, idle(3))],
+            &[((1, 1), Err(()))],
         ),
         (
             "the largest address of the newcomer's workload",
-            &[
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((2, 1), busy, Ok(&[])),
-                ((1, 2), busy, Ok(&[2])),
-            ],
+            [(1, 1, busy), (1, 1, busy), (1, 1, busy), (2, 1, busy)],
+            &[((1, 2), Ok(&[2]))],
         ),
+        // The newcomer of workload 2 replaces a holder of that workload at another address.
         (
             "equal ones keep what they have",
-            &[
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((2, 1), busy, Ok(&[])),
-                ((2, 1), busy, Ok(&[])),
-                ((1, 1), busy, Err(())),
-                ((2, 2), busy, Ok(&[3])),
-            ],
+            [(1, 1, busy), (1, 1, busy), (2, 1, busy), (2, 1, busy)],
+            &[((1, 1), Err(())), ((2, 2), Ok(&[3]))],
         ),
         (
             "workloads before addresses: all come from one",
-            &[
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((1, 1), busy, Ok(&[])),
-                ((2, 1), busy, Ok(&[])),
-                ((3, 1), busy, Ok(&[2])),
-                ((2, 1), busy, Err(())),
-            ],
+            [(1, 1, busy), (1, 1, busy), (1, 1, busy), (2, 1, busy)],
+            &[((3, 1), Ok(&[2])), ((2, 1), Err(()))],
         ),
-        (
-            "of many alike, the idle one",
-            &[
-                ((1, 1), busy, Ok(&[])),
-                ((1, 2), idle(4), Ok(&[])),
-                ((1, 3), busy, Ok(&[])),
-                ((1, 4), idle(3), Ok(&[])),
-                ((1, 5), busy, Ok(&[3])),
-            ],
-        ),
+        ("many alike: the idle", [(1, 1, busy), (1, 2, idle(4)), (1, 3, busy), (1, 4, idle(3))], &[((1, 5), Ok(&[3]))]),
     ];
-    for (case, comers) in rows {
+    for (case, holders, newcomers) in rows {
         let mut ledger = Ledger::new(4, 4);
-        for (number, ((workload, host), idle, expected)) in (0..).zip(comers) {
-            let (taken, others) = ledger.take(owner(*workload, *host), 1, one(number, *idle), 10, false);
-            let others: Vec<u32> = others.iter().map(|one| one.0).collect();
-            let got = taken.map(|_| others.as_slice()).map_err(|_| ());
-            // In "equal ones", the newcomer of workload 2 replaces a holder of that workload at another address.
-            assert_eq!(got, *expected, "{case}: {number}");
+        let mut take = |number, (workload, host), idle| {
+            let (taken, others) = ledger.take(owner(workload, host), 1, one(number, idle), 10, false);
+            taken.map(|_| numbers(&others)).map_err(|_| ())
+        };
+        for (number, (workload, host, idle)) in (0..).zip(holders) {
+            assert_eq!(take(number, (workload, host), idle), Ok(vec![]), "{case}: {number}");
+        }
+        for (number, (of, expected)) in (4..).zip(newcomers) {
+            assert_eq!(take(number, *of, busy), expected.map(<[u32]>::to_vec), "{case}: {number}");
         }
     }
 }
 
 /// Goal: a holder that has been idle for long gives way to any newcomer, but only as many give way as are needed.
 #[test]
-fn who_is_stale_gives_way_to_whoever_needs_it() {
+fn a_stale_holder_gives_way_to_any_newcomer() {
     let mut ledger = Ledger::new(4, 4);
     for (number, workload, idle) in [(0, 2, Some(10)), (1, 3, Some(11)), (2, 1, None), (3, 1, None)] {
         ledger.take(owner(workload, 1), 1, one(number, idle), 12, false).0.expect("room");
     }
     let mut comes = |number, now| {
         let (taken, others) = ledger.take(owner(1, 1), 1, one(number, None), now, false);
-        (taken.is_ok(), others.iter().map(|one| one.0).collect::<Vec<_>>())
+        (taken.is_ok(), numbers(&others))
     };
-    assert_eq!(comes(4, 9 + STALE), (false, vec![]), "not for long");
+    assert_eq!(comes(4, 9 + STALE), (false, vec![]), "not idle for long enough");
     assert_eq!(comes(5, 10 + STALE), (true, vec![0]));
     assert_eq!(comes(6, 10 + STALE), (false, vec![]));
     assert_eq!(comes(7, 11 + STALE), (true, vec![1]));
@@ -151,7 +105,7 @@ fn who_is_stale_gives_way_to_whoever_needs_it() {
 
 /// Goal: a holder of nothing never gives way, however idle or young it is, because its end would free nothing.
 #[test]
-fn who_holds_nothing_is_left_alone() {
+fn a_holder_of_nothing_never_gives_way() {
     let rows: [(&str, u64, u64, Option<u32>, (bool, &[u32])); 3] = [
         ("stale", 1, 2, Some(0), (false, &[])),
         ("idle", 1, 1, Some(50), (false, &[])),
@@ -164,14 +118,13 @@ fn who_holds_nothing_is_left_alone() {
             ledger.enter(owner(workload, 1), one(number, idle));
         }
         let (taken, others) = ledger.take(owner(newcomer, 1), 1, one(9, None), 60, false);
-        let others: Vec<u32> = others.iter().map(|one| one.0).collect();
-        assert_eq!((taken.is_ok(), others.as_slice()), expected, "{case}");
+        assert_eq!((taken.is_ok(), numbers(&others).as_slice()), expected, "{case}");
     }
 }
 
 /// Goal: the newest few holders get time to start, whatever the unit of the resource; here bytes.
 #[test]
-fn few_holders_are_new() {
+fn only_the_newest_holders_get_time_to_start() {
     const PART: u64 = 2 << 20;
     for (idle, expected) in [(0, 0), (127, 126)] {
         let mut ledger = Ledger::new(128 * PART, 0);
@@ -180,14 +133,14 @@ fn few_holders_are_new() {
             ledger.take(owner(1, 1), PART, holder, 6, false).0.expect("room");
         }
         let (_, others) = ledger.take(owner(2, 1), PART, one(200, None), 6, false);
-        assert_eq!(others.iter().map(|one| one.0).collect::<Vec<_>>(), [expected], "{idle} is idle");
+        assert_eq!(numbers(&others), [expected], "{idle} is idle");
     }
 }
 
 /// Goal: while all holders are busy, a burst of newcomers does not search all holders each time, whether it displaces
 /// holders or not. The youngest holders of the largest workload still give way.
 #[test]
-fn busy_holders_are_searched_once_in_a_second() {
+fn busy_holders_are_searched_once_per_second() {
     struct Counted(u32, Rc<Cell<u32>>);
     impl Holder for Counted {
         fn idle_since(&self) -> Option<u32> {
@@ -195,7 +148,7 @@ fn busy_holders_are_searched_once_in_a_second() {
             None
         }
     }
-    for (case, workload, of_idle, expected) in
+    for (case, workload, idle_only, expected) in
         [("of any workload", 0, true, 0), ("of the largest", 1, false, 0), ("of others", 2, false, 50)]
     {
         let (mut ledger, idle_queries) = (Ledger::new(1000, 1000), Rc::new(Cell::new(0)));
@@ -205,7 +158,7 @@ fn busy_holders_are_searched_once_in_a_second() {
         let mut displaced = Vec::new();
         for number in 0..50 {
             let comer = Arc::new(Counted(number, idle_queries.clone()));
-            displaced.extend(ledger.take(owner(workload, 1), 1, comer, 1, of_idle).1.iter().map(|one| one.0));
+            displaced.extend(ledger.take(owner(workload, 1), 1, comer, 1, idle_only).1.iter().map(|one| one.0));
         }
         assert_eq!(displaced, (0..expected).map(|n| 999 - n).collect::<Vec<u32>>(), "{case}");
         assert!(idle_queries.get() < 3000, "{case}: {}", idle_queries.get());
@@ -214,7 +167,7 @@ fn busy_holders_are_searched_once_in_a_second() {
 
 /// Goal: a newcomer that may displace only idle holders displaces no busy one.
 #[test]
-fn some_push_out_idle_ones_alone() {
+fn a_newcomer_limited_to_idle_holders_displaces_no_busy_one() {
     let mut ledger = Ledger::new(3, 3);
     let state = Rc::new(Cell::new(None));
     for number in 0..3 {
@@ -229,7 +182,7 @@ fn some_push_out_idle_ones_alone() {
 /// Goal: holders that do not leave keep newcomers out once the leeway is used up. Their amount is free when they have
 /// left.
 #[test]
-fn who_gives_way_is_counted_until_it_has_gone() {
+fn a_holder_that_gives_way_counts_until_it_leaves() {
     let mut ledger = Ledger::new(6, 2);
     let idle = Rc::new(Cell::new(Some(1)));
     let keys: Vec<usize> = (0..6)
@@ -239,7 +192,7 @@ fn who_gives_way_is_counted_until_it_has_gone() {
     for workload in 2..5 {
         assert_eq!(ledger.take(owner(workload, 1), 1, busy(), 5, false).1.len(), 1);
     }
-    let full = ledger.take(owner(5, 1), 1, busy(), 5, false).0.expect_err("three have not gone");
+    let full = ledger.take(owner(5, 1), 1, busy(), 5, false).0.expect_err("three have not left");
     assert_eq!((full.is_beyond, ledger.held(), ledger.holders()), (true, 9, 9));
     ledger.leave(keys[0]);
     assert!(ledger.take(owner(5, 1), 1, busy(), 5, false).0.is_ok());
@@ -248,7 +201,7 @@ fn who_gives_way_is_counted_until_it_has_gone() {
 }
 
 #[test]
-fn who_turns_out_to_be_of_another_workload_counts_there() {
+fn a_regrouped_holder_counts_toward_its_new_workload() {
     let mut ledger = Ledger::new(4, 4);
     let key = ledger.take(owner(0, 1), 3, one(0, None), 1, false).0.expect("room");
     ledger.regroup(key, 7);
@@ -260,7 +213,7 @@ fn who_turns_out_to_be_of_another_workload_counts_there() {
 
 /// Goal: a burst of newcomers makes room for several of them at once if only idle holders give way.
 #[test]
-fn room_is_made_for_some_more() {
+fn idle_holders_give_way_in_batches() {
     let mut ledger = Ledger::new(640, 640);
     for n in 0..640 {
         ledger.take(owner(1, 1), 1, one(n, (n % 2 == 0).then_some(n)), 1, false).0.expect("room");
@@ -268,14 +221,14 @@ fn room_is_made_for_some_more() {
     let (taken, others) = ledger.take(owner(2, 1), 1, one(0, None), 1, false);
     assert!(taken.is_ok());
     let expected: Vec<u32> = (0..11).map(|n| 2 * n).collect();
-    assert_eq!(others.iter().map(|one| one.0).collect::<Vec<_>>(), expected);
+    assert_eq!(numbers(&others), expected);
 }
 
 proptest! {
     /// Goal: after any sequence of arrivals and departures, the sums match the holders' amounts and the staying holders
     /// have no more than the limit. A newcomer is refused without displacing a holder only if its workload holds most.
     #[test]
-    fn nobody_gives_way_to_who_holds_more(
+    fn no_holder_gives_way_to_a_larger_one(
         limit in 1_u64..200,
         steps in prop::collection::vec((0_u64..4, 0_u8..4, 1_u64..20, any::<bool>(), 0_u8..4), 1..300),
     ) {

@@ -29,8 +29,8 @@
 //!
 //! # Several activators
 //!
-//! Several activators divide the pods ([`assign`]), or hold them by lots ([`Pods`], [`crate::holders`]). With lots,
-//! pods of other lots are treated like removed pods. Slots that siblings still use are reserved here too, until they
+//! Several activators divide the pods ([`assign`]), or hold them by shards ([`Pods`], [`crate::holders`]). With shards,
+//! pods of other shards are treated like removed pods. Slots that siblings still use are reserved here too, until they
 //! are reported free. A request that took a slot of a pod given up at that instant detects this, releases the slot and
 //! picks again. So [`Pods::running`] after [`Pods::hold`] covers every request that will ever run there.
 //!
@@ -60,10 +60,10 @@ use parking_lot::Mutex;
 pub use self::permit::{Acquire, Admitted, Handle, Permit};
 use self::pod::{PodTracker, Slot};
 use self::policy::Policy;
-pub use self::subset::{CapacityInputs, UNLIMITED_PLACES, assign, capacity};
+pub use self::subset::{CapacityInputs, UNLIMITED_CAPACITY, assign, capacity};
 use crate::breaker::{AdmissionError, Breaker, Capacity, Load, NotAdmitted};
 use crate::destination::{Destination, Destinations};
-use crate::holders::{Lots, Pods, Running};
+use crate::holders::{Pods, Running, Shards};
 use crate::own_index::Activators;
 
 /// Admission and load balancing of one revision.
@@ -91,7 +91,7 @@ struct Cursor(AtomicUsize);
 struct Snapshot {
     policy: Policy,
     targets: Targets,
-    /// If lots are held: true if no activator has a pod to send to.
+    /// If shards are held: true if no activator has a pod to send to.
     is_cold: Option<bool>,
 }
 
@@ -120,9 +120,9 @@ struct ThrottlerState {
     elsewhere: bool,
 }
 
-/// Lots that this activator holds while several activators enforce one limit together.
+/// Shards that this activator holds while several activators enforce one limit together.
 struct Held {
-    lots: Lots,
+    shards: Shards,
     /// Slots of its pods that siblings use.
     taken: BTreeMap<Destination, Vec<Slot>>,
     ended: Arc<dyn Ended>,
@@ -130,7 +130,7 @@ struct Held {
 
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("lots", &self.lots).field("taken", &self.taken).finish_non_exhaustive()
+        f.debug_struct("Held").field("shards", &self.shards).field("taken", &self.taken).finish_non_exhaustive()
     }
 }
 
@@ -249,19 +249,19 @@ impl Throttler {
         is_cold.unwrap_or_else(|| self.breaker.capacity() == Capacity::CLOSED)
     }
 
-    /// Switches to lots: from now on requests go only to pods of the lots that this activator holds, at first none.
+    /// Switches to shards: from now on requests go only to pods of the shards that this activator holds, at first none.
     /// [`Throttler::divide`] switches back.
-    pub fn hold_lots(&self, ended: Arc<dyn Ended>) {
+    pub fn hold_shards(&self, ended: Arc<dyn Ended>) {
         let taken = BTreeMap::new();
-        self.change(|state| state.held = Some(Held { lots: Lots::NONE, taken, ended }));
+        self.change(|state| state.held = Some(Held { shards: Shards::NONE, taken, ended }));
     }
 
-    /// Returns true if this activator sends by lots under a hard limit.
-    pub fn holds_lots(&self) -> bool {
+    /// Returns true if this activator sends by shards under a hard limit.
+    pub fn holds_shards(&self) -> bool {
         self.snapshot.load().is_cold.is_some()
     }
 
-    /// Ends sending by lots. Running requests continue, and the pods are divided among the activators again.
+    /// Ends sending by shards. Running requests continue, and the pods are divided among the activators again.
     pub fn divide(&self) {
         let former = self.change(|state| state.held.take());
         if former.is_some_and(|held| !held.taken.is_empty()) {
@@ -269,7 +269,7 @@ impl Throttler {
         }
     }
 
-    /// Returns the numbers of refused and abandoned requests.
+    /// Returns the counts of refused and abandoned requests.
     pub fn not_admitted(&self) -> NotAdmitted {
         self.breaker.not_admitted()
     }
@@ -288,31 +288,31 @@ impl Throttler {
 }
 
 impl Pods for Throttler {
-    fn hold(&self, lots: Lots, taken: &Running) {
+    fn hold(&self, shards: Shards, taken: &Running) {
         let former = self.change(|state| {
             let ThrottlerState { held: Some(held), known: pods, throttler, .. } = state else { return None };
-            held.lots = lots;
+            held.shards = shards;
             let former = std::mem::take(&mut held.taken);
             for (at, count) in taken {
-                let pod = known(pods, throttler, at);
+                let pod = tracker(pods, throttler, at);
                 held.taken.insert(at.clone(), (0..*count).map(|_| pod.reserve()).collect());
             }
             Some(former)
         });
-        // Slots are dropped outside the lock, since their drop takes it. Afterwards capacity is recomputed, for others
-        // may run in them.
+        // The former slots are dropped outside the lock, since their drop takes it. Then capacity is recomputed,
+        // because other requests may use them.
         if former.is_some_and(|former| !former.is_empty()) {
             self.change(|_| ());
         }
     }
 
-    fn running(&self, outside: Lots) -> Running {
+    fn running(&self, outside: Shards) -> Running {
         let state = self.state.lock();
         let taken = |at: &Destination| {
             let taken = state.held.as_ref().and_then(|held| held.taken.get(at));
             taken.map_or(0, |slots| u32::try_from(slots.len()).unwrap_or(u32::MAX))
         };
-        let elsewhere = state.known.iter().filter(|(at, _)| !outside.contains(Lots::of_pod(at)));
+        let elsewhere = state.known.iter().filter(|(at, _)| !outside.contains(Shards::of_pod(at)));
         let own = elsewhere.map(|(at, pod)| (at.clone(), pod.in_flight().saturating_sub(taken(at))));
         own.filter(|(_, count)| *count > 0).collect()
     }
@@ -364,24 +364,25 @@ impl ThrottlerState {
     /// Returns the pods to pick from, and forgets pods that are no longer referenced.
     fn snapshot(&mut self) -> Snapshot {
         self.known.retain(|_, pod| Arc::strong_count(pod) > 1);
-        let lots = self.held.as_ref().filter(|_| self.concurrency > 0).map(|held| held.lots);
+        let shards = self.held.as_ref().filter(|_| self.concurrency > 0).map(|held| held.shards);
         let mut is_cold = None;
         let targets = match &self.listed {
             Destinations::ClusterIp { destination, .. } => {
-                Targets::ClusterIp(known(&mut self.known, &self.throttler, destination))
+                Targets::ClusterIp(tracker(&mut self.known, &self.throttler, destination))
             }
             Destinations::Pods(pods) => {
-                let is_divided = self.concurrency > 0 && lots.is_none();
+                let is_divided = self.concurrency > 0 && shards.is_none();
                 let activators = if is_divided { self.activators } else { Activators::Unknown };
                 let usable =
                     assign(pods.len(), activators).map(|at| &pods[at]).filter(|pod| !self.failed.contains(pod));
                 let usable: Vec<&Destination> = usable.collect();
-                is_cold = lots.map(|_| usable.is_empty());
-                let own = usable.into_iter().filter(|pod| lots.is_none_or(|lots| lots.contains(Lots::of_pod(pod))));
-                Targets::Pods(own.map(|pod| known(&mut self.known, &self.throttler, pod)).collect())
+                is_cold = shards.map(|_| usable.is_empty());
+                let is_own = |pod: &&Destination| shards.is_none_or(|shards| shards.contains(Shards::of_pod(pod)));
+                let own = usable.into_iter().filter(is_own);
+                Targets::Pods(own.map(|pod| tracker(&mut self.known, &self.throttler, pod)).collect())
             }
         };
-        Snapshot { policy: Policy::for_concurrency(self.concurrency, lots.is_some()), targets, is_cold }
+        Snapshot { policy: Policy::for_concurrency(self.concurrency, shards.is_some()), targets, is_cold }
     }
 
     /// Marks each known pod as used or retired.
@@ -396,38 +397,38 @@ impl ThrottlerState {
         let retired: u32 = self.known.values().filter(retired).map(|pod| pod.in_flight()).sum();
         let slots = self.held.iter().flat_map(|held| held.taken.values()).map(Vec::len).sum::<usize>();
         let taken = u32::try_from(slots).unwrap_or(u32::MAX);
-        match self.places(targets) {
+        match self.pod_capacity(targets) {
             // A slot that siblings use of a retired pod counts as a request that runs there.
-            Capacity::Limited(places) if places > 0 => {
-                Capacity::Limited(places.saturating_add(retired).saturating_sub(taken))
+            Capacity::Limited(permits) if permits > 0 => {
+                Capacity::Limited(permits.saturating_add(retired).saturating_sub(taken))
             }
             other => other,
         }
     }
 
     /// Returns the number of requests that the pods in use can run; closed without pods.
-    fn places(&self, targets: &Targets) -> Capacity {
+    fn pod_capacity(&self, targets: &Targets) -> Capacity {
         let (assigned, backends) = match (targets, &self.listed) {
             (Targets::Pods(pods), _) => (pods.len(), pods.len()),
             (Targets::ClusterIp(_), Destinations::ClusterIp { ready, .. }) => (0, *ready as usize),
             (Targets::ClusterIp(_), Destinations::Pods(_)) => return Capacity::CLOSED,
         };
-        let places = capacity(CapacityInputs {
+        let permits = capacity(CapacityInputs {
             container_concurrency: self.concurrency,
-            backends: i64::try_from(backends).unwrap_or(UNLIMITED_PLACES),
+            backends: i64::try_from(backends).unwrap_or(UNLIMITED_CAPACITY),
             assigned: u32::try_from(assigned).unwrap_or(u32::MAX),
             activators: self.activators.count().unwrap_or(0),
         });
-        match (self.concurrency, u32::try_from(places)) {
+        match (self.concurrency, u32::try_from(permits)) {
             (_, Err(_) | Ok(0)) => Capacity::CLOSED,
             (0, Ok(_)) => Capacity::Unlimited,
-            (_, Ok(places)) => Capacity::Limited(places),
+            (_, Ok(permits)) => Capacity::Limited(permits),
         }
     }
 }
 
 /// Returns the tracker of the pod at a destination, and creates it if there is none.
-fn known(
+fn tracker(
     pods: &mut BTreeMap<Destination, Arc<PodTracker>>,
     throttler: &Weak<Throttler>,
     at: &Destination,

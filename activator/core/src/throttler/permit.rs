@@ -91,13 +91,13 @@ impl Permit {
     /// The slot of the other pod is taken before the current one is released, so that a request without an alternative
     /// cannot lose its slot. For that instant there is one slot too few. A request that is admitted then and finds no
     /// slot returns to the head of the queue, and gets its permit back at once.
-    #[must_use = "dropping it gives up the place"]
+    #[must_use = "dropping it gives up the permit"]
     pub fn prefer_another<R: Rng + ?Sized>(self, rng: &mut R) -> Self {
         self.prefer_another_that(|_| true, rng)
     }
 
     /// Like [`Permit::prefer_another`], but moves only to a pod that `suits`.
-    #[must_use = "dropping it gives up the place"]
+    #[must_use = "dropping it gives up the permit"]
     pub fn prefer_another_that<R: Rng + ?Sized>(mut self, suits: impl Fn(&Destination) -> bool, rng: &mut R) -> Self {
         let throttler = &self.admitted.handle().0;
         let snapshot = throttler.snapshot.load();

@@ -59,9 +59,7 @@ impl Policy {
             Self::RoundRobin { limit } => round_robin(pods, limit, cursor),
         }
     }
-}
 
-impl Policy {
     /// Chooses the client's own pod, or the next one if that is full, and takes a slot. Uses rendezvous hashing:
     /// activators that know the same pods choose the same pod, and a pod that is added or removed moves only the
     /// clients assigned to it.
@@ -171,7 +169,7 @@ mod tests {
     /// Goal: a client stays with its pod in whatever order the pods are known, leaves it only if it is full or gone,
     /// and clients are spread over the pods.
     #[test]
-    fn a_client_has_a_pod_of_its_own() {
+    fn a_client_keeps_its_pod_while_that_has_room() {
         let all = pods(5);
         let own = |policy: Policy, pods: &[Arc<PodTracker>], n: u8| {
             policy.pick_own(pods, IpAddr::from([192, 0, 2, n])).map(|slot| slot.pod.destination.clone())
@@ -185,21 +183,18 @@ mod tests {
             let others: Vec<_> = all.iter().filter(|pod| pod.destination != first).cloned().collect();
             let next = own(free, &others, n).expect("another");
             let one_less: Vec<_> = all.iter().filter(|pod| pod.destination != next).cloned().collect();
-            assert_eq!(own(free, &one_less, n), Some(first.clone()), "another pod's end moves nobody else");
+            assert_eq!(own(free, &one_less, n), Some(first.clone()), "the end of another pod moves no client");
             let limited = Policy::RoundRobin { limit: 1 };
             let held = limited.pick_own(&all, IpAddr::from([192, 0, 2, n])).expect("a slot");
-            assert_eq!(
-                (held.pod.destination.clone(), own(limited, &all, n)),
-                (first.clone(), Some(next)),
-                "its own is full"
-            );
+            assert_eq!(held.pod.destination, first);
+            assert_eq!(own(limited, &all, n), Some(next), "its own pod is full");
             picked.insert(first.address());
         }
         assert_eq!((picked.len(), own(free, &[], 1)), (5, None));
     }
 
     #[test]
-    fn an_empty_list_picks_nobody() {
+    fn an_empty_list_yields_no_pod() {
         for container_concurrency in [0, 1, 3, 4, 100] {
             assert_eq!(Picker::new(container_concurrency, 0).pick(), None);
         }
@@ -207,14 +202,14 @@ mod tests {
 
     /// Goal: with more than three slots per pod, the pods take turns.
     #[test]
-    fn larger_limits_take_turns() {
+    fn limits_above_three_use_round_robin() {
         let mut picker = Picker::new(5, 3);
         let picks: [_; 8] = std::array::from_fn(|_| picker.pick());
         assert_eq!(picks, [0, 1, 2, 0, 1, 2, 0, 1].map(Some));
     }
 
     #[test]
-    fn a_turn_goes_on_behind_the_pod_that_was_taken() {
+    fn round_robin_continues_after_the_chosen_pod() {
         let mut picker = Picker::round_robin(1, 4);
         let _busy = [picker.all[0].reserve(), picker.all[1].reserve()];
         assert_eq!([picker.pick(), picker.pick(), picker.pick()], [Some(2), Some(3), None]);
@@ -244,7 +239,7 @@ mod tests {
 
     /// Goal: two different pods are compared, so the only busy pod is never chosen.
     #[test]
-    fn choice_of_two_never_meets_one_pod_twice() {
+    fn choice_of_two_compares_two_different_pods() {
         for n in [2, 3, 5] {
             for busy in 0..n {
                 let mut picker = Picker::new(0, n);

@@ -57,14 +57,14 @@ pub struct CapacityInputs {
 }
 
 /// Result of [`capacity`] that stands for "unlimited": 2^31 - 1.
-pub const UNLIMITED_PLACES: i64 = i32::MAX as i64;
+pub const UNLIMITED_CAPACITY: i64 = i32::MAX as i64;
 
-/// Returns the same number as Knative's formula: [`UNLIMITED_PLACES`] for no limit, and a negative number for no
+/// Returns the same number as Knative's formula: [`UNLIMITED_CAPACITY`] for no limit, and a negative number for no
 /// assigned pods and -1 backends. [`Throttler`](super::Throttler) never depends on either value: it derives a closed or
 /// unlimited breaker from the pods themselves.
 pub fn capacity(inputs: CapacityInputs) -> i64 {
     let concurrency = i64::from(inputs.container_concurrency);
-    let mut places = if inputs.assigned > 0 {
+    let mut total = if inputs.assigned > 0 {
         concurrency.saturating_mul(i64::from(inputs.assigned))
     } else {
         match concurrency.saturating_mul(inputs.backends) {
@@ -72,10 +72,10 @@ pub fn capacity(inputs: CapacityInputs) -> i64 {
             total => total,
         }
     };
-    if inputs.backends > 0 && (concurrency == 0 || places > UNLIMITED_PLACES) {
-        places = UNLIMITED_PLACES;
+    if inputs.backends > 0 && (concurrency == 0 || total > UNLIMITED_CAPACITY) {
+        total = UNLIMITED_CAPACITY;
     }
-    places
+    total
 }
 
 #[cfg(all(test, not(loom)))]

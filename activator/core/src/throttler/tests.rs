@@ -31,7 +31,7 @@ fn rng() -> SmallRng {
 }
 
 fn pick(admitted: Admitted) -> Permit {
-    admitted.pick(&mut rng()).expect("a place means a pod")
+    admitted.pick(&mut rng()).expect("a permit implies a pod")
 }
 
 /// Starts a request that runs at once, and returns its permit.
@@ -58,7 +58,7 @@ fn a_held_request_is_released_by_the_first_pod() {
     assert_eq!(permit.destination().as_str(), "10.0.0.1:8012");
     drop(permit);
     let load = throttler.load();
-    assert_eq!((load.in_flight, load.queued), (0, 0), "every guard gave its count back");
+    assert_eq!((load.in_flight, load.queued), (0, 0), "every guard has released its count");
     assert_eq!(throttler.not_admitted(), NotAdmitted { refused: 0, abandoned: 1 });
 }
 
@@ -80,17 +80,17 @@ fn without_a_limit_all_are_admitted_while_there_is_a_pod() {
 /// Goal: a request without a limit that was admitted just before its pods were removed waits for the next pod at the
 /// head of the queue. Knative panics in this case.
 #[test]
-fn a_request_admitted_just_before_its_pods_vanished_waits_at_the_head() {
+fn a_request_admitted_just_before_its_pods_were_removed_waits_at_the_head() {
     for container_concurrency in [0, 1, 7] {
         let throttler = throttler(container_concurrency, [1]);
         let admitted = now(throttler.acquire()).expect("room");
         throttler.update(Destinations::NONE);
         let mut later = wait(&throttler);
-        let admitted = admitted.pick(&mut rng()).expect_err("nowhere to go");
+        let admitted = admitted.pick(&mut rng()).expect_err("no pod");
         let mut back = Task::new(admitted.requeue()).waiting();
         throttler.set_concurrency(1);
         throttler.update(pods([2]));
-        assert!(!later.is_woken(), "it came later");
+        assert!(!later.is_woken(), "it arrived later");
         let permit = pick(back.woken().expect("room"));
         assert_eq!(permit.destination(), &at(2));
         drop(permit);
@@ -99,7 +99,7 @@ fn a_request_admitted_just_before_its_pods_vanished_waits_at_the_head() {
 }
 
 #[test]
-fn a_pod_that_comes_back_has_kept_its_count() {
+fn a_pod_that_returns_keeps_its_count() {
     let throttler = throttler(1, [1]);
     let on_it = run(&throttler);
     throttler.update(Destinations::NONE);
@@ -119,19 +119,19 @@ fn a_request_on_a_retired_pod_takes_nothing_from_its_successor() {
     assert_eq!(new.destination(), &at(2));
     let mut waits = wait(&throttler);
     drop(old);
-    assert!(!waits.is_woken(), "what ended ran elsewhere");
+    assert!(!waits.is_woken(), "the ended request ran on the former pod");
     assert_eq!(capacity_of(&throttler), Capacity::Limited(1));
     drop(new);
     drop(waits.woken().expect("its turn"));
 }
 
 #[test]
-fn a_failed_pod_is_out_at_once_and_its_requests_go_elsewhere() {
+fn a_failed_pod_is_removed_at_once_and_its_requests_move() {
     let throttler = throttler(1, [1, 2]);
     let permit = run(&throttler);
     assert_eq!(permit.destination(), &at(1));
     assert!(throttler.mark_failed(&at(1)));
-    assert!(!throttler.mark_failed(&at(1)), "once");
+    assert!(!throttler.mark_failed(&at(1)), "already marked");
     let permit = pick(permit.give_up_pod());
     assert_eq!(permit.destination(), &at(2));
     let mut waits = wait(&throttler);
@@ -157,7 +157,7 @@ fn a_request_moves_to_a_free_slot_of_another_pod_or_stays() {
     for container_concurrency in [1, 5] {
         let throttler = throttler(container_concurrency, [1, 2]);
         let mut permits: Vec<Permit> = (0..2 * container_concurrency).map(|_| run(&throttler)).collect();
-        let moving = permits.pop().expect("two at least");
+        let moving = permits.pop().expect("at least two");
         let from = moving.destination().clone();
         let moving = moving.prefer_another(&mut rng());
         assert_eq!(moving.destination(), &from, "the other is full");
@@ -202,7 +202,7 @@ fn a_request_moves_to_a_pod_that_suits_or_stays() {
 }
 
 #[test]
-fn a_changed_bound_on_waiting_applies_to_who_comes() {
+fn a_changed_queue_limit_applies_to_new_requests() {
     let throttler = throttler(1, []);
     let _waits = wait(&throttler);
     throttler.set_max_held(1);
@@ -213,7 +213,7 @@ fn a_changed_bound_on_waiting_applies_to_who_comes() {
 
 /// Goal: pods are listed while they may be picked or run a request, and pods without references are forgotten.
 #[test]
-fn a_pod_is_shown_while_it_matters_and_then_forgotten() {
+fn a_pod_is_listed_while_it_is_used_and_then_forgotten() {
     let throttler = throttler(1, [1]);
     let listed = |throttler: &Arc<Throttler>| {
         let pods = throttler.pods();
@@ -238,7 +238,7 @@ fn with_its_only_pod_failed_a_request_goes_back_to_the_head() {
     throttler.mark_failed(&at(1));
     assert_eq!(capacity_of(&throttler), Capacity::CLOSED);
     let mut later = wait(&throttler);
-    let admitted = permit.give_up_pod().pick(&mut rng()).expect_err("nowhere to go");
+    let admitted = permit.give_up_pod().pick(&mut rng()).expect_err("no pod");
     let mut first = Task::new(admitted.requeue()).waiting();
     throttler.restore(&at(1));
     drop((first.woken(), later.woken()));
@@ -269,7 +269,7 @@ fn behind_a_cluster_ip_the_ready_pods_are_the_capacity() {
     assert_eq!(capacity_of(&throttler), Capacity::Limited(10));
     let permit = run(&throttler);
     assert_eq!(permit.destination().as_str(), "10.1.0.1:80");
-    assert!(!throttler.mark_failed(permit.destination()), "there is nothing else");
+    assert!(!throttler.mark_failed(permit.destination()), "there is no alternative");
     throttler.update(cluster_ip(0));
     assert_eq!(capacity_of(&throttler), Capacity::CLOSED);
     throttler.set_concurrency(0);
@@ -289,7 +289,7 @@ fn a_changed_concurrency_applies_to_requests_that_wait() {
 }
 
 #[test]
-fn a_failing_revision_refuses_who_waits() {
+fn a_failing_revision_refuses_waiting_requests() {
     let throttler = throttler(1, []);
     let mut held = wait(&throttler);
     let refusal = AdmissionError::Failing { reason: "CrashLoopBackOff".into() };
@@ -360,7 +360,7 @@ fn apply(throttler: &Arc<Throttler>, requests: &mut Requests, op: Op, rng: &mut 
                 Ok(permit) => requests.running.push(permit),
                 Err(admitted) => {
                     let load = throttler.load();
-                    assert!(load.in_flight > load.capacity.permits(), "a place within capacity means a pod: {load:?}");
+                    assert!(load.in_flight > load.capacity.permits(), "a permit implies a pod: {load:?}");
                     admit(requests, Task::new(admitted.requeue()));
                 }
             }
@@ -372,13 +372,13 @@ fn apply(throttler: &Arc<Throttler>, requests: &mut Requests, op: Op, rng: &mut 
         Op::PreferAnother(n) => {
             let Some(n) = nth(n, requests.running.len()) else { return };
             let permit = requests.running.remove(n);
-            let (before, places) = (permit.destination().clone(), throttler.load().in_flight);
+            let (before, in_flight) = (permit.destination().clone(), throttler.load().in_flight);
             let permit = permit.prefer_another(rng);
             let more = |pod: &&PodLoad| pod.destination == *permit.destination() && *permit.destination() != before;
             if let (Some(pod), limit @ 1..) = (throttler.pods().iter().find(more), throttler.state.lock().concurrency) {
                 assert!(pod.in_flight <= limit, "moved to a full pod: {pod:?}");
             }
-            assert_eq!(throttler.load().in_flight, places, "the place is kept");
+            assert_eq!(throttler.load().in_flight, in_flight, "the permit is kept");
             requests.running.push(permit);
         }
         Op::Finish(n) => {
@@ -402,7 +402,7 @@ proptest! {
     /// Goal: a permit within capacity always implies a pod, no request waits beside a free permit, and nothing is left
     /// behind.
     #[test]
-    fn a_place_means_a_pod(ops in prop::collection::vec(any_op(), 1..150)) {
+    fn a_permit_implies_a_pod(ops in prop::collection::vec(any_op(), 1..150)) {
         let throttler = Throttler::new(1, 1000);
         let (mut requests, mut rng) = (Requests::default(), rng());
         for op in ops {
@@ -425,7 +425,7 @@ proptest! {
 
     /// Goal: while pods and limit stay the same, a pod never receives more than the limit, and all slots can be used.
     #[test]
-    fn all_slots_and_no_more(limit in 1u32..7, count in 1u8..6) {
+    fn all_slots_are_used_and_no_more(limit in 1u32..7, count in 1u8..6) {
         let throttler = throttler(limit, 0..count);
         let permits: Vec<Permit> = (0..limit * u32::from(count)).map(|_| run(&throttler)).collect();
         prop_assert!(throttler.pods().iter().all(|pod| pod.in_flight == limit));
@@ -506,31 +506,31 @@ impl Ended for Ends {
     }
 }
 
-/// Goal: pods of held lots are used except for the slots of siblings. A request on a pod that was given up stays
+/// Goal: pods of held shards are used except for the slots of siblings. A request on a pod that was given up stays
 /// counted until its end, takes nothing from other pods, and its end is reported.
 #[test]
-fn lots_are_held_and_given_up() {
+fn shards_are_held_and_given_up() {
     let (throttler, ends) = (throttler(2, [1, 2]), Arc::<Ends>::default());
     let [one, two] = [1, 2].map(at);
-    let [first, second] = [&one, &two].map(Lots::of_pod);
+    let [first, second] = [&one, &two].map(Shards::of_pod);
     assert_ne!(first, second);
-    throttler.hold_lots(ends.clone());
-    assert_eq!((capacity_of(&throttler), throttler.is_cold()), (Capacity::CLOSED, false), "others may have them");
+    throttler.hold_shards(ends.clone());
+    assert_eq!((capacity_of(&throttler), throttler.is_cold()), (Capacity::CLOSED, false), "siblings may have pods");
     let mut held = wait(&throttler);
-    throttler.hold(Lots::ALL, &Running::from([(one.clone(), 2), (two.clone(), 1)]));
+    throttler.hold(Shards::ALL, &Running::from([(one.clone(), 2), (two.clone(), 1)]));
     let running = pick(held.woken().expect("a slot is free"));
     assert_eq!(running.destination(), &two);
     let mut held = wait(&throttler);
-    throttler.hold(Lots::ALL, &Running::from([(one.clone(), 1)]));
+    throttler.hold(Shards::ALL, &Running::from([(one.clone(), 1)]));
     let other = pick(held.woken().expect("a sibling's request has ended"));
-    assert_eq!((other.destination(), throttler.running(Lots::ALL)), (&one, Running::new()));
+    assert_eq!((other.destination(), throttler.running(Shards::ALL)), (&one, Running::new()));
     throttler.hold(first, &Running::from([(one.clone(), 1)]));
     assert_eq!(throttler.running(first), Running::from([(two.clone(), 1)]));
     let _waits = wait(&throttler);
     drop(running);
     assert_eq!((ends.0.load(Ordering::SeqCst), throttler.running(first)), (1, Running::new()));
     throttler.send_elsewhere(true);
-    assert_eq!(now(throttler.acquire()).expect_err("others have the rest"), AdmissionError::Elsewhere);
+    assert_eq!(now(throttler.acquire()).expect_err("siblings have the other pods"), AdmissionError::Elsewhere);
     throttler.send_elsewhere(false);
     drop(other);
     throttler.hold(first, &Running::new());

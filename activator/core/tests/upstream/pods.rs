@@ -48,9 +48,9 @@ fn capacity_is_upstreams() {
         ((0, 1, Some(3), 2, 1), M),
     ];
     for ((container_concurrency, backends, trackers, activators, index), expected) in rows {
-        let place = if activators == 0 { Activators::Unknown } else { known(index, activators) };
-        let place = if container_concurrency == 0 { Activators::Unknown } else { place };
-        let assigned = trackers.map_or(0, |trackers| assign(trackers, place).count());
+        let position = if activators == 0 { Activators::Unknown } else { known(index, activators) };
+        let position = if container_concurrency == 0 { Activators::Unknown } else { position };
+        let assigned = trackers.map_or(0, |trackers| assign(trackers, position).count());
         let assigned = u32::try_from(assigned).expect("few");
         let inputs = CapacityInputs { container_concurrency, backends, assigned, activators };
         assert_eq!(capacity(inputs), expected, "{inputs:?}");
@@ -107,7 +107,7 @@ fn every_activator_gets_upstreams_pods() {
         ),
         ((3, 5), &[&[0], &[1], &[2], &[0], &[1]]),
     ];
-    let positions = |pods, place| assign(pods, place).collect::<Vec<_>>();
+    let positions = |pods, position| assign(pods, position).collect::<Vec<_>>();
     for ((pods, activators), expected) in rows {
         for (index, expected) in (0..).zip(expected) {
             assert_eq!(positions(pods, known(index, activators)), *expected, "{index} of {activators}, {pods} pods");
@@ -118,7 +118,7 @@ fn every_activator_gets_upstreams_pods() {
 }
 
 #[test]
-fn an_activators_index_is_its_place_among_the_addresses() {
+fn an_activators_index_is_its_position_among_the_addresses() {
     let own = "10.10.10.3";
     type Row<'a> = (&'a [&'a str], Activators);
     let rows: [Row<'_>; 5] = [
@@ -148,7 +148,7 @@ fn throttler(concurrency: u32, pods: u8) -> Arc<Throttler> {
 fn run(throttler: &Arc<Throttler>, rng: &mut SmallRng) -> Option<Permit> {
     let mut acquire = throttler.acquire();
     match Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(admitted) => Some(admitted.expect("nobody refuses").pick(rng).expect("a place means a pod")),
+        Poll::Ready(admitted) => Some(admitted.expect("not refused").pick(rng).expect("a permit implies a pod")),
         Poll::Pending => None,
     }
 }
@@ -183,10 +183,7 @@ fn pods_are_picked_by_upstreams_policies() {
     }
     let one = throttler(1, 1);
     let first = run(&one, &mut rng);
-    assert!(
-        first.is_some() && run(&one, &mut rng).is_none(),
-        "first available, 1 pod with 1 slot: the second gets none"
-    );
+    assert!(first.is_some() && run(&one, &mut rng).is_none(), "one slot: the second request gets none");
 
     let single = throttler(0, 1);
     let weight = || single.pods().first().map_or(0, |pod| pod.in_flight);

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 type Waiting = Acquire<Arc<Breaker>>;
 
 /// Creates a breaker from queue depth and permits, in the order of Knative's constructor.
-fn breaker(depth: u32, places: u32) -> Arc<Breaker> {
-    Arc::new(Breaker::new(Capacity::Limited(places), depth))
+fn breaker(depth: u32, permits: u32) -> Arc<Breaker> {
+    Arc::new(Breaker::new(Capacity::Limited(permits), depth))
 }
 
 fn arrive(breaker: &Arc<Breaker>) -> Waiting {
@@ -32,7 +32,7 @@ fn admitted(waiting: &mut Waiting) -> Permit<Arc<Breaker>> {
 /// counts are unsigned, a queue of length 0 makes a breaker that refuses at once, and there is no maximum besides the
 /// capacity.
 #[test]
-fn limits_of_the_constructor() {
+fn limits_are_checked_as_upstream() {
     let breaker = breaker(0, 1);
     let _running = admitted(&mut arrive(&breaker));
     assert!(matches!(poll(&mut arrive(&breaker)), Poll::Ready(Err(AdmissionError::QueueFull { limit: 0 }))));
@@ -77,7 +77,7 @@ fn requests_run_wait_or_are_refused_as_upstream() {
 }
 
 #[test]
-fn capacity_holds_from_when_it_is_set() {
+fn a_new_capacity_applies_at_once() {
     // (1, 0): try_acquire fails; two requests wait until capacity 1, then exactly one passes.
     let semaphore = breaker(10, 0);
     assert!(semaphore.try_acquire().is_none());
@@ -101,7 +101,7 @@ fn capacity_holds_from_when_it_is_set() {
 /// Goal: without a limit, requests wait while the breaker is closed until the caller gives up. All run while it is
 /// open, and opening it releases waiting ones.
 #[test]
-fn without_a_limit_everybody_runs_or_waits() {
+fn without_a_limit_all_requests_run_or_wait() {
     let infinite = Arc::new(Breaker::new(Capacity::CLOSED, 10));
     let mut impatient = arrive(&infinite);
     assert!(poll(&mut impatient).is_pending());

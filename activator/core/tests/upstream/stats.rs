@@ -13,19 +13,19 @@ fn play(events: &str) -> Vec<(String, f64, f64)> {
     let mut emitted = Vec::new();
     for event in events.split(", ") {
         let mut words = event.split(' ');
-        let (what, at) = (words.next().expect("a word"), words.next().expect("a time"));
+        let (kind, at) = (words.next().expect("a word"), words.next().expect("a time"));
         let name = words.next().unwrap_or("r1").to_owned();
         clock.store((at.parse::<f64>().expect("milliseconds") * 1e6) as i64, Ordering::SeqCst);
         let (stats, in_flight) = revisions.entry(name.clone()).or_insert_with(|| {
             let clock = clock.clone();
             (RevisionStats::new(Arc::new(move || Timestamp::from_nanos(clock.load(Ordering::SeqCst)))), Vec::new())
         });
-        match what {
+        match kind {
             "in" => {
                 let Entered { in_flight: entered, first } = stats.enter();
                 in_flight.push(entered);
                 if first {
-                    stats.signal().expect("owed").confirm();
+                    stats.signal().expect("due").confirm();
                     emitted.push((name, 1.0, 1.0));
                 }
             }

@@ -25,7 +25,7 @@ impl FromClient {
     /// Wraps a client's body. `unread` belongs to its connection, over HTTP/2.
     pub(crate) fn new(body: Incoming, unread: Option<Arc<UnreadFrames>>) -> Self {
         if let Some(unread) = &unread {
-            unread.opened();
+            unread.count_opened();
         }
         Self { body, unread, polled: false }
     }
@@ -83,9 +83,9 @@ impl Drop for FromClient {
         if let Some(unread) = &self.unread {
             // A complete body may not have reported its end yet.
             if is_cut_short && self.body.size_hint().exact() != Some(0) {
-                unread.cut_short();
+                unread.count_cut_short();
             }
-            unread.closed();
+            unread.count_closed();
         }
     }
 }

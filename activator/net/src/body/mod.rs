@@ -1,8 +1,8 @@
 //! Bodies of requests and responses. They copy and buffer nothing: frames pass one at a time, as the receiver polls.
 //!
 //! A request's body stays in the client's socket until a pod's connection polls its first frame. That keeps a held
-//! request small, and delays `100 Continue` until there is capacity. [`RequestBody::set_held`] holds it longer: until the
-//! pod has asked for it.
+//! request small, and delays `100 Continue` until there is capacity. [`RequestBody::set_held`] holds it longer: until
+//! the pod has asked for it.
 
 mod from_client;
 pub(crate) mod reading;
@@ -98,7 +98,8 @@ impl Upload {
 }
 
 impl RequestBody {
-    /// Wraps a body from the server's side of a connection. Over HTTP/2, `unread` counts the connection's unread frames.
+    /// Wraps a body from the server's side of a connection. Over HTTP/2, `unread` counts the connection's unread
+    /// frames.
     pub(crate) fn new(body: Incoming, unread: Option<&Arc<UnreadFrames>>) -> Self {
         if body.is_end_stream() {
             return Self::Empty;
@@ -110,8 +111,8 @@ impl RequestBody {
         Self::Streamed(Box::new(Streamed { body, upload, is_held: false }))
     }
 
-    /// Sets whether a streamed body is held: it yields nothing, and its poller is not woken. Returns false for any other
-    /// body.
+    /// Sets whether a streamed body is held: it yields nothing, and its poller is not woken. Returns false for any
+    /// other body.
     pub(crate) fn set_held(&mut self, is_held: bool) -> bool {
         match self {
             Self::Empty | Self::Whole(_) => false,
@@ -122,7 +123,7 @@ impl RequestBody {
         }
     }
 
-    /// Reports whether the body was not polled yet: it is empty, or held.
+    /// Reports whether nothing of the body was read: it is empty or held, or has our own bytes.
     pub(crate) fn is_untouched(&self) -> bool {
         match self {
             Self::Empty => true,
@@ -132,17 +133,17 @@ impl RequestBody {
     }
 
     /// Ends the hold, and limits the replay buffer to the size for pods.
-    pub(crate) fn set_free(&mut self) {
+    pub(crate) fn reset_for_pods(&mut self) {
         if let Self::Streamed(streamed) = self {
             streamed.is_held = false;
-            streamed.body.most = REPLAY_MAX;
+            streamed.body.kept_max = REPLAY_MAX;
         }
     }
 
     /// Extends the replay buffer to the amount that another activator accepts before it has a pod.
-    pub(crate) fn keep_window(&mut self) {
+    pub(crate) fn extend_replay(&mut self) {
         if let Self::Streamed(streamed) = self {
-            streamed.body.most = REPLAY_FOR_ACTIVATOR_MAX;
+            streamed.body.kept_max = REPLAY_FOR_ACTIVATOR_MAX;
         }
     }
 

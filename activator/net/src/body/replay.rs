@@ -1,11 +1,9 @@
 //! A request's body that can be sent again from its start.
 //!
 //! An HTTP/2 pod may reject a request as unprocessed (REFUSED_STREAM, GOAWAY) after a part of its body was sent; every
-//! gRPC call has a body. So the first bytes of a body are kept until the response begins, and are replayed if the
-//! request is retried. A body cannot be replayed once more than [`REPLAY_MAX`] ([`REPLAY_FOR_ACTIVATOR_MAX`] to another
-//! activator) or its trailers were sent.
-//!
-//! The bytes are kept by reference until the response begins.
+//! gRPC call has a body. So the first bytes of a body are kept by reference until the response begins, and are replayed
+//! if the request is retried. A body cannot be replayed once more than [`REPLAY_MAX`] ([`REPLAY_FOR_ACTIVATOR_MAX`] to
+//! another activator) or its trailers were sent.
 
 use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
@@ -30,27 +28,28 @@ pub(crate) struct ReplayBuffer<B> {
     chunks: SmallVec<[Bytes; 1]>,
     /// Number of chunks that were sent.
     sent: usize,
-    bytes: usize,
+    /// Number of bytes in these.
+    sent_bytes: usize,
     /// Maximum number of bytes that are kept.
-    pub(super) most: usize,
+    pub(super) kept_max: usize,
 }
 
 impl<B> ReplayBuffer<B> {
     /// Wraps a body of which nothing was sent.
     pub(crate) fn new(body: B) -> Self {
-        Self { body, keeps_sent: false, chunks: SmallVec::new(), sent: 0, bytes: 0, most: REPLAY_MAX }
+        Self { body, keeps_sent: false, chunks: SmallVec::new(), sent: 0, sent_bytes: 0, kept_max: REPLAY_MAX }
     }
 
     /// Stops keeping sent bytes, because the response has begun.
     pub(crate) fn release(&mut self) {
         self.keeps_sent = false;
         self.chunks.drain(..self.sent);
-        (self.sent, self.bytes) = (0, 0);
+        (self.sent, self.sent_bytes) = (0, 0);
     }
 
     /// Returns the body as it was, and the number of bytes to send again; `None` if it cannot be replayed.
     pub(crate) fn rewind(mut self) -> Option<(Self, usize)> {
-        let bytes = std::mem::take(&mut self.bytes);
+        let bytes = std::mem::take(&mut self.sent_bytes);
         self.sent = 0;
         self.keeps_sent.then_some((self, bytes))
     }
@@ -63,13 +62,13 @@ impl<B> ReplayBuffer<B> {
         if !self.keeps_sent {
             return Some(self.chunks.remove(self.sent));
         }
-        let again = self.chunks[self.sent].clone();
+        let chunk = self.chunks[self.sent].clone();
         self.sent += 1;
-        self.bytes += again.len();
-        Some(again)
+        self.sent_bytes += chunk.len();
+        Some(chunk)
     }
 
-    /// Keeps a sent frame. Gives up if too much was sent.
+    /// Keeps a sent frame. Gives up the replay after too many bytes, trailers or an error.
     fn keep<E>(&mut self, frame: Option<&Result<Frame<Bytes>, E>>) {
         let data = match frame {
             Some(Ok(frame)) => frame.data_ref(),
@@ -77,10 +76,10 @@ impl<B> ReplayBuffer<B> {
             None => return,
         };
         match data {
-            Some(data) if self.bytes + data.len() <= self.most => {
+            Some(data) if self.sent_bytes + data.len() <= self.kept_max => {
                 self.chunks.push(data.clone());
                 self.sent += 1;
-                self.bytes += data.len();
+                self.sent_bytes += data.len();
             }
             _ => self.release(), // All kept chunks were sent before the body was read on.
         }
@@ -92,8 +91,8 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReplayBuffer<B> {
     type Error = B::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        if let Some(again) = self.next_replayed() {
-            return Poll::Ready(Some(Ok(Frame::data(again))));
+        if let Some(chunk) = self.next_replayed() {
+            return Poll::Ready(Some(Ok(Frame::data(chunk))));
         }
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         if self.keeps_sent {
@@ -107,12 +106,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ReplayBuffer<B> {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let again: u64 = self.chunks[self.sent..].iter().map(|bytes| bytes.len() as u64).sum();
+        let replayed: u64 = self.chunks[self.sent..].iter().map(|bytes| bytes.len() as u64).sum();
         let rest = self.body.size_hint();
         let mut hint = SizeHint::new();
-        hint.set_lower(again + rest.lower());
+        hint.set_lower(replayed + rest.lower());
         if let Some(upper) = rest.upper() {
-            hint.set_upper(again + upper);
+            hint.set_upper(replayed + upper);
         }
         hint
     }
@@ -137,21 +136,25 @@ mod tests {
         ReplayBuffer::new(StreamBody::new(stream::iter(frames)))
     }
 
-    fn three() -> ReplayBuffer<Parts> {
+    fn three_frames() -> ReplayBuffer<Parts> {
         parts(&[Frame::data(b"one".as_slice()), Frame::data(b"two".as_slice()), Frame::data(b"three".as_slice())])
     }
 
-    /// Goal: the whole body can be sent again, however often and wherever sending stops.
+    /// Sends this number of frames, and keeps them for a replay.
+    async fn send(mut body: ReplayBuffer<Parts>, frames: usize) -> ReplayBuffer<Parts> {
+        body.keeps_sent = true;
+        for _ in 0..frames {
+            body.frame().await;
+        }
+        body
+    }
+
     #[tokio::test]
-    async fn a_body_comes_back_whole() {
+    async fn a_body_can_be_replayed_any_number_of_times() {
         for taken in 0..=4 {
-            let mut body = three();
+            let mut body = three_frames();
             for attempt in 0..3 {
-                body.keeps_sent = true;
-                for _ in 0..taken {
-                    body.frame().await;
-                }
-                let (back, bytes) = body.rewind().expect("little was sent");
+                let (back, bytes) = send(body, taken).await.rewind().expect("little was sent");
                 assert_eq!(bytes, [0, 3, 6, 11, 11][taken], "attempt {attempt}, {taken} taken");
                 body = back;
             }
@@ -160,38 +163,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_too_much_or_had_its_answer_does_not_come_back() {
+    async fn a_large_trailed_or_answered_body_cannot_be_replayed() {
         static LARGE: [u8; REPLAY_MAX] = [b'x'; REPLAY_MAX];
-        let mut large = parts(&[Frame::data(LARGE.as_slice()), Frame::data(b"!".as_slice())]);
-        large.keeps_sent = true;
-        large.frame().await;
+        let mut large = send(parts(&[Frame::data(LARGE.as_slice()), Frame::data(b"!".as_slice())]), 1).await;
         assert!(large.keeps_sent);
         large.frame().await;
         assert!(!large.keeps_sent);
         assert!(large.rewind().is_none());
 
-        let mut trailed = parts(&[Frame::data(b"one".as_slice()), Frame::trailers(http::HeaderMap::new())]);
-        trailed.keeps_sent = true;
-        trailed.frame().await;
-        trailed.frame().await;
-        assert!(trailed.rewind().is_none());
+        let trailed = parts(&[Frame::data(b"one".as_slice()), Frame::trailers(http::HeaderMap::new())]);
+        assert!(send(trailed, 2).await.rewind().is_none());
 
-        let mut answered = three();
-        answered.keeps_sent = true;
-        answered.frame().await;
+        let mut answered = send(three_frames(), 1).await;
         answered.release();
         assert!(answered.rewind().is_none());
     }
 
     /// Goal: a response that begins during a replay drops the chunks that were sent, and only those.
     #[tokio::test]
-    async fn an_answer_amid_the_replay_loses_nothing() {
+    async fn a_response_during_the_replay_loses_no_bytes() {
         for again in 0..=2 {
-            let mut body = three();
-            body.keeps_sent = true;
-            body.frame().await;
-            body.frame().await;
-            let (mut body, _) = body.rewind().expect("little was sent");
+            let (mut body, _) = send(three_frames(), 2).await.rewind().expect("little was sent");
             body.keeps_sent = true;
             let mut received = Vec::new();
             for _ in 0..again {

@@ -19,8 +19,8 @@
 //! # Edge cases
 //!
 //! - Frames that arrive for a dropped body are never yielded. They are forgotten as soon as no body is open. A
-//!   connection with many bodies cut short is replaced ([`UnreadFrames::is_worn`]) before its forgotten frames cost
-//!   too much.
+//!   connection with many bodies cut short is replaced ([`UnreadFrames::must_be_replaced`]) before its forgotten frames
+//!   cost too much.
 
 use crate::limits::STREAM_WINDOW;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ const COUNTED_MIN: usize = 1024;
 
 /// Number of bodies cut short after which a connection is replaced. A window of frames may arrive for each, and h2
 /// closes a connection at the 1024th frame without a stream.
-const CUT_MAX: u32 = 64;
+const CUT_SHORT_MAX: u32 = 64;
 
 /// Frames of a connection that are unread, and yielded data that is still held.
 #[derive(Debug, Default)]
@@ -49,15 +49,15 @@ pub(crate) struct UnreadFrames {
     /// Cost at the latest change, so that reads need no lock.
     cost: AtomicU64,
     /// Bytes that were yielded and are still held.
-    passing: AtomicU64,
+    yielded_bytes: AtomicU64,
     /// Number of bodies that were dropped before their end.
-    cut: AtomicU32,
+    cut_short: AtomicU32,
 }
 
-/// Data on its way to a pod.
-struct Passing {
+/// Data that was yielded, and counts until it is dropped.
+struct YieldedData {
     data: Bytes,
-    from: Arc<UnreadFrames>,
+    counters: Arc<UnreadFrames>,
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +66,7 @@ struct Frames {
     bodies: u32,
     /// Number of bodies that have not been polled.
     held: u32,
+    /// Number of unread frames.
     number: u64,
     /// Cost of the frames without their data.
     cost: u64,
@@ -106,12 +107,12 @@ impl UnreadFrames {
         if data.len() < COUNTED_MIN {
             return data;
         }
-        self.passing.fetch_add(data.len() as u64, Ordering::Relaxed);
-        Bytes::from_owner(Passing { data, from: self.clone() })
+        self.yielded_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        Bytes::from_owner(YieldedData { data, counters: self.clone() })
     }
 
     /// Counts a new body, which is held.
-    pub(crate) fn opened(&self) {
+    pub(crate) fn count_opened(&self) {
         self.change(|all| {
             all.bodies += 1;
             all.held += 1;
@@ -124,17 +125,17 @@ impl UnreadFrames {
     }
 
     /// Counts a body that was dropped before its end. The rest of its frames is never yielded.
-    pub(crate) fn cut_short(&self) {
-        self.cut.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_cut_short(&self) {
+        self.cut_short.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Reports whether so many bodies were cut short that the connection should be replaced.
-    pub(crate) fn is_worn(&self) -> bool {
-        self.cut.load(Ordering::Relaxed) >= CUT_MAX
+    /// Reports whether so many bodies were cut short that the connection must be replaced.
+    pub(crate) fn must_be_replaced(&self) -> bool {
+        self.cut_short.load(Ordering::Relaxed) >= CUT_SHORT_MAX
     }
 
     /// Counts a body that ended or was dropped.
-    pub(crate) fn closed(&self) {
+    pub(crate) fn count_closed(&self) {
         self.change(|all| {
             all.bodies = all.bodies.saturating_sub(1);
             if all.bodies == 0 {
@@ -145,7 +146,7 @@ impl UnreadFrames {
 
     /// Returns the current cost of the unread frames and the yielded data, in bytes.
     pub(crate) fn cost(&self) -> u64 {
-        self.cost.load(Ordering::Relaxed) + self.passing.load(Ordering::Relaxed)
+        self.cost.load(Ordering::Relaxed) + self.yielded_bytes.load(Ordering::Relaxed)
     }
 
     fn change(&self, change: impl FnOnce(&mut Frames)) {
@@ -155,15 +156,15 @@ impl UnreadFrames {
     }
 }
 
-impl AsRef<[u8]> for Passing {
+impl AsRef<[u8]> for YieldedData {
     fn as_ref(&self) -> &[u8] {
         &self.data
     }
 }
 
-impl Drop for Passing {
+impl Drop for YieldedData {
     fn drop(&mut self) {
-        self.from.passing.fetch_sub(self.data.len() as u64, Ordering::Relaxed);
+        self.counters.yielded_bytes.fetch_sub(self.data.len() as u64, Ordering::Relaxed);
     }
 }
 
@@ -172,9 +173,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_cost_what_they_keep_until_they_are_given_out() {
+    fn unread_frames_are_counted_until_they_are_yielded() {
         let unread = UnreadFrames::default();
-        unread.opened();
+        unread.count_opened();
         unread.count_polled();
         for (since, length) in [(0, 4), (100, 4), (1 << 20, 16_000)] {
             unread.count_received(since, length);
@@ -192,10 +193,10 @@ mod tests {
     /// Goal: a window of data is subtracted for each held request, which is charged to its workload. The cost of frames
     /// beside their data is not reduced.
     #[test]
-    fn a_window_of_data_is_left_out_for_each_body_that_is_held() {
+    fn one_window_of_data_is_subtracted_for_each_held_body() {
         let unread = UnreadFrames::default();
-        unread.opened();
-        unread.opened();
+        unread.count_opened();
+        unread.count_opened();
         for _ in 0..8 {
             unread.count_received(0, 16_000);
         }
@@ -207,26 +208,25 @@ mod tests {
     }
 
     #[test]
-    fn what_came_for_nobody_is_forgotten_with_the_last_body() {
+    fn frames_of_dropped_bodies_are_forgotten_with_the_last_body() {
         let unread = UnreadFrames::default();
-        unread.opened();
-        unread.opened();
+        unread.count_opened();
+        unread.count_opened();
         unread.count_received(0, 1);
-        unread.closed();
+        unread.count_closed();
         assert_eq!(unread.cost(), ENTRY);
-        unread.closed();
+        unread.count_closed();
         assert_eq!(unread.cost(), 0);
     }
 
-    /// Goal: data costs its length until its last part is dropped, even if its body is gone.
     #[test]
-    fn data_on_its_way_costs_its_length() {
+    fn yielded_data_is_counted_until_it_is_dropped() {
         let unread = Arc::new(UnreadFrames::default());
-        unread.opened();
+        unread.count_opened();
         let mut data = unread.track_yielded(vec![7; 5000].into());
         assert_eq!(unread.track_yielded(vec![7; COUNTED_MIN - 1].into()).len(), COUNTED_MIN - 1);
         let part = data.split_to(10);
-        unread.closed();
+        unread.count_closed();
         assert_eq!((unread.cost(), data.len(), part.as_ref()), (5000, 4990, &[7; 10][..]));
         drop(data);
         assert_eq!(unread.cost(), 5000);

@@ -1,7 +1,9 @@
-//! A client connection's place among all: its owner, its activity, and its orders.
+//! Permit of a client connection within the limit for all connections. It records what the connection counts to, its
+//! activity, and the order to finish or end.
 //!
-//! A lock shared by all connections is taken only at a connection's start and end, and if an HTTP/2 request needs more
-//! connections to pods than were counted before. Each connection's task checks two flags at each poll.
+//! The lock that all connections share is taken only at a connection's start and end, if its concurrent HTTP/2 requests
+//! exceed the counted number or have all ended after that, and for a new workload while little room is left. Each
+//! connection's task checks two flags at each poll.
 
 use crate::client::connections::{COST, ClientConnections};
 use crate::client::peer::OwnPort;
@@ -24,7 +26,7 @@ pub(crate) enum Phase {
     /// Normal operation.
     Open,
     /// Normal operation, but clients must reconnect elsewhere: an HTTP/1 response is the last of its connection.
-    Leaving,
+    CloseAfterResponse,
     /// Exchanges in flight are finished, then the connection ends.
     Finish,
     /// The connection ends at once.
@@ -33,11 +35,11 @@ pub(crate) enum Phase {
 
 impl Phase {
     pub(crate) fn from_order(order: u8) -> Self {
-        [Self::Open, Self::Leaving, Self::Finish, Self::Cut][usize::from(order)]
+        [Self::Open, Self::CloseAfterResponse, Self::Finish, Self::Cut][usize::from(order)]
     }
 }
 
-/// State of a connection for the choice among all connections.
+/// State of a connection, by which connections are chosen to give way.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
     phase: AtomicU8,
@@ -46,7 +48,7 @@ pub(crate) struct ConnectionState {
     /// Number of running exchanges.
     pub(super) running: AtomicU32,
     /// Maximum number of concurrent exchanges so far.
-    pub(crate) most: AtomicU32,
+    pub(crate) running_max: AtomicU32,
     /// The connection became a tunnel, whose bytes are not checked.
     pub(crate) tunnel: AtomicBool,
     /// Second of the accept.
@@ -54,14 +56,14 @@ pub(crate) struct ConnectionState {
     /// Second in which the last exchange ended, or of the accept.
     idle_since: AtomicU32,
     /// Second in which the connection is cut if it is idle; 0: none.
-    pub(crate) cut_in: AtomicU32,
-    /// Its place is needed: in the second `cut_in` it is cut even if it is busy.
+    pub(crate) cut_at: AtomicU32,
+    /// Its place is needed: in the second `cut_at` it is cut even if it is busy.
     pub(crate) is_needed: AtomicBool,
     /// Workload of its latest request; 0: unknown.
     pub(crate) workload: AtomicU64,
     /// The connection is in the reserve until its first request.
     pub(super) is_reserved: AtomicBool,
-    /// Workload's port that the connection came to.
+    /// Port of a workload that accepted the connection; `None`: a shared port.
     pub(crate) port: Option<Arc<OwnPort>>,
 }
 
@@ -87,12 +89,12 @@ impl ConnectionState {
     }
 
     pub(crate) fn was_used(&self) -> bool {
-        self.most.load(Ordering::Relaxed) > 0
+        self.running_max.load(Ordering::Relaxed) > 0
     }
 
     /// Reports whether the connection may have carried requests of several workloads at once.
     pub(super) fn is_shared(&self) -> bool {
-        self.port.is_none() && self.most.load(Ordering::Relaxed) > 1
+        self.port.is_none() && self.running_max.load(Ordering::Relaxed) > 1
     }
 
     /// Reports whether the clients of its port must reconnect.
@@ -114,7 +116,7 @@ impl GivesWay for ConnectionState {
     }
 }
 
-/// A connection's place among all. Dropping it returns the place, so it moves with the socket.
+/// Permit of a connection within the limit for all. Dropping it frees the room, so it moves with the socket.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     pub(super) all: ClientConnections,
@@ -132,15 +134,15 @@ impl ConnectionPermit {
     }
 
     /// Reports whether HTTP/1 responses are the last of their connections.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.is_reserved() || self.all.phase() == Phase::Leaving
+    pub(crate) fn closes_after_response(&self) -> bool {
+        self.is_reserved() || self.all.phase() == Phase::CloseAfterResponse
     }
 
     /// Starts an exchange. Returns false if there is no room for it besides the others on its connection.
     pub(crate) fn begin_exchange(&self) -> bool {
         let running = self.state.running.fetch_add(1, Ordering::Relaxed) + 1;
-        if running > self.state.most.load(Ordering::Relaxed) {
-            self.state.most.store(running, Ordering::Relaxed);
+        if running > self.state.running_max.load(Ordering::Relaxed) {
+            self.state.running_max.store(running, Ordering::Relaxed);
         }
         running <= self.counted.load(Ordering::Relaxed) || self.count_more()
     }
@@ -167,14 +169,14 @@ impl ConnectionPermit {
             if self.state.running.load(Ordering::Acquire) > 0 {
                 return;
             }
-            let less = self.counted.swap(1, Ordering::Relaxed) - 1;
+            let surplus = self.counted.swap(1, Ordering::Relaxed) - 1;
             if !self.is_reserved() {
-                self.all.admitted().shrink(*key, less.into());
+                self.all.admitted().shrink(*key, surplus.into());
             }
         }
     }
 
-    /// Counts the connection to a workload. A connection in the reserve gets its place now.
+    /// Counts the connection to a workload, and admits a connection that is in the reserve.
     ///
     /// # Errors
     /// There is no room, and no other workload or client has more connections.
@@ -219,9 +221,9 @@ impl ConnectionPermit {
         self.state.tunnel.load(Ordering::Relaxed)
     }
 
-    /// Returns the listener for the connection's task. There is one at a time.
-    pub(crate) fn listener(self: &Arc<Self>) -> Listener {
-        Listener { permit: self.clone(), listens: false }
+    /// Returns the receiver for the connection's task. There is one at a time.
+    pub(crate) fn phase_receiver(self: &Arc<Self>) -> PhaseReceiver {
+        PhaseReceiver { permit: self.clone(), is_registered: false }
     }
 }
 
@@ -252,22 +254,23 @@ impl Default for ConnectionPermit {
     }
 }
 
-/// Receiver of a connection's orders.
-pub(crate) struct Listener {
+/// Receiver of the orders to finish or end a connection.
+pub(crate) struct PhaseReceiver {
     permit: Arc<ConnectionPermit>,
-    listens: bool,
+    /// The waker of the connection's task is stored.
+    is_registered: bool,
 }
 
-impl Listener {
+impl PhaseReceiver {
     /// Returns the phase. `waker` is woken when the phase changes. It is stored at the first call, so the caller must
     /// stay in one task.
     pub(crate) fn phase(&mut self, waker: &Waker) -> Phase {
-        if !std::mem::replace(&mut self.listens, true) {
+        if !std::mem::replace(&mut self.is_registered, true) {
             *self.permit.state.waker.lock() = Some(waker.clone());
         }
         // Read after the waker is stored: an order in between either finds the waker or is seen here.
-        let alone = Phase::from_order(self.permit.state.phase.load(Ordering::Acquire));
-        self.permit.all.phase().max(alone)
+        let own = Phase::from_order(self.permit.state.phase.load(Ordering::Acquire));
+        self.permit.all.phase().max(own)
     }
 
     pub(crate) async fn cut(&mut self) {

@@ -77,7 +77,7 @@ const ROOM_GRACE: u32 = 2;
 const IDLE_MIN: u32 = 2;
 
 /// Seconds without a failed accept after which the next failure is logged.
-const SHORT_QUIET: u32 = 60;
+const FAILURE_QUIET: u32 = 60;
 
 /// Limits for all client connections together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,12 +102,13 @@ struct ConnectionsShared {
     phase: AtomicU8,
     is_tight: AtomicBool,
     /// Second of the last failed accept, plus one.
-    short_in: AtomicU32,
+    failed_accept_at: AtomicU32,
     admitted: Mutex<Ledger<ConnectionState>>,
     reserve: Mutex<Ledger<ConnectionState>>,
+    /// Numbers of connections that were rejected, and told to end for others or because they were idle.
     refused: AtomicU64,
-    room: AtomicU64,
-    idle: AtomicU64,
+    ended_for_room: AtomicU64,
+    ended_idle: AtomicU64,
 }
 
 impl ClientConnections {
@@ -115,24 +116,24 @@ impl ClientConnections {
     /// a request yet, or not read, is charged to `memory`.
     pub fn start(bounds: ClientBounds, memory: Memory, until: CancellationToken) -> Self {
         let connections = Self::new(bounds, memory);
-        tokio::spawn(connections.clone().look_after(until));
+        tokio::spawn(connections.clone().run(until));
         connections
     }
 
     fn new(bounds: ClientBounds, memory: Memory) -> Self {
         let (admitted, reserve) = (Mutex::new(Ledger::new(0, 0)), Mutex::new(Ledger::new(RESERVED, RESERVED)));
-        let (phase, is_tight, short_in, refused, room, idle) = Default::default();
+        let (phase, is_tight, failed_accept_at, refused, ended_for_room, ended_idle) = Default::default();
         let connections = Self(Arc::new(ConnectionsShared {
             bounds,
             memory,
             phase,
             is_tight,
-            short_in,
+            failed_accept_at,
             admitted,
             reserve,
             refused,
-            room,
-            idle,
+            ended_for_room,
+            ended_idle,
         }));
         connections.set_listeners(0);
         connections
@@ -150,12 +151,12 @@ impl ClientConnections {
 
     /// Returns the number of connections that were told to end because others needed their place.
     pub fn ended_for_room(&self) -> u64 {
-        self.0.room.load(Ordering::Relaxed)
+        self.0.ended_for_room.load(Ordering::Relaxed)
     }
 
     /// Returns the number of connections that were told to end because they were idle for too long.
     pub fn ended_idle(&self) -> u64 {
-        self.0.idle.load(Ordering::Relaxed)
+        self.0.ended_idle.load(Ordering::Relaxed)
     }
 
     pub(crate) fn admitted(&self) -> MutexGuard<'_, Ledger<ConnectionState>> {
@@ -184,19 +185,19 @@ impl ClientConnections {
     }
 
     /// Returns a permit for an accepted connection from `address`, or `None` if it is rejected. `workload` is the
-    /// number of its workload, or 0 if its requests will tell. `port` is the workload's port. `speaks` is set if the
-    /// connection may send a request for the activator.
+    /// number of its workload, or 0 if that depends on its requests. `port` is the workload's port. `may_be_http` is
+    /// set if the connection may send a request for the activator.
     pub(crate) fn enter(
         &self,
         address: IpAddr,
         workload: u64,
         port: Option<Arc<OwnPort>>,
-        speaks: bool,
+        may_be_http: bool,
     ) -> Option<ConnectionPermit> {
         let (state, address) = (ConnectionState::new(self.second(), workload, port), host_of(address));
         let (key, is_reserved) = match self.admit(workload, address, &state, COST, workload == 0) {
             Ok(key) => (Some(key), false),
-            Err(_) if speaks => {
+            Err(_) if may_be_http => {
                 let of = Of { workload: 0, address };
                 let (taken, others) = self.reserve().take(of, 1, state.clone(), self.second(), false);
                 others.iter().for_each(|other| other.advance_and_wake(Phase::Cut));
@@ -212,7 +213,7 @@ impl ClientConnections {
         Some(ConnectionPermit { all, state, address, key, counted: AtomicU32::new(1) })
     }
 
-    /// Adds a connection to the ledger. With `of_idle`, only idle connections may give way for it.
+    /// Adds a connection to the ledger. With `only_idle`, only idle connections may give way for it.
     ///
     /// # Errors
     /// The connection itself would have to give way.
@@ -222,10 +223,10 @@ impl ClientConnections {
         address: IpAddr,
         state: &Arc<ConnectionState>,
         cost: u64,
-        of_idle: bool,
+        only_idle: bool,
     ) -> Result<usize, ProxyError> {
         let mut admitted = self.admitted();
-        let (taken, others) = admitted.take(Of { workload, address }, cost, state.clone(), self.second(), of_idle);
+        let (taken, others) = admitted.take(Of { workload, address }, cost, state.clone(), self.second(), only_idle);
         self.give_way(admitted, &others, true);
         taken.map_err(|full| ProxyError::NoRoom { bound: full.limit / COST })
     }
@@ -238,10 +239,10 @@ impl ClientConnections {
         grown.is_ok()
     }
 
-    /// Handles a failed accept. If the process or the system has no resources, connections give way, whatever was
-    /// counted: idle ones, and if they do not suffice, busy ones at once.
+    /// Handles a failed accept. If the process or the system has no resources, connections give way even below the
+    /// limit: idle ones, and if they do not suffice, busy ones at once.
     pub(crate) fn accept_failed(&self, error: &io::Error) {
-        if self.0.short_in.swap(self.second() + 1, Ordering::Relaxed) + SHORT_QUIET <= self.second() + 1 {
+        if self.0.failed_accept_at.swap(self.second() + 1, Ordering::Relaxed) + FAILURE_QUIET <= self.second() + 1 {
             tracing::warn!(%error, open = self.open(), "cannot accept a connection");
         }
         if Errno::from_io_error(error).is_some_and(is_shortage) {
@@ -269,7 +270,7 @@ impl ClientConnections {
         }
         let is_pressed = admitted.is_pressed();
         drop(admitted);
-        self.0.room.fetch_add(others.len() as u64, Ordering::Relaxed);
+        self.0.ended_for_room.fetch_add(others.len() as u64, Ordering::Relaxed);
         for other in others {
             let ends_gently = match other.idle_since() {
                 Some(_) => other.was_used(),
@@ -286,7 +287,7 @@ impl ClientConnections {
 
     /// Orders a connection to finish, and to be cut in `grace` seconds.
     fn finish(&self, state: &ConnectionState, grace: u32) {
-        state.cut_in.store(self.second() + grace, Ordering::Relaxed);
+        state.cut_at.store(self.second() + grace, Ordering::Relaxed);
         state.advance_and_wake(Phase::Finish);
     }
 
@@ -294,7 +295,7 @@ impl ClientConnections {
         self.0.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Sets the limit of the connections, beside this number of open listeners of workloads' ports.
+    /// Adjusts the limit of the connections to this number of open listeners of workloads' ports.
     pub(crate) fn set_listeners(&self, number: usize) {
         let ClientBounds { connections, descriptors, .. } = self.0.bounds;
         let free = descriptors.saturating_sub(number as u64).max(descriptors / LEEWAY);
@@ -311,30 +312,30 @@ impl ClientConnections {
     /// Advances the clock by a second, and closes connections that are due.
     fn tick(&self) {
         let second = self.0.memory.next_second();
-        let stays = |state: &&Arc<ConnectionState>| second.saturating_sub(state.since) >= STAY;
-        let over: Vec<_> = self.reserve().each().filter(stays).cloned().collect();
-        over.iter().for_each(|state| state.advance_and_wake(Phase::Cut));
+        let is_expired = |state: &&Arc<ConnectionState>| second.saturating_sub(state.since) >= STAY;
+        let expired: Vec<_> = self.reserve().each().filter(is_expired).cloned().collect();
+        expired.iter().for_each(|state| state.advance_and_wake(Phase::Cut));
         let idle = self.0.bounds.idle.map(|idle| u32::try_from(idle.as_secs()).unwrap_or(u32::MAX));
         let all: Vec<_> = self.admitted().each().cloned().collect();
         for state in all {
-            let (since, cut_in) = (state.idle_since(), state.cut_in.load(Ordering::Relaxed));
-            if cut_in > 0 && second >= cut_in && (since.is_some() || state.is_needed.load(Ordering::Relaxed)) {
+            let (since, cut_at) = (state.idle_since(), state.cut_at.load(Ordering::Relaxed));
+            if cut_at > 0 && second >= cut_at && (since.is_some() || state.is_needed.load(Ordering::Relaxed)) {
                 state.advance_and_wake(Phase::Cut);
             }
-            let Some(since) = since.filter(|_| cut_in == 0) else { continue };
-            let idles = second.saturating_sub(since);
+            let Some(since) = since.filter(|_| cut_at == 0) else { continue };
+            let idle_for = second.saturating_sub(since);
             let grace = if state.was_used() { GRACE } else { HEAD_GRACE };
-            if idles >= IDLE_MIN && state.must_reconnect() {
+            if idle_for >= IDLE_MIN && state.must_reconnect() {
                 self.finish(&state, grace);
-            } else if idle.is_some_and(|idle| idles >= idle.max(IDLE_MIN)) {
+            } else if idle.is_some_and(|idle| idle_for >= idle.max(IDLE_MIN)) {
                 self.finish(&state, grace);
-                self.0.idle.fetch_add(1, Ordering::Relaxed);
+                self.0.ended_idle.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
     /// Runs the clock until `until`, and logs rejections.
-    async fn look_after(self, until: CancellationToken) {
+    async fn run(self, until: CancellationToken) {
         let mut failures = FailureLog::for_operation("admission of client connections");
         let mut refused = 0;
         let mut seconds = tokio::time::interval(Duration::from_secs(1));

@@ -123,7 +123,7 @@ mod tests {
 
     /// Goal: no interim response starts where it must not, and a started one ends before anything else.
     #[tokio::test]
-    async fn one_begins_where_it_may_and_is_written_to_its_end() {
+    async fn a_started_interim_response_is_completed_before_anything_else() {
         let (mut client, mut server) = duplex(10);
         let interims = Interims::default();
         let passing = interims.pass(Bytes::from_static(HINTS));
@@ -149,7 +149,7 @@ mod tests {
 
     /// Goal: a cancelled wait takes back a response that was not started. A started one is completed.
     #[tokio::test]
-    async fn what_has_not_begun_is_taken_back() {
+    async fn a_cancelled_interim_response_is_withdrawn_unless_started() {
         let (mut client, mut server) = duplex(10);
         let interims = Interims::default();
         drop(interims.pass(Bytes::from_static(HINTS)));

@@ -29,7 +29,7 @@ pub struct Peer {
     pub timers: SpareTimers,
     /// Headers of this client that are trusted.
     pub trust: Trust,
-    /// Socket of the connection. Set once an HTTP/1 request had a body or was followed by more bytes.
+    /// Socket of the connection. Set once an HTTP/1 request had a body or was followed by more bytes or FIN.
     socket: OnceLock<Arc<SharedSocket>>,
     /// Maximum time between the client's last data and its FIN to count as a half-close.
     pub(crate) half_close: Duration,
@@ -87,7 +87,7 @@ impl Peer {
     }
 
     /// Returns the peer that owns the connection.
-    fn connected(&self) -> &Self {
+    fn connection_owner(&self) -> &Self {
         self.via.as_deref().unwrap_or(self)
     }
 
@@ -102,7 +102,7 @@ impl Peer {
     /// # Errors
     /// The limit is reached, and no workload or client has more connections than those of this request.
     pub fn count_to_workload(&self, workload: u64) -> Result<(), ProxyError> {
-        self.connected().permit.as_ref().map_or(Ok(()), |permit| permit.count_to_workload(workload))
+        self.connection_owner().permit.as_ref().map_or(Ok(()), |permit| permit.count_to_workload(workload))
     }
 
     /// Returns the counters of unread bodies, for HTTP/2 only.
@@ -112,11 +112,11 @@ impl Peer {
 
     /// Returns the interim responses for the client, which uses HTTP/1.1.
     pub(crate) fn interims(&self) -> &Interims {
-        self.connected().interims.get_or_init(Box::default)
+        self.connection_owner().interims.get_or_init(Box::default)
     }
 
     /// Returns the interim responses for the client, if there were any.
-    pub(crate) fn had_interims(&self) -> Option<&Interims> {
+    pub(crate) fn existing_interims(&self) -> Option<&Interims> {
         self.interims.get().map(Box::as_ref)
     }
 
@@ -128,7 +128,7 @@ impl Peer {
     /// Watches the client of a request that waits while its body is unread.
     pub fn disconnect(&self, version: Version, body: &RequestBody) -> Option<Disconnect> {
         let is_unread = version < Version::HTTP_2 && !body.is_empty();
-        is_unread.then(|| self.connected().watch()).flatten()
+        is_unread.then(|| self.connection_owner().watch()).flatten()
     }
 
     /// Watches the client while its connection, whose socket is shared, is not read.

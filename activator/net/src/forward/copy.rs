@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_comes_back_as_it_was() {
+    fn a_restored_head_equals_the_original() {
         let request = Request::builder()
             .method("PURGE")
             .uri("/a?b=c")
@@ -66,8 +66,8 @@ mod tests {
             .header("x-twice", "2")
             .header("x-bytes", HeaderValue::from_bytes(&[0xe4, b' ', 0xff]).expect("a value"));
         let (head, ()) = request.body(()).expect("valid").into_parts();
-        let again = HeadCopy::from_head(&head).expect("short").into_parts();
-        assert_eq!((again.method, again.uri, again.version), (head.method, head.uri, head.version));
-        assert_eq!(again.headers, head.headers);
+        let restored = HeadCopy::from_head(&head).expect("short").into_parts();
+        assert_eq!((restored.method, restored.uri, restored.version), (head.method, head.uri, head.version));
+        assert_eq!(restored.headers, head.headers);
     }
 }

@@ -3,9 +3,9 @@
 //! - `X-Forwarded-For` and `X-Forwarded-Proto` are always sent. `Forwarded` is sent only if the request had it.
 //! - A trusted peer's values are kept, and the peer is appended to `X-Forwarded-For` and `Forwarded`. Any other peer's
 //!   values are replaced.
-//! - All schemes in these headers are equal. The first valid one decides: `X-Forwarded-Proto`, then `Forwarded`, then the
-//!   scheme of the peer's own connection. `X-Forwarded-Proto` comes first because every ingress sets it; some pass on a
-//!   client's `Forwarded` unchecked.
+//! - All schemes in these headers are equal. The first valid one decides: `X-Forwarded-Proto`, then `Forwarded`, then
+//!   the scheme of the peer's own connection. `X-Forwarded-Proto` comes first because every ingress sets it; some pass
+//!   on a client's `Forwarded` unchecked.
 //! - In knative mode, as upstream: every peer is appended to `X-Forwarded-For`, the other two pass through.
 
 use crate::client::peer::Peer;
@@ -69,7 +69,7 @@ fn scheme_of(value: &[u8]) -> Option<&str> {
     is_scheme.then_some(value)
 }
 
-/// Finds the values of `proto` in the elements of `Forwarded`. Returns none if a quoted string does not end.
+/// Finds the values of `proto` in the elements of `Forwarded`. Returns `None` if a quoted string does not end.
 fn schemes(elements: &[u8]) -> Option<Vec<Range<usize>>> {
     let (mut found, mut start, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
     for (at, byte) in elements.iter().copied().chain([b',']).enumerate() {
@@ -144,10 +144,11 @@ mod tests {
         format!("{} / {} / {}", value("x-forwarded-for"), value("x-forwarded-proto"), value("forwarded"))
     }
 
-    /// Goal: the schemes in all forwarding headers are equal, whatever a trusted peer sends.
     #[test]
-    fn schemes_agree() {
+    fn all_forwarding_headers_have_the_same_scheme() {
         const PROTO: &str = "x-forwarded-proto";
+        let two_elements = "for=a;proto=https, for=b;proto=https;by=c, ";
+        let quoted = "for=\"a,;proto=http\\\"\", ";
         for (given, scheme, forwarded) in [
             (&[][..], "http", ""),
             (&[(PROTO, "https")], "https", ""),
@@ -158,15 +159,11 @@ mod tests {
             (&[("forwarded", "for=a;proto=https")], "https", "for=a;proto=https, "),
             (&[("forwarded", "for=a;Proto=\"https\"")], "https", "for=a;Proto=\"https\", "),
             (&[("forwarded", "for=a"), ("forwarded", "for=b;proto=https")], "https", "for=a, for=b;proto=https, "),
-            (&[("forwarded", "for=a;proto=https, for=b;proto=http;by=c")], "https", {
-                "for=a;proto=https, for=b;proto=https;by=c, "
-            }),
+            (&[("forwarded", "for=a;proto=https, for=b;proto=http;by=c")], "https", two_elements),
             (&[(PROTO, "https"), ("forwarded", "proto=http;for=a")], "https", "proto=https;for=a, "),
             (&[(PROTO, "http"), ("forwarded", "for=a;proto=https")], "http", "for=a;proto=http, "),
             (&[(PROTO, "https"), ("forwarded", "for=a")], "https", "for=a, "),
-            (&[(PROTO, "https"), ("forwarded", "for=\"a,;proto=http\\\"\"")], "https", {
-                "for=\"a,;proto=http\\\"\", "
-            }),
+            (&[(PROTO, "https"), ("forwarded", "for=\"a,;proto=http\\\"\"")], "https", quoted),
             (&[("forwarded", "for=\"a;proto=https")], "http", ""),
             (&[("forwarded", "")], "http", ""),
         ] {

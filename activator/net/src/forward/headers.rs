@@ -36,8 +36,8 @@ const PROXY_REQUEST: HeaderName = HeaderName::from_static("k-proxy-request");
 const ORIGINAL_HOST: HeaderName = HeaderName::from_static("k-original-host");
 
 /// Prepares a head for any pod of the revision; without a contract, for another activator, which does the preparation
-/// for a pod. Returns the protocol that the client wants to upgrade to, if the connection can be upgraded; the fields for
-/// that are then set.
+/// for a pod. Returns the protocol that the client wants to upgrade to, if the connection can be upgraded; the fields
+/// for that are then set.
 pub(crate) fn prepare(
     head: &mut request::Parts,
     contract: Option<Contract>,
@@ -166,8 +166,8 @@ fn requested_upgrade(head: &request::Parts) -> Option<HeaderValue> {
 fn strip_request(headers: &mut HeaderMap, contract: Option<Contract>) {
     let is_foreign = |name: &HeaderName| contract.is_some_and(|contract| is_internal(name, contract));
     let unwanted = names(headers, |name| (is_hop_by_hop(name) && *name != header::TRAILER) || is_foreign(name));
-    if unwanted.as_slice() == [header::TE] && says_trailers_alone(headers) {
-        return; // This is so for every gRPC call.
+    if unwanted.as_slice() == [header::TE] && has_only_trailers(headers) {
+        return; // Nothing changes, as in every gRPC call.
     }
     let trailers = unwanted.contains(&header::TE)
         && elements(headers, header::TE).any(|element| element.eq_ignore_ascii_case(b"trailers"));
@@ -178,7 +178,7 @@ fn strip_request(headers: &mut HeaderMap, contract: Option<Contract>) {
 }
 
 /// Reports whether `TE` already has the only value that is kept.
-fn says_trailers_alone(headers: &HeaderMap) -> bool {
+fn has_only_trailers(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(header::TE).iter();
     all.next().is_some_and(|te| te == "trailers") && all.next().is_none()
 }
@@ -240,11 +240,11 @@ mod tests {
         all
     }
 
-    fn upstream(contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
-        upstream_from(&peer(), contract, given)
+    fn sent(contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
+        sent_from(&peer(), contract, given)
     }
 
-    fn upstream_from(peer: &Peer, contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn sent_from(peer: &Peer, contract: Contract, given: &[(&str, &str)]) -> Vec<(String, String)> {
         let mut head = head("/", Version::HTTP_11, given);
         prepare(&mut head, Some(contract), peer, Protocol::Http1, false).expect("well-formed");
         address(&mut head, contract, &HeaderValue::from_static("10.0.0.1:80"), Protocol::Http1, Scheme::HTTP)
@@ -257,8 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_pod_sees_its_client_and_nothing_of_ours() {
-        let received = upstream(
+    fn a_plain_pod_receives_no_internal_or_hop_by_hop_fields() {
+        let received = sent(
             Contract::Plain,
             &[
                 ("host", "a.example.com"),
@@ -282,7 +282,7 @@ mod tests {
     /// Goal: pods see forwarding headers of trusted peers only; in knative mode they see those of every peer, as
     /// upstream. `Connection` cannot remove ours.
     #[test]
-    fn only_a_trusted_peer_says_whom_a_request_has_passed() {
+    fn forwarding_headers_of_untrusted_peers_are_replaced() {
         let given = [
             ("connection", "forwarded, x-forwarded-proto"),
             ("x-forwarded-for", "203.0.113.9"),
@@ -314,7 +314,7 @@ mod tests {
             (proxy, Contract::Knative, &untouched),
         ] {
             let passed = |given: &[(&str, &str)]| {
-                let mut received = upstream_from(&peer_with(trust), contract, given);
+                let mut received = sent_from(&peer_with(trust), contract, given);
                 received.retain(|(name, _)| name.contains("forwarded"));
                 received
             };
@@ -330,24 +330,24 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_proxy_gets_knatives_contract() {
+    fn a_queue_proxy_receives_knatives_fields() {
         for contract in [Contract::QueueProxy, Contract::Knative] {
             let mut received =
-                upstream(contract, &[("host", "a.example.com"), ("k-proxy-request", "x"), ("k-network-hash", "h")]);
+                sent(contract, &[("host", "a.example.com"), ("k-proxy-request", "x"), ("k-network-hash", "h")]);
             received.retain(|(name, _)| !name.contains("forwarded"));
             let expected =
                 [("host", "10.0.0.1:80"), ("k-original-host", "a.example.com"), ("k-proxy-request", "activator")];
             assert_eq!(received, owned(&expected));
         }
-        let ours = upstream(Contract::QueueProxy, &[("host", "a"), ("k-original-host", "forged")]);
+        let ours = sent(Contract::QueueProxy, &[("host", "a"), ("k-original-host", "forged")]);
         assert!(ours.contains(&("k-original-host".into(), "a".into())), "clients do not set it");
-        let knative = upstream(Contract::Knative, &[("host", "a"), ("k-original-host", "rewritten")]);
+        let knative = sent(Contract::Knative, &[("host", "a"), ("k-original-host", "rewritten")]);
         assert!(knative.contains(&("k-original-host".into(), "rewritten".into())), "ingresses do");
     }
 
     #[test]
-    fn hop_by_hop_fields_go_before_ours_come() {
-        let received = upstream(
+    fn hop_by_hop_fields_are_removed_before_ours_are_set() {
+        let received = sent(
             Contract::Knative,
             &[
                 ("host", "a"),
@@ -390,7 +390,7 @@ mod tests {
 
     /// Goal: with HTTP/2 on both sides, the target keeps its authority, which has priority over `Host`.
     #[test]
-    fn a_host_that_the_target_names_stays_there() {
+    fn the_authority_of_an_http2_target_has_priority_over_host() {
         let pod = HeaderValue::from_static("10.0.0.1:80");
         for (contract, expected) in
             [(Contract::Plain, "https://a.example.com/p?q=1"), (Contract::QueueProxy, "https://10.0.0.1:80/p?q=1")]
@@ -408,26 +408,19 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_is_kept_only_where_it_can_be_made() {
-        let given = [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-        let mut upgraded = head("/", Version::HTTP_11, &given);
-        let protocol = prepare(&mut upgraded, Some(Contract::Plain), &peer(), Protocol::Http1, true)
-            .expect("well-formed")
-            .expect("asked for");
-        assert_eq!(
-            (protocol, &upgraded.headers["connection"]),
-            (HeaderValue::from_static("websocket"), &HeaderValue::from_static("Upgrade"))
-        );
-        let mut refused = head("/", Version::HTTP_11, &given);
-        assert_eq!(
-            prepare(&mut refused, Some(Contract::Plain), &peer(), Protocol::Http1, false).expect("well-formed"),
-            None
-        );
-        assert!(!refused.headers.contains_key("upgrade"));
-        let mut h2c = head("/", Version::HTTP_11, &[("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")]);
-        assert_eq!(
-            prepare(&mut h2c, Some(Contract::Plain), &peer(), Protocol::Http1, true).expect("well-formed"),
-            None
-        );
+    fn an_upgrade_is_kept_only_if_the_connection_supports_it() {
+        let websocket = [("host", "a"), ("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+        let h2c = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c")];
+        for (given, upgradable, kept) in
+            [(&websocket[..], true, Some("websocket")), (&websocket[..], false, None), (&h2c[..], true, None)]
+        {
+            let mut head = head("/", Version::HTTP_11, given);
+            let upgrade = prepare(&mut head, Some(Contract::Plain), &peer(), Protocol::Http1, upgradable);
+            let kept = kept.map(HeaderValue::from_static);
+            assert_eq!(upgrade.expect("well-formed"), kept, "{given:?}, {upgradable}");
+            assert_eq!(head.headers.get("upgrade"), kept.as_ref(), "{given:?}, {upgradable}");
+            let connection = kept.map(|_| HeaderValue::from_static("Upgrade"));
+            assert_eq!(head.headers.get("connection"), connection.as_ref(), "{given:?}, {upgradable}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | connect refused, unreachable, or not answered | the pod is out at once (it gets no requests until its probe passes); [`Failure::Elsewhere`] |
 //! | connect not answered, while others were | [`Failure::Elsewhere`], which may be the same pod |
-//! | connection closed before any of the request was written | retried on another connection; the pod is out if new connections fail so too |
+//! | connection closed before any of the request was written | retried on another connection; the pod is out if new connections are closed in the same way |
 //! | connection closed or reset before a byte of the response, for a request without a body that is GET, HEAD, OPTIONS or TRACE, or has an idempotency key; to a plain pod also PUT and DELETE with a small body | retried once, see below |
 //! | sent bytes stay unacknowledged ([`crate::pod::stream`]) | the pod is out; if repeatable: [`Failure::Elsewhere`], once; else [`ProxyError::Pod`] |
 //! | pod found gone before the response ([`Pool::lost`]) | the same, also for upgrades |
@@ -23,8 +23,8 @@
 //! - If the connection had been idle, or had carried a response before, these cases look the same. The request is
 //!   retried on a new connection, to another pod if one has a free slot ([`Failure::Elsewhere`] without evidence). The
 //!   kernel of a pod that is being killed may still accept connections.
-//! - If a plain pod resets a new connection, the kernel of a killed pod may have accepted it. The same applies, and also
-//!   if another activator closes or resets a connection.
+//! - If a plain pod resets a new connection, the kernel of a killed pod may have accepted it. The same applies, and
+//!   also if another activator closes or resets a connection.
 //! - Otherwise a new connect checks the pod. If it is refused, the pod is out, and the request goes elsewhere. If it is
 //!   accepted, the program closed on purpose: the client gets a 502, and the pod stays in use.
 //! - If a retry is closed too, the client gets the same 502.
@@ -287,7 +287,7 @@ impl Prepared {
     }
 }
 
-/// Body of a pod's response. Frames pass through. Its end returns the pod's connection, or its place on that.
+/// Body of a pod's response. Frames pass through. Its end returns the connection or the stream to the pool.
 pub struct PodBody(Either<Http1Body, Guarded<Received, Stream>>);
 
 impl Body for PodBody {

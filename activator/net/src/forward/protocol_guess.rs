@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | HTTP/2 | sends its settings on a new connection | the request is sent there |
 //! | HTTP/2 | sends something else, or closes | it is sent in HTTP/1.1; nothing was sent before |
-//! | HTTP/1.1 | responds | |
+//! | HTTP/1.1 | responds | the response is used |
 //! | HTTP/1.1 | sends an HTTP/2 frame | it is sent in HTTP/2, if its body can be sent again ([`crate::body`]) |
 //!
 //! The pool of the address stores the result ([`Pool::speaks`]), and the response carries it if the assumption

@@ -39,7 +39,7 @@ impl Prepared {
         let Self { head, body, .. } = &mut *prepared;
         let (name, value) = mark(head.headers.contains_key(EXPECT));
         if protocol == Protocol::H2c {
-            body.keep_window();
+            body.extend_replay();
         } else if !body.is_empty() {
             head.headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
@@ -60,7 +60,7 @@ impl Prepared {
     /// Returns the request as received, if its head was kept.
     pub fn into_original(mut self: Box<Self>) -> Option<Request<RequestBody>> {
         let original = *self.delivery.original.take()?;
-        self.body.set_free();
+        self.body.reset_for_pods();
         let mut request = Request::from_parts(original, self.body);
         if self.delivery.may_have_run {
             request.extensions_mut().insert(MayHaveRun);
@@ -78,7 +78,7 @@ impl Prepared {
 
     /// Reports whether no part of a relayed request was given to a pod, because its body was not asked for. If the
     /// client itself waits for a 100, the pod sends it, so the pod already has the head.
-    pub(super) fn is_unasked(&self) -> bool {
+    pub(super) fn is_body_unrequested(&self) -> bool {
         let asks = |original: &request::Parts| original.headers.contains_key(EXPECT);
         self.delivery.is_relayed
             && !self.delivery.original.as_deref().is_some_and(asks)
@@ -117,16 +117,15 @@ mod tests {
     use super::*;
     use crate::client::peer::Trust;
     use crate::pool::Pools;
+    use crate::tcp::loopback::listen;
     use tokio::io::AsyncReadExt;
-    use tokio::net::TcpListener;
     use tokio_util::sync::CancellationToken;
 
     /// Goal: a GET goes on if the other activator resets its connection although it still listens: the kernel accepts
     /// connections until a killed process is gone. The second time, it fails, because it may have run twice.
     #[tokio::test]
-    async fn a_get_goes_on_once_if_its_holder_resets_the_connection() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
+    async fn a_get_is_retried_once_if_the_holder_resets_the_connection() {
+        let (listener, address) = listen().await;
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 stream.read_u8().await.expect("a request");

@@ -49,10 +49,10 @@ impl Prepared {
                 }
                 Some(Ok(response)) => return self.finish_http1(pool, response),
                 Some(Err(failed)) => failed,
-                None if self.is_unasked() => return Err(self.turned_away()),
+                None if self.is_body_unrequested() => return Err(self.turned_away()),
                 None => return Err(self.repeated(pool, UNREACHABLE.to_owned(), Evidence::Unavailable)),
             };
-            let unsent = unsent || !begun && self.is_unasked();
+            let unsent = unsent || !begun && self.is_body_unrequested();
             let evidence = evidence_of(&error, reused);
             if self.delivery.is_guess && !upgrades && matches!(error, ExchangeError::Malformed(Malformed::HTTP2)) {
                 return Err(self.answered_in_http2(pool, cause_of(&error)));
@@ -83,9 +83,12 @@ impl Prepared {
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(finish(response.map(|body| PodBody(Either::Left(body)))));
         }
-        let Some((requested, client)) = self.upgrade.take() else { return Err(unasked(pool, response.headers(), "")) };
+        let Some((requested, client)) = self.upgrade.take() else {
+            return Err(unrequested_upgrade(pool, response.headers(), ""));
+        };
         let Some(protocol) = headers::agreed_upgrade(response.headers(), &requested) else {
-            return Err(unasked(pool, response.headers(), &String::from_utf8_lossy(requested.as_bytes())));
+            let requested = String::from_utf8_lossy(requested.as_bytes());
+            return Err(unrequested_upgrade(pool, response.headers(), &requested));
         };
         strip_response(response.headers_mut());
         headers::set_upgrade(response.headers_mut(), protocol);
@@ -96,7 +99,7 @@ impl Prepared {
     }
 }
 
-fn unasked(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
+fn unrequested_upgrade(pool: &Pool, headers: &http::HeaderMap, requested: &str) -> Failure {
     let protocol = headers.get(UPGRADE).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned()).unwrap_or_default();
     let cause = format!("backend tried to switch protocol {protocol:?} when {requested:?} was requested");
     Failure::of_pod(pool, cause, Evidence::None)

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_tells_where_the_body_ends() {
+    fn the_head_determines_the_end_of_the_body() {
         const LENGTH: (&str, &str) = ("content-length", "5");
         const CHUNKED: (&str, &str) = ("transfer-encoding", "Chunked");
         const IDENTITY: (&str, &str) = ("transfer-encoding", "identity");
@@ -324,9 +324,8 @@ mod tests {
         Ok((data, trailers, input.to_vec(), decoder))
     }
 
-    /// Goal: chunks decode to the same result however they are split.
     #[test]
-    fn chunks_are_read_in_whatever_parts_they_come() {
+    fn chunks_are_decoded_however_they_are_split() {
         let bytes = b"3\r\nabc\r\nA ;ext=\"1\"\r\n0123456789\r\n00\r\nx-sum: 1\r\nx-sum: 2\r\n\r\nrest";
         for part in 1..=bytes.len() {
             let (data, trailers, rest, decoder) = decoded(bytes, part).expect("well-formed");
@@ -341,7 +340,7 @@ mod tests {
     /// Goal: a body whose end arrives with its last data is known to be complete, so that its connection is returned
     /// early.
     #[test]
-    fn the_end_is_seen_with_the_last_data() {
+    fn the_end_is_detected_with_the_last_data() {
         let mut decoder = Decoder::Chunked(Chunk::Size);
         let mut input = BytesMut::from("1\r\na\r\n1\r\nb\r\n0\r\n\r\n");
         assert!(decoder.decode(&mut input).is_ok_and(|frame| frame.is_some()));
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_chunks_are_refused_in_whatever_parts_they_come() {
+    fn malformed_chunks_are_rejected_however_they_are_split() {
         let long_line = format!("1;{}\r\n", "x".repeat(SIZE_LINE_MAX));
         let large = format!("0\r\na: {}\r\n\r\n", "b".repeat(TRAILERS_MAX));
         let many = format!("0\r\n{}\r\n", "a: b\r\n".repeat(TRAILER_FIELDS_MAX + 1));

@@ -32,7 +32,7 @@ mod tests {
     use http::Method;
 
     #[test]
-    fn a_client_gets_what_is_said_to_it() {
+    fn interim_responses_are_written_without_hop_by_hop_fields() {
         let rows: [(&[u8], &[u8]); 4] = [
             (
                 b"HTTP/1.1 103 Hint\r\nLink: </a.css>; rel=preload\r\nlink: </b.js>\r\n\r\n",

@@ -60,14 +60,14 @@ pub(super) fn write_field(name: &HeaderName, value: &[u8], to: &mut Vec<u8>) {
 
 /// Returns the trailers that a head announces and that may be sent as trailers (RFC 9110, 6.5.1). No others are sent,
 /// because a receiver may merge them into the head.
-pub(super) fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
+pub(super) fn announced_trailers(headers: &HeaderMap) -> Vec<HeaderName> {
     let names = elements(headers, TRAILER).filter_map(|name| HeaderName::from_bytes(name).ok());
-    names.filter(|name| !is_of_head(name)).collect()
+    names.filter(|name| !is_forbidden_in_trailers(name)).collect()
 }
 
 /// Reports whether a field is used for framing, routing, authentication or interpretation of a message, as listed by
 /// hyper.
-fn is_of_head(name: &HeaderName) -> bool {
+fn is_forbidden_in_trailers(name: &HeaderName) -> bool {
     matches!(
         *name,
         AUTHORIZATION
@@ -113,37 +113,35 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_framed_by_what_it_is() {
-        let whole = RequestBody::Whole(Some(Bytes::from_static(b"body")));
-        let nothing: Empty<Bytes> = Empty::new();
+    fn the_body_determines_its_framing() {
         type Row<'a> = (&'a [(&'a str, &'a str)], &'a str, Coding);
-        let of_unknown: [Row<'_>; 4] = [
-            (&[], "transfer-encoding: chunked\r\n", Coding::Chunked),
-            (&[("content-length", "5")], "content-length: 5\r\n", Coding::Length(5)),
-            (&[("content-length", "5x")], "transfer-encoding: chunked\r\n", Coding::Chunked),
-            (&[("transfer-encoding", "gzip")], "transfer-encoding: chunked\r\n", Coding::Chunked),
-        ];
-        for (fields, framing, coding) in of_unknown {
-            // For any method: a body without framing would be taken for the next request.
-            for method in ["POST", "GET"] {
-                let output = written(&head(method, "/", fields), &endless());
-                assert_eq!(output, (format!("{method} / HTTP/1.1\r\n{framing}\r\n"), coding), "{fields:?}");
+        fn assert_framing(body: &impl Body, rows: &[Row<'_>]) {
+            for (fields, framing, coding) in rows {
+                // For any method: a body without framing would be taken for the next request.
+                for method in ["POST", "GET"] {
+                    let output = written(&head(method, "/", fields), body);
+                    assert_eq!(output, (format!("{method} / HTTP/1.1\r\n{framing}\r\n"), *coding), "{fields:?}");
+                }
             }
         }
-        for (fields, framing) in
-            [([].as_slice(), "content-length: 4\r\n"), (&[("content-length", "9")], "content-length: 4\r\n")]
-        {
-            let output = written(&head("POST", "/", fields), &whole);
-            assert_eq!(output, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(4)), "{fields:?}");
-        }
-        for (fields, framing) in [([].as_slice(), ""), (&[("content-length", "9")], "content-length: 0\r\n")] {
-            let output = written(&head("POST", "/", fields), &nothing);
-            assert_eq!(output, (format!("POST / HTTP/1.1\r\n{framing}\r\n"), Coding::Length(0)), "{fields:?}");
-        }
+        let chunked = "transfer-encoding: chunked\r\n";
+        let of_unknown_length: [Row<'_>; 4] = [
+            (&[], chunked, Coding::Chunked),
+            (&[("content-length", "5")], "content-length: 5\r\n", Coding::Length(5)),
+            (&[("content-length", "5x")], chunked, Coding::Chunked),
+            (&[("transfer-encoding", "gzip")], chunked, Coding::Chunked),
+        ];
+        assert_framing(&endless(), &of_unknown_length);
+        let whole = RequestBody::Whole(Some(Bytes::from_static(b"body")));
+        let [four, zero] = ["content-length: 4\r\n", "content-length: 0\r\n"];
+        let length = Coding::Length;
+        assert_framing(&whole, &[(&[], four, length(4)), (&[("content-length", "9")], four, length(4))]);
+        let nothing: Empty<Bytes> = Empty::new();
+        assert_framing(&nothing, &[(&[], "", length(0)), (&[("content-length", "9")], zero, length(0))]);
     }
 
     #[test]
-    fn target_and_fields_are_written_as_they_are() {
+    fn target_and_fields_are_written_unchanged() {
         let head = head("GET", "/a%20b?c=d&e", &[("host", "app.ns"), ("x-twice", "1"), ("x-twice", "")]);
         let nothing: Empty<Bytes> = Empty::new();
         for (target, expected) in [("http://app.ns?x", "/?x"), ("http://app.ns", "/"), ("*", "*")] {
@@ -155,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_announced_by_name() {
+    fn only_announced_trailers_may_be_sent() {
         let head = head("POST", "/", &[("trailer", "X-Sum, x-more"), ("trailer", "x y,x-last, Host,content-length")]);
-        assert_eq!(announced(&head.headers), ["x-sum", "x-more", "x-last"]);
+        assert_eq!(announced_trailers(&head.headers), ["x-sum", "x-more", "x-last"]);
     }
 }

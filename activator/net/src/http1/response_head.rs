@@ -141,16 +141,14 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_taken_off_and_the_rest_stays() {
+    fn a_complete_head_is_removed_from_the_input() {
         let mut input = BytesMut::from(
             b"HTTP/1.1 200 Fine\r\nServer: \r\nSet-Cookie: a=1\r\nset-cookie:b=\xe4 \r\n\r\nbody".as_slice(),
         );
         let Ok(Some(Head::Final(answer))) = read_head(&mut input, &Method::GET) else { panic!("{input:?}") };
         assert_eq!((answer.head.status(), answer.head.version()), (StatusCode::OK, Version::HTTP_11));
-        assert_eq!(
-            answer.head.extensions().get::<ReasonPhrase>().map(ReasonPhrase::as_bytes),
-            Some(b"Fine".as_slice())
-        );
+        let reason = answer.head.extensions().get::<ReasonPhrase>();
+        assert_eq!(reason.map(ReasonPhrase::as_bytes), Some(b"Fine".as_slice()));
         let cookies: Vec<&[u8]> =
             answer.head.headers().get_all("set-cookie").iter().map(HeaderValue::as_bytes).collect();
         assert_eq!(cookies, [b"a=1".as_slice(), b"b=\xe4"]);
@@ -159,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_head_is_left_where_it_is() {
+    fn an_incomplete_head_stays_in_the_input() {
         let whole = b"HTTP/1.1 204 No Content\r\nx: y\r\n\r\n";
         for length in 0..whole.len() {
             let mut input = BytesMut::from(&whole[..length]);
@@ -170,18 +168,16 @@ mod tests {
     }
 
     #[test]
-    fn unusual_heads_are_mended() {
+    fn unusual_heads_are_repaired() {
         let answer = answer(b"HTTP/1.1  200  OK\r\na : b\r\nfolded: c\r\n\td\r\ncontent-length: 0\r\n\r\n");
         let headers = answer.head.headers();
-        assert_eq!(
-            (&headers["a"], &headers["folded"]),
-            (&"b".parse().expect("text"), &"c  \td".parse().expect("text"))
-        );
+        assert_eq!(headers["a"], "b");
+        assert_eq!(headers["folded"], "c  \td");
         assert!(answer.keep_alive);
     }
 
     #[test]
-    fn an_answer_on_the_way_is_told_apart() {
+    fn interim_responses_are_distinguished_from_final_ones() {
         for (status, interim) in [(100, true), (103, true), (101, false), (200, false)] {
             let bytes = format!("HTTP/1.1 {status} X\r\nlink: </a>\r\n\r\n");
             let is_interim = matches!(read(bytes.as_bytes(), &Method::GET), Ok(Some(Head::Interim(_))));
@@ -190,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_if_nobody_says_otherwise_and_the_body_has_an_end() {
+    fn keep_alive_depends_on_version_connection_field_and_body() {
         for (head, keep_alive) in [
             ("HTTP/1.1 204 X", true),
             ("HTTP/1.1 204 X\r\nconnection: x, Close", false),
@@ -218,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_refused() {
+    fn malformed_heads_are_rejected() {
         let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(FIELDS_MAX + 1));
         let large = format!("HTTP/1.1 200 OK\r\na: {}\r\n\r\n", "b".repeat(HEAD_MAX));
         let rows: [(&[u8], &str); 8] = [

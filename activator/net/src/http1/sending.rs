@@ -5,7 +5,7 @@
 //! stops its client.
 
 use super::ExchangeError;
-use super::request::{Coding, announced, write_field, write_head};
+use super::request::{Coding, announced_trailers, write_field, write_head};
 use crate::body::BodyError;
 use crate::tcp::coalesced_write;
 use bytes::{Buf, Bytes};
@@ -56,7 +56,7 @@ impl Sending {
         let mut coalesced = SPARE.take();
         coalesced.reserve_exact(BUFFER);
         let coding = write_head(head, body, &mut coalesced);
-        let trailers = if coding == Coding::Chunked { announced(&head.headers) } else { Vec::new() };
+        let trailers = if coding == Coding::Chunked { announced_trailers(&head.headers) } else { Vec::new() };
         let (written, data, line_end, has_begun, is_over) = Default::default();
         let ended = body.is_end_stream();
         Self { coalesced, written, data, line_end, coding, trailers, ended, has_begun, is_over }
@@ -85,7 +85,7 @@ impl Sending {
                 }
             }
             if self.ended {
-                self.give_up_buffer();
+                self.recycle_buffer();
             }
             if self.ended || !more {
                 // TLS may buffer bytes.
@@ -183,7 +183,7 @@ impl Sending {
         }
     }
 
-    fn give_up_buffer(&mut self) {
+    fn recycle_buffer(&mut self) {
         let spare = std::mem::take(&mut self.coalesced);
         if spare.capacity() == BUFFER {
             SPARE.set(spare);
@@ -194,7 +194,7 @@ impl Sending {
 impl Drop for Sending {
     fn drop(&mut self) {
         self.coalesced.clear();
-        self.give_up_buffer();
+        self.recycle_buffer();
     }
 }
 
@@ -237,13 +237,9 @@ mod tests {
         }
 
         fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            match self.flushes_delayed.checked_sub(1) {
-                Some(left) => {
-                    self.flushes_delayed = left;
-                    Poll::Pending
-                }
-                None => Poll::Ready(Ok(())),
-            }
+            let is_delayed = self.flushes_delayed > 0;
+            self.flushes_delayed = self.flushes_delayed.saturating_sub(1);
+            if is_delayed { Poll::Pending } else { Poll::Ready(Ok(())) }
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -284,7 +280,7 @@ mod tests {
 
     /// Goal: small and large parts, chunks and trailers are written in order, however little is accepted at once.
     #[test]
-    fn bodies_are_written_whole_and_in_order() {
+    fn bodies_are_written_completely_and_in_order() {
         let large = "l".repeat(SMALL + 1);
         let data = |text: &str| Frame::data(Bytes::copy_from_slice(text.as_bytes()));
         let trailers = HeaderMap::from_iter(
@@ -314,25 +310,22 @@ mod tests {
         }
     }
 
-    /// Goal: the end of the body is written with the last part, if that is known to be the last.
     #[test]
-    fn an_end_that_is_known_goes_with_the_data() {
+    fn a_known_end_is_written_with_the_last_data() {
         for length in [1, SMALL + 1] {
             let body = Full::new(Bytes::from(vec![b'x'; length]));
             let mut sending = Sending::new(&post(&[]), &body);
             sending.coding = Coding::Chunked;
             let mut body = body;
             tokio_test::task::spawn(()).enter(|cx, _| sending.coalesce(cx, &mut body)).expect("well-formed");
-            let (data, end) = (sending.data.len(), sending.line_end);
-            assert_eq!(
-                (sending.ended, data, end == b"\r\n0\r\n\r\n"),
-                (true, if length > SMALL { length } else { 0 }, length > SMALL)
-            );
+            let is_large = length > SMALL;
+            assert_eq!((sending.ended, sending.data.len()), (true, if is_large { length } else { 0 }));
+            assert_eq!(sending.line_end == b"\r\n0\r\n\r\n", is_large);
         }
     }
 
     #[test]
-    fn a_body_of_another_length_than_was_told_is_no_body() {
+    fn wrong_lengths_and_failures_are_reported() {
         for (length, parts) in [("3", ["ab", ""]), ("3", ["ab", "cd"]), ("0", ["a", ""])] {
             let parts = parts.map(|part| Frame::data(Bytes::from_static(part.as_bytes()))).into();
             let stopped = sent(&[("content-length", length)], frames(parts), usize::MAX);
@@ -346,7 +339,7 @@ mod tests {
 
     /// Goal: a head does not wait for its body, and a body is not polled before there is room for it.
     #[test]
-    fn a_head_goes_before_a_body_that_is_late() {
+    fn a_head_does_not_wait_for_its_body() {
         let mut body = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
         let mut io = Narrow::new(usize::MAX);
         let mut sending = Sending::new(&post(&[]), &body);
@@ -360,7 +353,7 @@ mod tests {
 
     /// Goal: sending is not over while written bytes are buffered, as in TLS, because the flush must be polled again.
     #[test]
-    fn what_is_kept_back_is_not_over() {
+    fn sending_is_not_over_before_the_flush() {
         let mut io = Narrow { flushes_delayed: 1, ..Narrow::new(usize::MAX) };
         let (mut body, head) = (Empty::<Bytes>::new(), post(&[]));
         let mut sending = Sending::new(&head, &body);

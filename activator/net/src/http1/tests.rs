@@ -54,7 +54,7 @@ const BODIES: [&str; 7] = [
 /// Result of reading: status, fields, body, trailers.
 type Read = (StatusCode, HeaderMap, Vec<u8>, Option<HeaderMap>);
 
-fn answer(rng: &mut SmallRng) -> Vec<u8> {
+fn random_response(rng: &mut SmallRng) -> Vec<u8> {
     let mut text = LINES.choose(rng).copied().unwrap_or_default().to_owned();
     for _ in 0..rng.random_range(0..4) {
         text += "\r\n";
@@ -74,7 +74,7 @@ fn answer(rng: &mut SmallRng) -> Vec<u8> {
     bytes
 }
 
-async fn by_hyper(parts: &[&[u8]]) -> Option<Read> {
+async fn read_by_hyper(parts: &[&[u8]]) -> Option<Read> {
     let (client, mut pod) = tokio::io::duplex(1 << 16);
     let (mut sender, connection) = http1::handshake(TokioIo::new(client)).await.expect("a connection");
     let driver = tokio::spawn(connection);
@@ -103,7 +103,7 @@ async fn by_hyper(parts: &[&[u8]]) -> Option<Read> {
 }
 
 /// Reads a response with this module. An incomplete response is an error.
-fn here(parts: &[&[u8]]) -> Result<Read, Malformed> {
+fn read_here(parts: &[&[u8]]) -> Result<Read, Malformed> {
     const CLOSED: Malformed = Malformed("closed");
     let mut input = BytesMut::new();
     let mut parts = parts.iter();
@@ -158,15 +158,15 @@ fn is_usual(mut bytes: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn answers_are_read_as_hyper_reads_them() {
+async fn responses_are_read_as_hyper_reads_them() {
     let (mut same, mut neither, mut mended) = (0, 0, 0);
     for seed in 0..4_000 {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let bytes = answer(&mut rng);
+        let bytes = random_response(&mut rng);
         let part = *[1, 3, 17, 1000].choose(&mut rng).unwrap_or(&1);
         let parts: Vec<&[u8]> = bytes.chunks(part).collect();
         let case = || format!("seed {seed}: {:?}", String::from_utf8_lossy(&bytes));
-        match (by_hyper(&parts).await, here(&parts)) {
+        match (read_by_hyper(&parts).await, read_here(&parts)) {
             (Some(theirs), Ok(ours)) => {
                 assert_eq!(ours, theirs, "{}", case());
                 same += 1;

@@ -199,7 +199,7 @@ impl Stream {
         let (head, mut body) = request.into_parts();
         let mut request = Request::from_parts(head, ());
         body.keep_sent();
-        if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || means_a_body(request.method())) {
+        if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || expects_body(request.method())) {
             request.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
         let ended = body.is_end_stream();
@@ -213,7 +213,7 @@ impl Stream {
 }
 
 /// Reports whether the method usually has a body, so that even a length of zero is sent (RFC 9110, 8.6).
-fn means_a_body(method: &Method) -> bool {
+fn expects_body(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::DELETE | Method::CONNECT)
 }
 
@@ -232,23 +232,24 @@ impl Http2Shared {
         opened
     }
 
-    fn look(&self) {
+    /// Stores what the connection accepts, after each poll of the driver.
+    fn update(&self) {
         let mut sender = self.sender.lock();
         if let Poll::Ready(Err(_)) = sender.poll_ready(&mut Context::from_waker(Waker::noop())) {
             self.closed.store(true, Ordering::Release);
         }
-        self.note_limit(&sender);
+        self.store_limit(&sender);
     }
 
     /// Stores the number of streams that the pod accepts, as far as it is known.
-    fn note_limit(&self, sender: &SendRequest<Bytes>) {
+    fn store_limit(&self, sender: &SendRequest<Bytes>) {
         let announced = sender.current_max_send_streams();
-        let taken = match announced {
+        let limit = match announced {
             UNKNOWN_LIMIT if self.settled.initialized() => STREAMS_ASSUMED,
             UNKNOWN_LIMIT => STREAMS_AT_FIRST,
             announced => announced,
         };
-        self.limit.store(taken.min(STREAMS_MAX as usize), Ordering::Release);
+        self.limit.store(limit.min(STREAMS_MAX as usize), Ordering::Release);
         if announced != UNKNOWN_LIMIT {
             self.settle(true);
         }
@@ -258,7 +259,7 @@ impl Http2Shared {
     fn assume_limit(&self) {
         let sender = self.sender.lock();
         self.settle(false);
-        self.note_limit(&sender);
+        self.store_limit(&sender);
     }
 
     fn settle(&self, has_settings: bool) {
@@ -272,7 +273,7 @@ async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Http2Shared
     let ended = poll_fn(|cx| {
         let polled = Pin::new(&mut connection).poll(cx);
         if let Some(shared) = shared.upgrade() {
-            shared.look();
+            shared.update();
         }
         polled
     });

@@ -61,8 +61,8 @@ impl Outgoing {
         }
     }
 
-    /// Ends or moves the upload, because the response has begun. An unfinished upload goes on in its own task, unless the
-    /// response is complete. Dropping the returned handle ends it: after the response, it would go on uncounted and
+    /// Ends or moves the upload, because the response has begun. An unfinished upload goes on in its own task, unless
+    /// the response is complete. Dropping the returned handle ends it: after the response, it would go on uncounted and
     /// without limits.
     fn answered(&mut self, response: &mut Response<RecvStream>) -> Option<UploadTask> {
         let Self::Going(mut sending) = std::mem::replace(self, Self::Over(None)) else { return None };

@@ -23,12 +23,12 @@ pub(crate) fn content_length(headers: &HeaderMap) -> Option<u64> {
 
 /// Returns the reset code for a stream that ends with `error`: the code of the other side if a stream error caused it.
 fn reason_of(error: &(dyn Error + 'static)) -> h2::Reason {
-    let mut behind = Some(error);
-    while let Some(error) = behind {
+    let mut next = Some(error);
+    while let Some(error) = next {
         if let Some(reason) = error.downcast_ref::<h2::Error>().and_then(h2::Error::reason) {
             return reason;
         }
-        behind = error.source();
+        next = error.source();
     }
     h2::Reason::INTERNAL_ERROR
 }
@@ -40,18 +40,18 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("the body broke off")]
-    struct Behind(#[source] h2::Error);
+    struct BodyFailure(#[source] h2::Error);
 
     #[test]
-    fn a_stream_ends_as_the_other_one_did() {
+    fn the_reset_code_of_a_stream_error_is_kept() {
         let cancelled = || h2::Error::from(h2::Reason::CANCEL);
         assert_eq!(reason_of(&cancelled()), h2::Reason::CANCEL);
-        assert_eq!(reason_of(&Behind(cancelled())), h2::Reason::CANCEL);
+        assert_eq!(reason_of(&BodyFailure(cancelled())), h2::Reason::CANCEL);
         assert_eq!(reason_of(&std::fmt::Error), h2::Reason::INTERNAL_ERROR);
     }
 
     #[test]
-    fn a_length_is_believed_if_it_is_one() {
+    fn only_a_valid_length_is_used() {
         for (value, expected) in [("36", Some(36)), ("0", Some(0)), ("-1", None), ("many", None)] {
             let headers = HeaderMap::from_iter([(CONTENT_LENGTH, HeaderValue::from_static(value))]);
             assert_eq!(content_length(&headers), expected, "{value}");

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 const UNANSWERED: Duration = Duration::from_secs(2);
 
 /// Minimum wait for a doubted pod's answer to a connect, in addition to the silence before.
-const ASK_MIN: Duration = Duration::from_millis(200);
+const CHECK_MIN: Duration = Duration::from_millis(200);
 
 /// State of one address.
 #[derive(Debug)]
@@ -32,16 +32,16 @@ pub(crate) struct Link {
     /// Time of an unanswered connect, unless one was answered since.
     unanswered: Mutex<Option<Instant>>,
     /// A connect is checking whether the pod is alive. Reset when the check is over.
-    pub(super) asking: AtomicBool,
-    /// The kernel has given up on a connection to the pod.
+    pub(super) checking: AtomicBool,
+    /// A connection to the pod was given up, by the kernel or for its silence, or there is no route to the pod.
     pub(super) given_up: AtomicBool,
 }
 
 impl Link {
     pub(crate) fn new(address: SocketAddr) -> Arc<Self> {
-        let (news, losses, connects, unanswered, asking, given_up) = Default::default();
+        let (news, losses, connects, unanswered, checking, given_up) = Default::default();
         let round_trip = AtomicU64::new(u64::MAX);
-        Arc::new(Self { address, round_trip, news, losses, connects, unanswered, asking, given_up })
+        Arc::new(Self { address, round_trip, news, losses, connects, unanswered, checking, given_up })
     }
 
     /// Returns a signal that the pod was found gone from now on. Create it before sending a request, so that no signal
@@ -102,10 +102,10 @@ impl Link {
     ///
     /// # Errors
     /// The pod refused the connect, or answered neither this connect nor another one meanwhile.
-    pub(super) async fn ask(&self) -> io::Result<()> {
+    pub(super) async fn check(&self) -> io::Result<()> {
         let connects = self.connects();
         let round_trip = self.round_trip().unwrap_or_default();
-        let timeout = silence_max(round_trip).min((round_trip * 4).max(ASK_MIN));
+        let timeout = silence_max(round_trip).min((round_trip * 4).max(CHECK_MIN));
         let connected = connect(self.address, Patience::without_doubt(timeout), || false, || {}).await;
         match &connected {
             // The pod answered another connect meanwhile, so it is alive: its full queue dropped this one.
@@ -160,14 +160,14 @@ pub(crate) fn is_silence(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::loopback::listen;
     use socket2::{SockFilter, SockRef};
-    use tokio::net::TcpListener;
     use tokio_test::{assert_pending, assert_ready, task::spawn};
 
     const LONG: Duration = Duration::from_millis(100);
 
     #[test]
-    fn a_loss_is_told_to_whoever_began_before_it() {
+    fn a_loss_is_signalled_to_requests_that_began_before_it() {
         let link = Link::new(([127, 0, 0, 1], 80).into());
         let (early, never_polled) = (link.lost(), link.lost());
         let mut early = spawn(early.happened());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_began_before_an_unanswered_connect_does_not_try_the_same() {
+    fn requests_that_began_before_an_unanswered_connect_do_not_repeat_it() {
         let link = Link::new(([127, 0, 0, 1], 80).into());
         let before = Instant::now();
         assert!(link.answers_since(before).is_ok());
@@ -200,17 +200,17 @@ mod tests {
     /// Goal: a pod that does not answer the check is alive if it has answered another connect meanwhile, and silent
     /// otherwise. Method: a filter on the listener drops packets; the other connect is recorded by hand.
     #[tokio::test]
-    async fn who_answers_another_while_it_is_asked_is_there() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    async fn a_pod_that_answers_another_connect_during_the_check_is_alive() {
+        let (listener, address) = listen().await;
         SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
-        let link = Link::new(listener.local_addr().expect("bound"));
+        let link = Link::new(address);
         let start = Instant::now();
-        let mut check = Box::pin(link.ask());
+        let mut check = Box::pin(link.check());
         assert!(futures::poll!(&mut check).is_pending());
         link.connected_in(Duration::from_millis(1));
         check.await.expect("it is there");
         assert!(link.answers_since(start).is_ok());
-        let silent = link.ask().await.expect_err("it answers nobody");
+        let silent = link.check().await.expect_err("it answers nobody");
         assert!(is_silence(&silent), "{silent}");
         assert!(link.answers_since(start).is_err());
     }

@@ -98,7 +98,8 @@ impl Liveness {
         tracked
     }
 
-    /// Checks whether the pod is alive, because the kernel has given up on a connection to this address.
+    /// Checks whether the pod is alive, because the kernel has given up on a connection to this address, or has no
+    /// route.
     pub(crate) fn doubt(&self, link: &Arc<Link>) {
         link.given_up.store(true, Ordering::Relaxed);
         self.suspect(link);
@@ -131,9 +132,9 @@ impl Liveness {
         }
     }
 
-    fn notify(&self, address: SocketAddr, what: impl Fn(&dyn PodObserver, SocketAddr)) {
+    fn notify(&self, address: SocketAddr, report: impl Fn(&dyn PodObserver, SocketAddr)) {
         let observers: Vec<Arc<dyn PodObserver>> =
             self.observers.lock().get(&address).into_iter().flatten().filter_map(Weak::upgrade).collect();
-        observers.iter().for_each(|observer| what(&**observer, address));
+        observers.iter().for_each(|observer| report(&**observer, address));
     }
 }

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 /// Minimum silence that makes a pod doubtful: the kernel's minimum retransmission timeout.
 const DOUBT_MIN: Duration = Duration::from_millis(200);
 
-/// Minimum silence for a keep-alive probe, which is sent after a second of silence.
+/// Minimum silence after a keep-alive probe that makes a pod doubtful, if a connect was unanswered too.
 const DOUBT_CLOSELY: Duration = Duration::from_millis(80);
 
 /// Tolerance for the kernel's clock, and for the time from the start of a look to its system call.
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_counted_from_the_first_bytes_of_which_nothing_is_heard() {
+    fn silence_begins_with_the_first_unacknowledged_bytes() {
         looks(&[
             (1000, (1, 0), silent(70, 1), Fine),
             (1100, (1, 0), silent(170, 1), Fine),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_heard_ends_a_silence() {
+    fn any_reaction_ends_a_silence() {
         let acked = |ago| TcpState { last_ack_ago: ms(ago), ..silent(290, 1) };
         looks(&[
             (1000, (1, 0), silent(190, 1), Fine),
@@ -238,7 +238,7 @@ mod tests {
     /// Goal: an unacknowledged FIN is a silence, although the last bytes were acknowledged long ago. Bytes before it
     /// that are dropped for lack of room, each with a reaction, are not.
     #[test]
-    fn an_end_of_which_nothing_is_heard_is_a_silence() {
+    fn an_unacknowledged_fin_is_a_silence() {
         let end = TcpState { unacknowledged: true, only_fin_unacked: true, sent_ago: ms(5_010), ..TcpState::default() };
         let silent = TcpState { last_ack_ago: ms(5_000), ..end };
         let again = TcpState { repeated: true, ..silent };
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_connection_is_looked_at_closely_when_a_connect_was_not_answered() {
+    fn the_first_keep_alive_probe_counts_after_an_unanswered_connect() {
         let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         let idle = TcpState { last_ack_ago: ms(1_000), ..TcpState::default() };
         let probed = TcpState { probes: 1, ..idle };
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_far_pod_has_its_round_trips() {
+    fn the_limits_grow_with_the_round_trip() {
         looks(&[
             (1000, (1, 0), silent(0, 300), Fine),
             (1500, (1, 0), silent(500, 300), Fine),
@@ -302,24 +302,17 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_not_asked_about_what_idles_or_answers() {
+    fn the_kernel_is_queried_only_for_waiting_connections() {
         let (start, mut detector) = (Instant::now(), SilenceDetector::default());
         let never = || panic!("asked");
         assert_eq!(detector.judge(start, (0, 0), false, never), Fine, "nothing was written");
         assert_eq!(detector.judge(start, (1, 1), false, never), Fine, "it answers");
         assert_eq!(detector.judge(start, (1, 1), false, || Some(TcpState::default())), Fine);
-        assert_eq!(
-            detector.judge(start, (1, 1), false, never),
-            Fine,
-            "all is acknowledged: a long answer is waited for"
-        );
+        assert_eq!(detector.judge(start, (1, 1), false, never), Fine, "only the response is pending");
         let unsent = TcpState { unsent: true, ..TcpState::default() };
         assert_eq!(detector.judge(start, (2, 1), false, || Some(unsent)), Fine, "the peer has no room, and says so");
-        let is_queried = std::cell::Cell::new(false);
-        detector.judge(start, (2, 1), false, || {
-            is_queried.set(true);
-            None
-        });
-        assert!(is_queried.get(), "what waits for room is looked at again");
+        let mut is_queried = false;
+        detector.judge(start, (2, 1), false, || Some(unsent).inspect(|_| is_queried = true));
+        assert!(is_queried, "unsent bytes are looked at again");
     }
 }

@@ -33,12 +33,12 @@ struct Entry {
     tracked: Arc<Tracked>,
     detector: SilenceDetector,
     /// Keep-alive probes early.
-    asks_early: bool,
+    probes_early: bool,
 }
 
 impl Entry {
     fn new(tracked: Arc<Tracked>) -> Self {
-        Self { tracked, detector: SilenceDetector::default(), asks_early: false }
+        Self { tracked, detector: SilenceDetector::default(), probes_early: false }
     }
 
     /// Judges the connection. `closely` is set if a connect to its pod has just been unanswered.
@@ -46,8 +46,8 @@ impl Entry {
         let counts = self.tracked.counts();
         let judgement = self.detector.judge(now, counts, closely, || self.tracked.socket.state());
         let waits = self.tracked.waiting.load(Ordering::Relaxed) && self.detector.is_settled(counts.0);
-        if self.asks_early != waits {
-            self.asks_early = waits;
+        if self.probes_early != waits {
+            self.probes_early = waits;
             self.tracked.socket.set_keepalive_time(if waits { KEEPALIVE_WAITING } else { KEEPALIVE });
         }
         judgement
@@ -64,7 +64,7 @@ impl Task {
     async fn run(mut self, shutdown: CancellationToken) {
         let mut next = Instant::now();
         loop {
-            let idle = self.take_in();
+            let idle = self.take_inbox();
             let tick = async {
                 match idle {
                     true => std::future::pending().await,
@@ -86,11 +86,11 @@ impl Task {
         }
     }
 
-    /// Takes new connections and orders. Returns whether no look is needed, because there is no connection.
-    fn take_in(&mut self) -> bool {
+    /// Takes new connections and orders. Returns true if there is no connection to look at.
+    fn take_inbox(&mut self) -> bool {
         self.take_opened();
         let doubted = std::mem::take(&mut self.liveness.inbox.lock().doubted);
-        doubted.into_iter().for_each(|link| self.ask(link));
+        doubted.into_iter().for_each(|link| self.check(link));
         let to_cut = std::mem::take(&mut self.liveness.inbox.lock().to_cut);
         for pod in to_cut {
             // Each port has its own link. If pods share their node's address, all pods of the node lose their
@@ -131,7 +131,7 @@ impl Task {
                 }
             }
         }
-        doubted.into_iter().for_each(|link| self.ask(link));
+        doubted.into_iter().for_each(|link| self.check(link));
         lost.sort_unstable_by_key(|link| link.address);
         lost.dedup_by_key(|link| link.address);
         lost.iter().for_each(|link| self.lose(link));
@@ -139,21 +139,21 @@ impl Task {
     }
 
     /// Checks a pod's kernel, unless a check is running. Until it answers, the pod gets no new requests.
-    fn ask(&mut self, link: Arc<Link>) {
-        if link.asking.swap(true, Ordering::Relaxed) {
+    fn check(&mut self, link: Arc<Link>) {
+        if link.checking.swap(true, Ordering::Relaxed) {
             return;
         }
         tracing::debug!(pod = %link.address, "checking whether the pod is reachable");
         self.liveness.notify(link.address, |observer, pod| observer.pod_doubted(pod));
         self.checks.spawn(async move {
-            let answer = link.ask().await;
+            let answer = link.check().await;
             (link, answer)
         });
     }
 
     fn answered(&mut self, link: &Arc<Link>, answer: &io::Result<()>) {
         let given_up = link.given_up.swap(false, Ordering::Relaxed);
-        link.asking.store(false, Ordering::Relaxed);
+        link.checking.store(false, Ordering::Relaxed);
         match answer {
             Err(error) if !is_silence(error) => {
                 let cause = error.to_string();
@@ -174,18 +174,18 @@ impl Task {
     }
 
     fn lose(&mut self, link: &Arc<Link>) {
-        link.asking.store(false, Ordering::Relaxed);
+        link.checking.store(false, Ordering::Relaxed);
         tracing::warn!(pod = %link.address, cause = UNREACHABLE, "the pod is gone; its connections are closed");
         self.liveness.notify(link.address, |observer, pod| observer.pod_failed(pod, UNREACHABLE));
         link.lose();
         self.cut(|other| other.address == link.address);
     }
 
-    /// Ends all connections whose link `is_of_it`.
-    fn cut(&mut self, is_of_it: impl Fn(&Link) -> bool) {
+    /// Ends all connections whose link `is_cut`.
+    fn cut(&mut self, is_cut: impl Fn(&Link) -> bool) {
         // This includes recent connections, and those of an earlier pool.
         self.take_opened();
-        for entry in self.entries.iter().filter(|entry| is_of_it(&entry.tracked.link)) {
+        for entry in self.entries.iter().filter(|entry| is_cut(&entry.tracked.link)) {
             entry.tracked.cut(LOST);
         }
     }

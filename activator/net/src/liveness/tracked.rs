@@ -87,21 +87,19 @@ impl Tracked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::loopback;
     use crate::tcp::state::tcp_state;
     use std::os::fd::AsFd;
     use std::time::Duration;
-    use tokio::net::TcpListener;
 
     /// Goal: nothing of a cut connection stays in the kernel when its owner has closed it. Method: a live peer that
     /// closes nothing sees a reset, not only FIN.
     #[tokio::test]
-    async fn a_connection_that_was_cut_is_reset_when_it_is_closed() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let ours = TcpStream::connect(address).await.expect("room");
-        let (theirs, _) = listener.accept().await.expect("dialled");
+    async fn closing_a_cut_connection_resets_it() {
+        let (ours, theirs) = loopback::connected().await;
+        let link = Link::new(ours.peer_addr().expect("connected"));
         // SAFETY: it is closed below, before `ours` is.
-        let tracked = unsafe { Tracked::new(&ours, &Link::new(address)) };
+        let tracked = unsafe { Tracked::new(&ours, &link) };
         tracked.cut(LOST);
         tracked.socket.close();
         drop(ours);

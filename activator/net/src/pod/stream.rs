@@ -1,4 +1,4 @@
-//! TCP connection to a pod, bounded by the pod's silence. The duration of a response is not measured.
+//! TCP connection to a pod. It ends if the pod's kernel is silent for too long, however long a response takes.
 //!
 //! [`crate::liveness`] monitors the unacknowledged bytes of a tracked connection. Other connections, for probes to
 //! another port, have a TCP user timeout: without it, Linux would retransmit for a minute or two after a probe was

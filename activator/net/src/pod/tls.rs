@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_and_services_have_their_own_ports() {
+    fn the_tls_port_follows_from_the_plain_port() {
         for (plain, expected) in [
             ("10.0.0.1:8012", "10.0.0.1:8112"),
             ("[2001:db8::1]:8013", "[2001:db8::1]:8112"),

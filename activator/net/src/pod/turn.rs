@@ -46,7 +46,7 @@ mod tests {
 
     /// Goal: after a limited number of bytes other tasks have a turn, and reading resumes by itself.
     #[test]
-    fn much_is_read_in_turns() {
+    fn a_large_input_is_read_in_turns() {
         let (source, mut buffer) = (vec![7; 3 * TURN_MAX + 5], [0; 16 * 1024]);
         let (mut turn, mut rest, mut polled) = (Turn::default(), source.as_slice(), task::spawn(()));
         let (mut received, mut turns) = (0, 1);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_has_a_whole_turn_afterwards() {
+    fn a_full_turn_follows_a_wait() {
         let (mut pod, mut ours) = tokio::io::duplex(4 * TURN_MAX);
         let (mut turn, mut buffer) = (Turn::default(), vec![0; TURN_MAX / 2]);
         for _ in 0..10 {

@@ -132,8 +132,8 @@ impl Pool {
         self.liveness.doubt(&self.link);
     }
 
-    /// Returns a new HTTP/1.1 connection, or one that became idle before that may be dialled. `must_not_repeat` is set for
-    /// a request that must not run twice.
+    /// Returns a new HTTP/1.1 connection, or one that becomes idle during the wait for a permit to dial.
+    /// `must_not_repeat` is set for a request that must not run twice.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -148,7 +148,7 @@ impl Pool {
         Ok(Http1::new(self.dial().await?))
     }
 
-    /// Returns a new HTTP/1.1 connection, even if others are idle: that the pod accepts one proves that it is alive.
+    /// Returns a new HTTP/1.1 connection, even if others are idle, because only a new one proves that the pod is alive.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -204,8 +204,8 @@ impl Pool {
 
     /// Reserves a place on an HTTP/2 connection: one with room, or a new one. Before it dials, it waits for the pod's
     /// stream limit on the worker's newest connection, which may have room. It does not hold the lock meanwhile,
-    /// because the dials of all workers take that. Connections that were made before `since` are not used: that the pod
-    /// accepts a new one proves that it is alive.
+    /// because the dials of all workers take that. Connections that were made before `since` are not used, because only
+    /// a new one proves that the pod is alive.
     ///
     /// # Errors
     /// The pod could not be connected to.
@@ -294,8 +294,8 @@ pub struct Pools {
 }
 
 impl Pools {
-    /// Starts without pools. The limits are the idle connections to one address, and to all. Sweeps until the returned
-    /// value is dropped, or `shutdown`.
+    /// Starts without pools. The limits are for the idle connections to one address, and to all. Sweeps until the
+    /// returned value is dropped, or `shutdown`.
     pub fn start(
         (idle_max, idle_total_max): (usize, usize),
         roots: Option<Roots>,
@@ -320,13 +320,13 @@ impl Pools {
 
     fn pool(&self, address: SocketAddr, tls: Option<PodTls>) -> Arc<Pool> {
         let user_name = tls.as_ref().map(|tls| &tls.user_name);
-        let is_it = |pool: &Pool| pool.tls.as_ref().map(|tls| &tls.user_name) == user_name;
-        if let Some(pool) = self.by_address.get(&address).filter(|pool| is_it(pool)) {
+        let matches = |pool: &Pool| pool.tls.as_ref().map(|tls| &tls.user_name) == user_name;
+        if let Some(pool) = self.by_address.get(&address).filter(|pool| matches(pool)) {
             return pool.clone();
         }
         let new = || Arc::new(Pool::new(address, tls.clone(), self.idle_max, self.liveness.clone()));
         let mut pool = self.by_address.entry(address).or_insert_with(new);
-        if !is_it(&pool) {
+        if !matches(&pool) {
             *pool = new(); // The other one belongs to a pod of another namespace that had the address before.
         }
         pool.clone()

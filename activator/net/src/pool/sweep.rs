@@ -36,5 +36,5 @@ pub(super) fn bound_idle(all: &[Arc<Pool>], total_max: usize) {
     }
     let surplus = (since.len() - total_max).min(since.len() - 1);
     let (_, oldest_kept, _) = since.select_nth_unstable(surplus);
-    all.iter().for_each(|pool| drop(pool.http1.idle_before(*oldest_kept)));
+    all.iter().for_each(|pool| drop(pool.http1.take_idle_before(*oldest_kept)));
 }

@@ -3,6 +3,7 @@
 use super::sweep::SWEEP_INTERVAL;
 use super::*;
 use crate::http1::connection::idle::{IDLE_KEPT, IDLE_MAX};
+use crate::tcp::loopback::listen;
 use crate::worker::WorkerRuntimes;
 use socket2::{SockFilter, SockRef};
 use std::net::Ipv4Addr;
@@ -11,55 +12,43 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 
-async fn listen() -> TcpListener {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port")
-}
-
-/// Returns a listener, and a pool of connections to it that keeps so many idle ones.
+/// Returns a listener, and a pool of connections to it that keeps at most `idle_max` idle ones.
 async fn listen_and_pool(idle_max: usize) -> (TcpListener, Pool) {
-    let listener = listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = listen().await;
     (listener, Pool::new(address, None, idle_max, Arc::default()))
 }
 
 /// Goal: a probe's connect reports a refusal with its duration; silence is not reported as a refusal.
 #[tokio::test]
-async fn a_refusal_is_told_from_silence() {
-    let listener = listen().await;
-    let address = listener.local_addr().expect("bound");
-    let pool = Pool::new(address, None, 2, Arc::default());
+async fn a_refused_probe_is_distinguished_from_an_unanswered_one() {
+    let (listener, pool) = listen_and_pool(2).await;
     let from_there = |outcome| matches!(outcome, ProbeOutcome::Refused(took) if took > Duration::ZERO);
     // From here on, the kernel drops incoming packets before TCP sees them.
     SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
-    let silent = pool.connect(address, Duration::from_millis(5)).await.expect_err("dropped");
+    let silent = pool.connect(pool.address, Duration::from_millis(5)).await.expect_err("dropped");
     assert_eq!(silent, ProbeOutcome::Unanswered);
     drop(listener);
-    let refused = pool.connect(address, Duration::from_secs(60)).await.expect_err("nobody listens");
+    let refused = pool.connect(pool.address, Duration::from_secs(60)).await.expect_err("nobody listens");
     assert!(from_there(refused), "{refused:?}");
 }
 
 /// Goal: a program that restarts at its old address is found at once, although the kernel does not answer a reused port
 /// correctly for some 10 ms. Method: a second connect runs beside the hanging one.
 #[tokio::test]
-async fn a_connect_that_hangs_delays_no_other() {
-    let listener = listen().await;
-    let address = listener.local_addr().expect("bound");
-    let pool = Pool::new(address, None, 2, Arc::default());
+async fn a_hanging_connect_delays_no_other() {
+    let (listener, pool) = listen_and_pool(2).await;
     SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
-    pool.connect(address, Duration::from_millis(1)).await.expect_err("dropped");
+    pool.connect(pool.address, Duration::from_millis(1)).await.expect_err("dropped");
     SockRef::from(&listener).detach_filter().expect("permitted");
-    let stream = pool.connect(address, Duration::from_secs(60)).await.expect("beside the one that hangs");
+    let stream = pool.connect(pool.address, Duration::from_secs(60)).await.expect("beside the one that hangs");
     // As measured by the kernel. The first connect would need a retransmission, after a second.
     assert!(stream.round_trip < Duration::from_secs(1), "{:?}", stream.round_trip);
 }
 
 #[tokio::test]
-async fn idle_connections_are_taken_again_latest_first_and_bounded() {
+async fn idle_connections_are_reused_up_to_the_limit() {
     let (_listener, pool) = listen_and_pool(2).await;
-    let mut open = Vec::new();
-    for _ in 0..3 {
-        open.push(pool.http1(false).await.expect("accepted"));
-    }
+    let open = futures::future::try_join_all((0..3).map(|_| pool.http1(false))).await.expect("accepted");
     for connection in open {
         assert!(!connection.reused);
         pool.http1.return_idle(connection);
@@ -97,12 +86,9 @@ async fn a_worker_takes_its_own_connections_first() {
 /// Goal: a sweep closes the connections left by a burst. The last one that was used stays, and is closed when it is
 /// old.
 #[tokio::test]
-async fn what_nobody_needs_goes_with_the_next_sweep() {
+async fn a_sweep_closes_unused_connections_except_the_latest() {
     let (_listener, pool) = listen_and_pool(100).await;
-    let mut open = Vec::new();
-    for _ in 0..20 {
-        open.push(pool.http1(false).await.expect("accepted"));
-    }
+    let open = futures::future::try_join_all((0..20).map(|_| pool.http1(false))).await.expect("accepted");
     open.into_iter().for_each(|connection| pool.http1.return_idle(connection));
     let begin = Instant::now();
     let left = |after: Duration| {
@@ -125,23 +111,22 @@ async fn a_connection_that_the_pod_closed_is_not_taken() {
     accepted.shutdown().await.expect("open");
     drop(accepted);
     // The close has arrived once the kernel reports input.
-    tokio::time::timeout(Duration::from_secs(30), async {
+    let closed = async {
         while pool.http1.idle.lock().first_mut().is_some_and(|connection| connection.is_alive(false)) {
             tokio::task::yield_now().await;
         }
-    })
-    .await
-    .expect("the close arrives");
+    };
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("the close arrives");
     assert!(pool.http1.take(false).is_none());
 }
 
 #[tokio::test]
-async fn all_addresses_together_are_bounded() {
+async fn idle_connections_of_all_addresses_together_are_limited() {
     let pools = Pools::start((10, 3), None, CancellationToken::new());
     let mut open = Vec::new();
     for _ in 0..5 {
-        let listener = listen().await;
-        let pool = pools.get(listener.local_addr().expect("bound"), "ns");
+        let (listener, address) = listen().await;
+        let pool = pools.get(address, "ns");
         pool.http1.return_idle(pool.http1(false).await.expect("accepted"));
         open.push((pool, listener));
         tokio::time::sleep(Duration::from_millis(2)).await; // So that no two became idle at the same instant.
@@ -153,8 +138,7 @@ async fn all_addresses_together_are_bounded() {
 
 #[tokio::test]
 async fn old_connections_are_closed_and_unused_addresses_forgotten() {
-    let listener = listen().await;
-    let address = listener.local_addr().expect("bound");
+    let (listener, address) = listen().await;
     let pools = Pools::start((2, 10), None, CancellationToken::new());
     let pool = pools.get(address, "ns");
     pool.http1.return_idle(pool.http1(false).await.expect("accepted"));
@@ -170,12 +154,12 @@ async fn old_connections_are_closed_and_unused_addresses_forgotten() {
 
 /// Goal: cutting a pod ends the connections to each of its ports, even if the port's pool was removed, as for a tunnel.
 #[tokio::test]
-async fn a_pod_is_cut_at_all_its_ports() {
+async fn cutting_a_pod_ends_the_connections_to_all_its_ports() {
     let pools = Pools::start((2, 10), None, CancellationToken::new());
     let mut running = Vec::new();
     for is_forgotten in [false, false, true] {
-        let listener = listen().await;
-        let pool = pools.get(listener.local_addr().expect("bound"), "ns");
+        let (listener, address) = listen().await;
+        let pool = pools.get(address, "ns");
         let connection = pool.http1(false).await.expect("accepted");
         let (accepted, _) = listener.accept().await.expect("dialled");
         if is_forgotten {
@@ -192,7 +176,7 @@ async fn a_pod_is_cut_at_all_its_ports() {
 
 /// Goal: a pod's failures are logged once a minute, independently of other pods.
 #[tokio::test]
-async fn a_pods_failures_are_told_of_once_a_minute() {
+async fn a_pods_failures_are_logged_once_a_minute() {
     let address = ([127, 0, 0, 1], 1).into();
     let [pool, other] = [(); 2].map(|()| Pool::new(address, None, 2, Arc::default()));
     let start = Instant::now();
@@ -207,7 +191,7 @@ async fn a_pods_failures_are_told_of_once_a_minute() {
 /// Goal: a new HTTP/2 connection carries one request at once, and more up to the pod's limit once that is known. A
 /// connection that fails before that does not delay others. The test repeats if the machine was too slow.
 #[tokio::test]
-async fn a_new_http2_connection_is_shared_once_its_pod_has_said_how_far() {
+async fn a_new_http2_connection_is_shared_once_its_stream_limit_is_known() {
     for _ in 0..10 {
         if shares_a_new_http2_connection().await {
             return;
@@ -253,7 +237,7 @@ async fn shares_a_new_http2_connection() -> bool {
 /// Goal: a request that waits for a pod's stream limit does not prevent other workers from dialling. Method: the pod
 /// never sends its settings, and the waiting request is not polled again.
 #[tokio::test]
-async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dialling() {
+async fn a_wait_for_a_stream_limit_blocks_no_other_worker() {
     let (_listener, pool) = listen_and_pool(2).await;
     let pool = Arc::new(pool);
     let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
@@ -265,16 +249,6 @@ async fn a_worker_that_waits_for_a_new_http2_connection_keeps_no_other_from_dial
     let dialled = workers.next().spawn(async move { elsewhere.http2(None).await });
     let dialled = tokio::time::timeout(Duration::from_secs(60), dialled).await.expect("it waits for nobody");
     dialled.expect("no panic").expect("accepted");
-}
-
-/// Goal: a requested new connection is new even if the worker has one with room.
-#[tokio::test]
-async fn a_new_http2_connection_is_new() {
-    let (_listener, pool) = listen_and_pool(2).await;
-    drop(pool.http2(None).await.expect("accepted"));
-    let new = pool.http2(Some(Instant::now())).await.expect("accepted");
-    let place = pool.http2.connections.lock().iter().position(|connection| connection.is_of(&new));
-    assert_eq!(place, Some(1));
 }
 
 /// Goal: retries at the same time share one connection that was made after they began, and none takes an older one.

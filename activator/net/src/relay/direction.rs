@@ -35,7 +35,7 @@ thread_local! {
 /// Flow of bytes from one end to the other.
 #[derive(Debug)]
 pub(crate) struct Direction {
-    /// Result if the side that is read from fails, and the side that is written to.
+    /// Results of the relay if the source fails, and if the sink fails.
     source_fails: Ended,
     sink_fails: Ended,
     /// Bytes that were read, but not accepted by the other side yet.

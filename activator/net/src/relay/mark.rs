@@ -18,12 +18,17 @@ use tokio::time::{Instant, timeout_at};
 /// Byte that reports a connected pod.
 pub const CONNECTED: u8 = b'+';
 
-pub(crate) const BEGINS: &[u8] = b"\0zeroscale ";
+/// Start of a mark's line.
+pub(crate) const PREFIX: &[u8] = b"\0zeroscale ";
+
+/// Maximum length of the line.
 const LINE_MAX: usize = 1024;
+
+/// Maximum wait for the complete line.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// First bytes of a connection.
-enum Begins {
+enum FirstBytes {
     /// A complete mark, and the length of its line.
     Mark(String, usize),
     /// Bytes that are not a mark.
@@ -41,13 +46,13 @@ pub(crate) async fn take_mark(stream: &TcpStream, is_sibling: impl Fn() -> bool)
     let until = Instant::now() + PATIENCE;
     let mut is_last = false;
     loop {
-        match look(stream)? {
-            Begins::Client => return Ok(None),
-            Begins::Part(0) if !is_sibling() => return Ok(None),
-            Begins::Part(bytes) if is_last && bytes < BEGINS.len() && !is_sibling() => return Ok(None),
-            Begins::Part(_) if is_last => return Err(ErrorKind::InvalidData.into()),
-            Begins::Part(_) => {}
-            Begins::Mark(mark, length) => {
+        match peek(stream)? {
+            FirstBytes::Client => return Ok(None),
+            FirstBytes::Part(0) if !is_sibling() => return Ok(None),
+            FirstBytes::Part(bytes) if is_last && bytes < PREFIX.len() && !is_sibling() => return Ok(None),
+            FirstBytes::Part(_) if is_last => return Err(ErrorKind::InvalidData.into()),
+            FirstBytes::Part(_) => {}
+            FirstBytes::Mark(mark, length) => {
                 recv(stream, &mut [0; LINE_MAX][..length], RecvFlags::DONTWAIT)?;
                 return Ok(Some(mark));
             }
@@ -62,19 +67,19 @@ pub(crate) async fn take_mark(stream: &TcpStream, is_sibling: impl Fn() -> bool)
 }
 
 /// Peeks at the received bytes.
-fn look(stream: &TcpStream) -> io::Result<Begins> {
+fn peek(stream: &TcpStream) -> io::Result<FirstBytes> {
     let mut line = [0; LINE_MAX];
     let read = match recv(stream, &mut line, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         Err(Errno::AGAIN) => 0,
         read => read?.0,
     };
-    if !BEGINS.starts_with(&line[..read.min(BEGINS.len())]) {
-        return Ok(Begins::Client);
+    if !PREFIX.starts_with(&line[..read.min(PREFIX.len())]) {
+        return Ok(FirstBytes::Client);
     }
     match line[..read].iter().position(|byte| *byte == b'\n') {
-        Some(end) => Ok(Begins::Mark(String::from_utf8_lossy(&line[BEGINS.len()..end]).into_owned(), end + 1)),
+        Some(end) => Ok(FirstBytes::Mark(String::from_utf8_lossy(&line[PREFIX.len()..end]).into_owned(), end + 1)),
         None if read == LINE_MAX => Err(ErrorKind::InvalidData.into()),
-        None => Ok(Begins::Part(read)),
+        None => Ok(FirstBytes::Part(read)),
     }
 }
 
@@ -83,7 +88,7 @@ fn look(stream: &TcpStream) -> io::Result<Begins> {
 /// # Errors
 /// The connection is broken or closed.
 pub(crate) async fn send_mark(end: &mut TcpEnd, mark: &str) -> io::Result<u8> {
-    let line = [BEGINS, mark.as_bytes(), b"\n"].concat();
+    let line = [PREFIX, mark.as_bytes(), b"\n"].concat();
     let mut left = &line[..];
     while !left.is_empty() {
         let written = poll_fn(|cx| end.poll_write(cx, left)).await?;
@@ -100,19 +105,13 @@ pub(crate) async fn send_mark(end: &mut TcpEnd, mark: &str) -> io::Result<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::loopback::connected;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
-        (client, listener.accept().await.expect("accepted").0)
-    }
 
     /// Goal: a mark that arrives in parts is taken completely, and the bytes after it stay.
     #[tokio::test]
-    async fn a_late_mark_is_waited_for() {
-        let (mut client, server) = pair().await;
+    async fn a_mark_may_arrive_in_parts() {
+        let (mut client, server) = connected().await;
         let sends = async {
             for part in ["\0", "zeroscale ", "the mark", "\nhello"] {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -131,7 +130,7 @@ mod tests {
     /// Goal: bytes that are not a mark belong to a client, and stay. The start of an activator's mark never counts as a
     /// client's bytes.
     #[tokio::test]
-    async fn half_a_mark_is_no_clients() {
+    async fn an_incomplete_mark_of_an_activator_is_rejected() {
         for (sent, is_sibling, is_client) in [
             ("hello", true, true),
             ("\0hello", true, true),
@@ -142,7 +141,7 @@ mod tests {
             ("\0zeroscale 01", false, false),
             ("\0zeroscale 01", true, false),
         ] {
-            let (mut client, mut server) = pair().await;
+            let (mut client, mut server) = connected().await;
             client.write_all(sent.as_bytes()).await.expect("open");
             client.shutdown().await.expect("open");
             server.readable().await.expect("open");
@@ -152,7 +151,7 @@ mod tests {
             server.read_to_string(&mut left).await.expect("open");
             assert_eq!(left, sent);
         }
-        let (_client, server) = pair().await;
+        let (_client, server) = connected().await;
         assert!(matches!(take_mark(&server, || false).await, Ok(None)), "a silent client is not waited for");
     }
 }

@@ -6,7 +6,7 @@ use super::service::ConnectionService;
 use super::tcp::{self, Connector, has_unread, unless_finished};
 use super::{Chain, ErrorResponder, serving};
 use crate::body::BodyError;
-use crate::client::connection_permit::{ConnectionPermit, Listener};
+use crate::client::connection_permit::{ConnectionPermit, PhaseReceiver};
 use crate::limits::HEAD_TIMEOUT;
 use crate::server::io::bounded_writes::KeepAlive;
 use common_runtime::tls;
@@ -24,8 +24,8 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) address: SocketAddr,
     pub(super) keepalive: Option<KeepAlive>,
-    /// Listener for the connection's orders.
-    pub(super) listener: Listener,
+    /// Receiver of the order to finish or end.
+    pub(super) phases: PhaseReceiver,
     pub(super) permit: Arc<ConnectionPermit>,
 }
 
@@ -35,13 +35,13 @@ impl Connection {
         mut self,
         service: ConnectionService<S, R>,
     ) -> Result<(), BodyError> {
-        let detected = in_time(protocol::detect(&self.stream), &mut self.listener).await.transpose()?;
+        let detected = in_time(protocol::detect(&self.stream), &mut self.phases).await.transpose()?;
         let protocol = detected.unwrap_or(Protocol::Closed);
-        serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await
+        serving::serve(protocol, self.stream, self.keepalive, service, self.phases).await
     }
 
     /// Serves as [`Connection::serve`] does, on a port with any protocol: connections that are not HTTP are relayed by
-    /// `connector`. A silent connection is neither, unless pods are found to speak first.
+    /// `connector`. A silent connection is neither served nor relayed, unless pods are found to speak first.
     pub(super) async fn serve_any<S: Chain, R: ErrorResponder<S::Error>, C: Connector>(
         mut self,
         service: ConnectionService<S, R>,
@@ -50,11 +50,11 @@ impl Connection {
     ) -> Result<(), BodyError> {
         let protocol = {
             let mut detected = pin!(protocol::detect_any(&self.stream));
-            match unless_finished(timeout(silent_after, detected.as_mut()), &mut self.listener).await {
+            match unless_finished(timeout(silent_after, detected.as_mut()), &mut self.phases).await {
                 None => Protocol::Closed,
                 Some(Ok(detected)) => detected?,
                 // Boxed, because this is rare.
-                Some(Err(_)) => Box::pin(detect_late(detected, &self.stream, &connector, &mut self.listener)).await?,
+                Some(Err(_)) => Box::pin(detect_late(detected, &self.stream, &connector, &mut self.phases)).await?,
             }
         };
         if protocol == Protocol::Other {
@@ -62,7 +62,7 @@ impl Connection {
             // Boxed, so that an HTTP connection does not carry the size of this future.
             return Box::pin(tcp::hold(self, connector, true)).await;
         }
-        serving::serve(protocol, self.stream, self.keepalive, service, self.listener).await
+        serving::serve(protocol, self.stream, self.keepalive, service, self.phases).await
     }
 
     /// Serves as [`Connection::serve`] does, after a TLS handshake. Without ALPN the first bytes show the protocol.
@@ -71,7 +71,7 @@ impl Connection {
         config: Arc<ServerConfig>,
         service: ConnectionService<S, R>,
     ) -> Result<(), BodyError> {
-        let Self { stream, keepalive, mut listener, .. } = self;
+        let Self { stream, keepalive, mut phases, .. } = self;
         let shaken = async {
             let mut stream = tls::accept(stream, config).await?;
             // Wait even if ALPN chose the protocol, so that a client that is silent afterwards has the same deadline.
@@ -84,8 +84,8 @@ impl Connection {
             Ok::<_, BodyError>((protocol, stream))
         };
         // Boxed, so that the memory of the handshake is freed afterwards, and not kept for the whole connection.
-        match in_time(Box::pin(shaken), &mut listener).await.transpose()? {
-            Some((protocol, stream)) => serving::serve(protocol, stream, keepalive, service, listener).await,
+        match in_time(Box::pin(shaken), &mut phases).await.transpose()? {
+            Some((protocol, stream)) => serving::serve(protocol, stream, keepalive, service, phases).await,
             None => Ok(()),
         }
     }
@@ -97,7 +97,7 @@ async fn detect_late<C: Connector>(
     detected: impl Future<Output = io::Result<Protocol>>,
     stream: &TcpStream,
     connector: &C,
-    listener: &mut Listener,
+    phases: &mut PhaseReceiver,
 ) -> io::Result<Protocol> {
     let first = async {
         tokio::select! {
@@ -106,7 +106,7 @@ async fn detect_late<C: Connector>(
             () = connector.waits_for_pod(), if !has_unread(stream) => Ok(Protocol::Other),
         }
     };
-    let Some(detected) = unless_finished(timeout(HEAD_TIMEOUT, first), listener).await else {
+    let Some(detected) = unless_finished(timeout(HEAD_TIMEOUT, first), phases).await else {
         return Ok(Protocol::Closed);
     };
     let detected = detected.unwrap_or(Ok(Protocol::Closed));
@@ -117,8 +117,8 @@ async fn detect_late<C: Connector>(
 }
 
 /// Awaits the protocol. Returns `None` if that takes too long, or if the server drains before.
-async fn in_time<T>(future: impl Future<Output = T>, drain: &mut Listener) -> Option<T> {
-    unless_finished(timeout(HEAD_TIMEOUT, future), drain).await?.ok()
+async fn in_time<T>(future: impl Future<Output = T>, phases: &mut PhaseReceiver) -> Option<T> {
+    unless_finished(timeout(HEAD_TIMEOUT, future), phases).await?.ok()
 }
 
 #[cfg(test)]
@@ -127,13 +127,13 @@ mod tests {
     use crate::client::Inbound;
     use crate::client::peer::{Peer, Trust};
     use crate::error::ProxyError;
+    use crate::tcp::loopback;
     use bytes::Bytes;
     use common_runtime::tls::rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
     use http::header::{CONNECTION, HeaderValue};
     use http::{Response, StatusCode, Version};
     use http_body_util::Full;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
     use tokio_util::task::TaskTracker;
 
     /// Responds with 400 to every error.
@@ -149,22 +149,16 @@ mod tests {
         }
     }
 
-    /// Serves one connection with a service that says hello.
-    async fn served() -> TcpStream {
-        served_over(None).await
-    }
-
-    async fn served_over(config: Option<Arc<ServerConfig>>) -> TcpStream {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
-        let (stream, _) = listener.accept().await.expect("accepted");
+    /// Serves one connection with a service that says hello, over TLS if there is a configuration.
+    async fn served(config: Option<Arc<ServerConfig>>) -> TcpStream {
+        let (client, stream) = loopback::connected().await;
         let chain =
             tower::service_fn(|_: Inbound| async { Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello"))) });
         let permit = Arc::<ConnectionPermit>::default();
         let address = stream.peer_addr().expect("connected");
         let peer = Arc::new(Peer::new(address, Trust::default(), false));
         let service = ConnectionService::new(chain, peer, permit.clone(), BadRequest, TaskTracker::new());
-        let connection = Connection { stream, address, keepalive: None, listener: permit.listener(), permit };
+        let connection = Connection { stream, address, keepalive: None, phases: permit.phase_receiver(), permit };
         match config {
             None => tokio::spawn(connection.serve(service)),
             Some(config) => tokio::spawn(connection.serve_tls(config, service)),
@@ -175,10 +169,10 @@ mod tests {
     /// Goal: a head may take 60 s from its first byte; so may the first byte of a new connection; an idle connection
     /// may wait any time. Method: a paused clock, which advances when all tasks wait.
     #[tokio::test(start_paused = true)]
-    async fn a_head_is_bounded_from_its_first_byte() {
+    async fn the_timeout_of_a_head_starts_with_its_first_byte() {
         let get = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
         let mut buffer = [0; 1024];
-        let mut client = served().await;
+        let mut client = served(None).await;
         for _ in 0..2 {
             client.write_all(get).await.expect("open");
             let n = client.read(&mut buffer).await.expect("open");
@@ -192,7 +186,7 @@ mod tests {
         assert!(bounds.contains(&start.elapsed()), "a started head: {:?}", start.elapsed());
 
         for first in ["", "P", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r"] {
-            let mut silent = served().await;
+            let mut silent = served(None).await;
             silent.write_all(first.as_bytes()).await.expect("open");
             let start = tokio::time::Instant::now();
             assert_eq!(silent.read(&mut buffer).await.unwrap_or(0), 0, "{first:?}");
@@ -202,12 +196,12 @@ mod tests {
 
     /// Goal: a stalled handshake has the deadline of a head, and so has a client that is silent afterwards.
     #[tokio::test(start_paused = true)]
-    async fn a_stalled_handshake_has_the_time_of_a_head() {
+    async fn a_tls_handshake_has_the_timeout_of_a_head() {
         let key = rcgen::KeyPair::generate().expect("a key");
         let certificate = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid").self_signed(&key);
         let chain = vec![certificate.expect("signed").der().clone()];
-        let believing = tls::unverified().expect("TLS 1.3");
-        let mut config = ServerConfig::builder_with_provider(believing.crypto_provider().clone())
+        let unverified = tls::unverified().expect("TLS 1.3");
+        let mut config = ServerConfig::builder_with_provider(unverified.crypto_provider().clone())
             .with_safe_default_protocol_versions()
             .expect("TLS 1.3")
             .with_no_client_auth()
@@ -218,17 +212,17 @@ mod tests {
         let bounds = HEAD_TIMEOUT..HEAD_TIMEOUT + Duration::from_secs(5);
         let mut buffer = [0; 1024];
 
-        let mut stalled = served_over(Some(config.clone())).await;
+        let mut stalled = served(Some(config.clone())).await;
         stalled.write_all(b"\x16\x03\x01").await.expect("open");
         let start = tokio::time::Instant::now();
         assert_eq!(stalled.read(&mut buffer).await.unwrap_or(0), 0);
         assert!(bounds.contains(&start.elapsed()), "in the handshake: {:?}", start.elapsed());
 
-        let mut believing = (*believing).clone();
-        believing.alpn_protocols = vec![b"h2".to_vec()];
-        let connector = tls::TlsConnector::from(Arc::new(believing));
+        let mut unverified = (*unverified).clone();
+        unverified.alpn_protocols = vec![b"h2".to_vec()];
+        let connector = tls::TlsConnector::from(Arc::new(unverified));
         let name = ServerName::try_from("a").expect("a name");
-        let mut silent = connector.connect(name, served_over(Some(config)).await).await.expect("shaken");
+        let mut silent = connector.connect(name, served(Some(config)).await).await.expect("shaken");
         let start = tokio::time::Instant::now();
         assert_eq!(silent.read(&mut buffer).await.unwrap_or(0), 0);
         assert!(bounds.contains(&start.elapsed()), "after the handshake: {:?}", start.elapsed());
@@ -236,8 +230,8 @@ mod tests {
 
     /// Goal: a client that sends FIN before its protocol is known is closed at once, not at the deadline.
     #[tokio::test(start_paused = true)]
-    async fn an_undecided_connection_is_closed_at_its_end() {
-        let mut client = served().await;
+    async fn a_connection_of_unknown_protocol_is_closed_at_its_fin() {
+        let mut client = served(None).await;
         client.write_all(b"P").await.expect("open");
         client.shutdown().await.expect("open");
         let start = tokio::time::Instant::now();

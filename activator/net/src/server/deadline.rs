@@ -47,7 +47,7 @@ pub struct ExchangeDeadline {
 }
 
 impl ExchangeDeadline {
-    /// Polls the server of an exchange. Ready with `None` once the exchange is overdue.
+    /// Polls the server of an exchange. Ready with `None` once the deadline has passed.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,16 +85,16 @@ mod tests {
     /// ended.
     async fn ended(reports: &[(u64, Option<Instant>)]) -> u64 {
         let begun = Instant::now();
-        let (mut overdue, mut left) = (ExchangeDeadline::default(), reports.iter().copied().peekable());
+        let (mut deadline, mut left) = (ExchangeDeadline::default(), reports.iter().copied().peekable());
         let mut next = Box::pin(sleep_until(begun));
         let serving = poll_fn(|cx| {
-            overdue.poll(cx, |cx| {
-                while let Some((at, say)) = left.peek() {
+            deadline.poll(cx, |cx| {
+                while let Some((at, reported)) = left.peek() {
                     next.as_mut().reset(begun + Duration::from_millis(*at));
                     if next.as_mut().poll(cx).is_pending() {
                         break;
                     }
-                    REPORTED.set(Some(*say));
+                    REPORTED.set(Some(*reported));
                     left.next();
                 }
                 Poll::<()>::Pending
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_exchange_is_over_soon_after_what_was_said_last() {
+    async fn an_exchange_ends_soon_after_its_last_reported_deadline() {
         let at = |millis| Some(Instant::now() + Duration::from_millis(millis));
         assert_eq!(ended(&[(0, at(500))]).await, 1500);
         assert_eq!(ended(&[(0, at(500)), (400, at(5000))]).await, 6000, "it is later by then");

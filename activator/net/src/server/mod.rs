@@ -1,8 +1,8 @@
 //! Data ports: accept connections, detect the protocol, serve, drain.
 //!
 //! Every port supports HTTP/1.1 and HTTP/2 by prior knowledge. The protocol is detected by peeking at the first bytes,
-//! so a silent connection costs a socket but no buffers. A TLS port negotiates the protocol in
-//! the handshake, and serves the same chain.
+//! so a silent connection costs a socket but no buffers. A TLS port negotiates the protocol in the handshake, and
+//! serves the same chain.
 //!
 //! In addition, each port of a workload has its own listener ([`accept::ports`]), and its connections belong to that
 //! workload. Such a port may carry any protocol ([`CarriedProtocol`]): connections that are not HTTP are relayed as
@@ -22,8 +22,8 @@
 //! # Clients that occupy resources
 //!
 //! The kernel detects vanished clients ([`io::bounded_writes`]). If there is no room, the largest holders give way
-//! ([`ClientConnections`]). Leaving new connections in the listen queue instead would delay all
-//! connections behind them, including health checks.
+//! ([`ClientConnections`]). Leaving new connections in the listen queue instead would delay all connections behind
+//! them, including health checks.
 //!
 //! # Not here
 //!
@@ -86,7 +86,8 @@ pub struct Server<R> {
 
 impl<R: Clone> Server<R> {
     /// Creates a server without ports. `trust` is called with the address of each connection's peer; mapped IPv4
-    /// addresses are passed as IPv4. A client's FIN within `half_close` of its last data does not count as a disconnect.
+    /// addresses are passed as IPv4. A client's FIN within `half_close` of its last data does not count as a
+    /// disconnect.
     ///
     /// Its connections are limited together with others in `connections`. Plain ones are served on `workers`, if there
     /// are any.
@@ -153,13 +154,13 @@ impl<R: Clone> Server<R> {
     ) where
         F: Future<Output = Result<(), BodyError>> + Send + 'static,
     {
-        let (keepalive, listener) = (self.keepalive, permit.listener());
+        let (keepalive, phases) = (self.keepalive, permit.phase_receiver());
         // A single future: a wrapper would hold that of `serve` twice, before it is awaited and meanwhile.
         let serving = async move {
             // This registers the socket with the worker.
             let stream = TcpStream::from_std(stream).and_then(|stream| stream.set_nodelay(true).map(|()| stream));
             let ended = match stream {
-                Ok(stream) => serve(Connection { stream, address, keepalive, listener, permit }).await,
+                Ok(stream) => serve(Connection { stream, address, keepalive, phases, permit }).await,
                 Err(error) => Err(error.into()),
             };
             if let Err(error) = ended {
@@ -190,7 +191,7 @@ impl<R: Clone> Server<R> {
 
     /// Makes every HTTP/1 connection end with its next response. New connections are still accepted.
     pub fn leave(&self) {
-        self.connections.advance(Phase::Leaving);
+        self.connections.advance(Phase::CloseAfterResponse);
     }
 
     /// Closes the listeners, tells every connection to finish, and waits at most `bound` for exchanges and tunnels in

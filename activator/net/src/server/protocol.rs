@@ -55,26 +55,26 @@ const LINE_MAX: usize = 2048;
 /// arrive. If the connection ends instead, there is nothing to serve. HTTP/2 needs its complete preface, because the
 /// wait for the rest would have no deadline.
 pub(super) async fn detect(stream: &TcpStream) -> io::Result<Protocol> {
-    Ok(looked_at::<{ PREFACE.len() }, _>(stream, protocol_of).await?.unwrap_or(Protocol::Closed))
+    Ok(peek_until::<{ PREFACE.len() }, _>(stream, protocol_of).await?.unwrap_or(Protocol::Closed))
 }
 
 /// Detects the protocol on a port with any protocol.
 pub(super) async fn detect_any(stream: &TcpStream) -> io::Result<Protocol> {
-    Ok(looked_at::<LINE_MAX, _>(stream, protocol_of_any).await?.unwrap_or(Protocol::Other))
+    Ok(peek_until::<LINE_MAX, _>(stream, protocol_of_any).await?.unwrap_or(Protocol::Other))
 }
 
-/// Returns the result of `tell` for at most the first `N` bytes, as soon as it has one; `None` if the connection ends
+/// Returns the result of `detect` for at most the first `N` bytes, as soon as it has one; `None` if the connection ends
 /// before.
-pub(super) async fn looked_at<const N: usize, T>(
+pub(super) async fn peek_until<const N: usize, T>(
     stream: &TcpStream,
-    tell: impl Fn(&[u8]) -> io::Result<T>,
+    detect: impl Fn(&[u8]) -> io::Result<T>,
 ) -> io::Result<Option<T>> {
     loop {
         let ready = stream.ready(Interest::READABLE).await?;
         let looked = stream.try_io(Interest::READABLE, || {
             let mut first = [0; N];
             let (n, _) = recv(stream, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
-            tell(&first[..n])
+            detect(&first[..n])
         });
         match looked {
             // The end was reported before this look, so all bytes were checked.
@@ -114,7 +114,7 @@ fn protocol_of_any(first: &[u8]) -> io::Result<Protocol> {
     match line.read(first) {
         _ if first.is_empty() => Ok(Protocol::Closed),
         _ if PREFACE.starts_with(first) && first.len() < PREFACE.len() => Err(ErrorKind::WouldBlock.into()),
-        _ if first.starts_with(mark::BEGINS) => Ok(Protocol::Other),
+        _ if first.starts_with(mark::PREFIX) => Ok(Protocol::Other),
         Some(true) if first.starts_with(PRI) => Ok(Protocol::Http2),
         Some(true) => Ok(Protocol::Http1),
         None if !line.is_second && may_become_request(first) => match first.len() {
@@ -161,18 +161,16 @@ pub(super) async fn detect_tls(stream: &mut TlsStream<TcpStream>) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::loopback;
     use std::future::Future;
     use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
 
     #[tokio::test]
-    async fn the_protocol_is_told_from_bytes_that_stay_in_the_socket() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
+    async fn the_protocol_is_detected_from_the_first_bytes() {
         let rows: [(&[&[u8]], Protocol); 5] = [
             (&[b"GET / HTTP/1.1\r\n"], Protocol::Http1),
             (&[b"P", b"OST / HTTP/1.1\r\n"], Protocol::Http1),
@@ -181,8 +179,7 @@ mod tests {
             (&[], Protocol::Closed),
         ];
         for (parts, expected) in rows {
-            let mut client = TcpStream::connect(address).await.expect("connected");
-            let (server, _) = listener.accept().await.expect("accepted");
+            let (mut client, server) = loopback::connected().await;
             let sniffing = tokio::spawn(async move { detect(&server).await });
             for part in parts {
                 client.write_all(part).await.expect("written");
@@ -198,7 +195,7 @@ mod tests {
     /// Goal: everything that a lenient server could take for a request is HTTP, and other protocols are detected as
     /// early as possible.
     #[test]
-    fn http_is_told_among_all_protocols() {
+    fn http_is_distinguished_from_all_other_protocols() {
         use Protocol::{Closed, Http1, Http2, Other};
         let long_line = [b"GET /".as_slice(), &[b'a'; LINE_MAX]].concat();
         let long_word = [b'A'; LINE_MAX];
@@ -287,16 +284,12 @@ mod tests {
         }
     }
 
-    /// Goal: bytes that do not become a request line are not HTTP once their client has ended its side.
     #[tokio::test]
-    async fn what_ends_before_it_is_told_is_not_http() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
+    async fn an_undecided_connection_that_ends_is_not_http() {
         for (sent, expected) in
             [("hello", Protocol::Other), ("", Protocol::Closed), ("GET / HTTP/1.1", Protocol::Other)]
         {
-            let mut client = TcpStream::connect(address).await.expect("connected");
-            let (server, _) = listener.accept().await.expect("accepted");
+            let (mut client, server) = loopback::connected().await;
             client.write_all(sent.as_bytes()).await.expect("open");
             client.shutdown().await.expect("open");
             assert_eq!(detect_any(&server).await.expect("told"), expected, "{sent:?}");
@@ -306,10 +299,8 @@ mod tests {
     /// Goal: an undecided connection is not checked again before more bytes or the end arrive. Method: polls are
     /// counted, with a paused clock, which advances when all tasks wait.
     #[tokio::test(start_paused = true)]
-    async fn an_undecided_connection_is_looked_at_when_something_comes() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
-        let (server, _) = listener.accept().await.expect("accepted");
+    async fn an_undecided_connection_is_checked_again_only_when_bytes_arrive() {
+        let (mut client, server) = loopback::connected().await;
         let polls = Arc::new(AtomicUsize::new(0));
         let counted = polls.clone();
         let sniffing = tokio::spawn(async move {

@@ -40,11 +40,11 @@ pub(super) struct ConnectionService<S, R> {
     pub(super) peer: Arc<Peer>,
     /// Number of HTTP/1 requests so far.
     requests: Cell<u64>,
-    own: Arc<Own<R>>,
+    own: Arc<ServiceShared<R>>,
 }
 
 /// State shared by the exchanges of a connection.
-struct Own<R> {
+struct ServiceShared<R> {
     responder: R,
     tunnels: TaskTracker,
     progress: Arc<Progress>,
@@ -60,7 +60,7 @@ impl<S, R> ConnectionService<S, R> {
         tunnels: TaskTracker,
     ) -> Self {
         let progress = Arc::new(Progress::new(permit));
-        let own = Arc::new(Own { responder, tunnels, progress });
+        let own = Arc::new(ServiceShared { responder, tunnels, progress });
         Self { chain: RefCell::new(chain), peer, requests: Cell::new(0), own }
     }
 
@@ -69,7 +69,7 @@ impl<S, R> ConnectionService<S, R> {
     }
 
     /// Reports whether the head of the next HTTP/1 request was checked and valid ([`crate::server::heads::framing`]).
-    fn is_in_order(&self) -> bool {
+    fn is_next_head_valid(&self) -> bool {
         let request = self.requests.get() + 1;
         self.requests.set(request);
         request <= self.own.progress.heads.load(Ordering::Relaxed)
@@ -94,7 +94,7 @@ where
         let has_room = self.own.progress.permit.begin_exchange();
         let running = Some(Running(self.own.clone()));
         let serving = |exchange, refused| Exchange { exchange, refused, grpc, head_only, version, running };
-        let checked = if version < Version::HTTP_2 && !self.is_in_order() {
+        let checked = if version < Version::HTTP_2 && !self.is_next_head_valid() {
             Err(ProxyError::Malformed("the end of the request is ambiguous"))
         } else if !has_room {
             Err(self.own.progress.permit.no_room_error())
@@ -114,7 +114,7 @@ where
 }
 
 /// A running exchange of a connection, counted from its head to the end of its response's body.
-pub(super) struct Running<R>(Arc<Own<R>>);
+pub(super) struct Running<R>(Arc<ServiceShared<R>>);
 
 impl<R> Guard for Running<R> {}
 
@@ -155,7 +155,7 @@ where
         };
         let served = match this.exchange.as_pin_mut() {
             Some(exchange) => std::task::ready!(exchange.poll(cx)).map(|response| own.begin_tunnel(response)),
-            None => this.refused.take().map_or_else(|| Ok(Response::new(nothing())), |error| Err(error.into())),
+            None => this.refused.take().map_or_else(|| Ok(Response::new(empty_body())), |error| Err(error.into())),
         };
         let answer = match served {
             Ok(answer) => Some(answer),
@@ -174,17 +174,17 @@ where
         }
         let progress = &running.0.progress;
         let permit = &progress.permit;
-        let (is_leaving, is_reserved) = (permit.is_leaving(), permit.is_reserved());
+        let (closes, is_reserved) = (permit.closes_after_response(), permit.is_reserved());
         let ends = answer.extensions().get::<EndsConnection>().is_some();
         let charge = answer.extensions_mut().remove::<HeadCharge>();
         charge.iter().for_each(|charge| charge.transfer_to(permit.state.clone()));
         let is_gone = permit.state.port.is_some() && answer.extensions().get::<PortGone>().is_some();
-        let comes_anew = is_gone || permit.state.must_reconnect();
-        if (comes_anew || is_reserved) && *this.version >= Version::HTTP_2 {
+        let must_reconnect = is_gone || permit.state.must_reconnect();
+        if (must_reconnect || is_reserved) && *this.version >= Version::HTTP_2 {
             // The response wakes the connection's task.
             permit.state.advance_phase(Phase::Finish);
         }
-        let is_last = *this.version < Version::HTTP_2 && (is_leaving || ends || comes_anew || charge.is_some());
+        let is_last = *this.version < Version::HTTP_2 && (closes || ends || must_reconnect || charge.is_some());
         match charge {
             Some(charge) if *this.version < Version::HTTP_2 => progress.output.keep(charge),
             Some(charge) => output::charge(&progress.output, answer.headers_mut(), charge),
@@ -205,7 +205,7 @@ where
     }
 }
 
-impl<R> Own<R> {
+impl<R> ServiceShared<R> {
     /// Begins the tunnel of a 101. Returns the response for the client.
     fn begin_tunnel<B>(&self, response: Response<B>) -> Response<Reply<B>>
     where
@@ -218,10 +218,10 @@ impl<R> Own<R> {
         if let Some(tunnel) = head.extensions.remove::<Tunnel>() {
             let permit = &self.progress.permit;
             permit.state.tunnel.store(true, Ordering::Relaxed);
-            let mut listener = permit.listener();
-            self.tunnels.spawn(async move { tunnel.run(body, listener.cut()).await });
+            let mut phases = permit.phase_receiver();
+            self.tunnels.spawn(async move { tunnel.run(body, phases.cut()).await });
         }
-        Response::from_parts(head, nothing())
+        Response::from_parts(head, empty_body())
     }
 }
 
@@ -231,7 +231,7 @@ fn without_body<B: Body<Data = Bytes, Error: Into<BodyError>>>(response: Respons
     if let Some(length) = body.size_hint().exact().filter(|_| !body.is_end_stream()) {
         head.headers.entry(CONTENT_LENGTH).or_insert(length.into());
     }
-    Response::from_parts(head, nothing())
+    Response::from_parts(head, empty_body())
 }
 
 /// Reports whether a response to a client without chunked encoding ends with its connection.
@@ -240,7 +240,7 @@ fn has_no_length<B: Body<Data = Bytes, Error: Into<BodyError>>>(response: &Respo
     !body.is_end_stream() && body.size_hint().exact().is_none() && !response.headers().contains_key(CONTENT_LENGTH)
 }
 
-fn nothing<B>() -> Reply<B> {
+fn empty_body<B>() -> Reply<B> {
     Reply::Left(Full::default())
 }
 

@@ -1,10 +1,10 @@
-//! Serves a client's connection of known protocol with hyper, within these limits.
+//! Serves a client's connection of known protocol with hyper, within the limits below.
 
 use super::protocol::Protocol;
 use super::service::ConnectionService;
 use super::{Chain, ErrorResponder};
 use crate::body::BodyError;
-use crate::client::connection_permit::{Listener, Phase};
+use crate::client::connection_permit::{Phase, PhaseReceiver};
 use crate::limits::{FIELDS_MAX, HEAD_MAX, HEAD_TIMEOUT, STREAM_WINDOW};
 use crate::server::deadline::ExchangeDeadline;
 use crate::server::io::bounded_writes::{BoundedWrites, ClientStream, KeepAlive};
@@ -35,14 +35,15 @@ const HEADER_LIST_MAX: u32 = 1024 * 1024 + 320;
 const SEND_BUFFER_MAX: usize = 32 * 1024;
 
 /// Executor that spawns the tasks of an HTTP/2 connection's requests with boxed futures. Otherwise a future of half a
-/// kilobyte would be moved a dozen times into and out of the task. An overdue exchange ends, which resets its stream.
+/// kilobyte would be moved a dozen times into and out of the task. An exchange that exceeds its deadline ends, which
+/// resets its stream.
 #[derive(Clone, Copy)]
-struct InBoxes;
+struct BoxingExecutor;
 
-impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for InBoxes {
+impl<F: Future<Output: Send> + Send + 'static> hyper::rt::Executor<F> for BoxingExecutor {
     fn execute(&self, future: F) {
-        let (mut future, mut overdue) = (Box::pin(future), ExchangeDeadline::default());
-        tokio::spawn(poll_fn(move |cx| overdue.poll(cx, |cx| future.as_mut().poll(cx))));
+        let (mut future, mut deadline) = (Box::pin(future), ExchangeDeadline::default());
+        tokio::spawn(poll_fn(move |cx| deadline.poll(cx, |cx| future.as_mut().poll(cx))));
     }
 }
 
@@ -52,7 +53,7 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
     stream: Io,
     keepalive: Option<KeepAlive>,
     service: ConnectionService<S, R>,
-    drain: Listener,
+    phases: PhaseReceiver,
 ) -> Result<(), BodyError> {
     let (io, client, progress) =
         (BoundedWrites::new(stream, keepalive), service.peer.clone(), service.progress().clone());
@@ -65,14 +66,14 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
             builder.timer(timer).header_read_timeout(HEAD_TIMEOUT);
             builder.max_header_size(HEAD_MAX).max_buf_size(HEAD_MAX).max_headers(FIELDS_MAX);
             let connection = pin!(builder.serve_connection(TokioIo::new(io), service).with_upgrades());
-            drive(connection, drain, || false, |c| c.graceful_shutdown()).await
+            drive(connection, phases, || false, |c| c.graceful_shutdown()).await
         }
         Protocol::Http2 => {
             let unread = client.unread_frames().clone();
             let io = Http2Io::new(io, &client, progress);
             // Boxed, so that an HTTP/1 connection does not carry the size of this future.
             let mut connection = Box::pin(
-                http2::Builder::new(InBoxes)
+                http2::Builder::new(BoxingExecutor)
                     .timer(TokioTimer::new())
                     .initial_stream_window_size(STREAM_WINDOW)
                     .initial_connection_window_size(CONNECTION_WINDOW)
@@ -82,29 +83,30 @@ pub(super) async fn serve<Io: ClientStream + Send + 'static, S: Chain, R: ErrorR
                     .max_pending_accept_reset_streams(RESET_UNSEEN_MAX)
                     .serve_connection(TokioIo::new(io), service),
             );
-            drive(connection.as_mut(), drain, || unread.is_worn(), |c| c.graceful_shutdown()).await
+            drive(connection.as_mut(), phases, || unread.must_be_replaced(), |c| c.graceful_shutdown()).await
         }
     }
 }
 
-/// Polls a connection, and makes it finish once: for a drain, or because it is worn. An overdue connection ends.
+/// Polls a connection, and makes it finish once: for a drain, or because it `must_be_replaced`. After the deadline of
+/// an exchange, ends the connection.
 async fn drive<C: Future<Output = hyper::Result<()>>>(
     mut connection: Pin<&mut C>,
-    mut drain: Listener,
-    is_worn: impl Fn() -> bool,
+    mut phases: PhaseReceiver,
+    must_be_replaced: impl Fn() -> bool,
     finish: impl Fn(Pin<&mut C>),
 ) -> Result<(), BodyError> {
-    let (mut is_finishing, mut overdue) = (false, ExchangeDeadline::default());
+    let (mut is_finishing, mut deadline) = (false, ExchangeDeadline::default());
     poll_fn(|cx| {
-        let phase = drain.phase(cx.waker());
+        let phase = phases.phase(cx.waker());
         if matches!(phase, Phase::Cut) {
             return Poll::Ready(Ok(()));
         }
-        if !is_finishing && (matches!(phase, Phase::Finish) || is_worn()) {
+        if !is_finishing && (matches!(phase, Phase::Finish) || must_be_replaced()) {
             is_finishing = true;
             finish(connection.as_mut());
         }
-        let served = overdue.poll(cx, |cx| connection.as_mut().poll(cx));
+        let served = deadline.poll(cx, |cx| connection.as_mut().poll(cx));
         served.map(|served| served.unwrap_or(Ok(())).map_err(BodyError::from))
     })
     .await

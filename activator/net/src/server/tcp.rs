@@ -20,9 +20,9 @@
 //! that long). A TLS client never closes only one side, so its FIN counts as a disconnect.
 
 use super::connection::Connection;
-use super::protocol::{is_tls, looked_at};
+use super::protocol::{is_tls, peek_until};
 use crate::body::BodyError;
-use crate::client::connection_permit::{Listener, Phase};
+use crate::client::connection_permit::{Phase, PhaseReceiver};
 use crate::relay::end::{TcpEnd, reset};
 use crate::relay::{Ended, Relay, mark};
 use crate::tcp::user_timeout::UserTimeout;
@@ -59,7 +59,7 @@ pub trait Connector: Clone + Send + Sync + 'static {
     fn record_silent_disconnect(&self);
 }
 
-/// Result for a connection.
+/// Result of a [`Connector`].
 pub enum Connected<P> {
     /// The connection is relayed to a pod, or to another activator.
     To(TcpEnd, P),
@@ -84,7 +84,7 @@ pub(super) async fn serve<C: Connector>(
     connector: C,
     wake_after: Duration,
 ) -> Result<(), BodyError> {
-    match unless_finished(is_intended(&connection.stream, wake_after), &mut connection.listener).await {
+    match unless_finished(is_intended(&connection.stream, wake_after), &mut connection.phases).await {
         Some(true) => hold(connection, connector, false).await,
         _ => Ok(()),
     }
@@ -104,7 +104,7 @@ pub(super) async fn hold<C: Connector>(
 }
 
 async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: bool) -> Result<(), BodyError> {
-    let Connection { mut stream, address, keepalive, mut listener, .. } = connection;
+    let Connection { mut stream, address, keepalive, mut phases, .. } = connection;
     let mark = match connector.takes_relayed() {
         true => mark::take_mark(&stream, || connector.is_sibling(address)).await?,
         false => None,
@@ -114,7 +114,7 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
         biased; // A place that was granted is used.
         connected = connector.connect(address, mark) => connected,
         () = has_left(&stream) => return Ok(()),
-        () = listener.cut() => Connected::Refused,
+        () = phases.cut() => Connected::Refused,
     };
     let (pod, place) = match connected {
         Connected::To(pod, place) => (pod, place),
@@ -134,7 +134,7 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
     let mut relay = if beside_http { relay.without_requests() } else { relay };
     let how = tokio::select! {
         how = relay.run() => how,
-        () = listener.cut() => Ended::Cut,
+        () = phases.cut() => Ended::Cut,
     };
     let passed = relay.passed();
     relay.close(how);
@@ -143,11 +143,11 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
 }
 
 /// Awaits `future`. Returns `None` if the server drains first.
-pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, listener: &mut Listener) -> Option<T> {
+pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, phases: &mut PhaseReceiver) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending if listener.phase(cx.waker()) >= Phase::Finish => Poll::Ready(None),
+        Poll::Pending if phases.phase(cx.waker()) >= Phase::Finish => Poll::Ready(None),
         Poll::Pending => Poll::Pending,
     })
     .await
@@ -155,7 +155,7 @@ pub(super) async fn unless_finished<T>(future: impl Future<Output = T>, listener
 
 /// Reports whether the client sends something, or stays for `wake_after` without. Returns as soon as that is known.
 async fn is_intended(stream: &TcpStream, wake_after: Duration) -> bool {
-    let has_bytes = looked_at::<1, _>(stream, |first| Ok(!first.is_empty()));
+    let has_bytes = peek_until::<1, _>(stream, |first| Ok(!first.is_empty()));
     match timeout(wake_after, has_bytes).await {
         Ok(looked) => matches!(looked, Ok(Some(true))),
         // The timer may be late, and the client may have gone meanwhile, so the kernel is asked.

@@ -40,12 +40,11 @@ mod tests {
 
     /// A writer that records its writes and supports vectored writes.
     #[derive(Default)]
-    struct Noted(Vec<(&'static str, usize)>);
+    struct RecordedWrites(Vec<(&'static str, usize)>);
 
-    impl AsyncWrite for Noted {
+    impl AsyncWrite for RecordedWrites {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-            let is_ordered = bytes.is_sorted();
-            self.0.push((if is_ordered { "whole" } else { "mixed up" }, bytes.len()));
+            self.0.push((if bytes.is_sorted() { "whole" } else { "mixed up" }, bytes.len()));
             Poll::Ready(Ok(bytes.len()))
         }
 
@@ -69,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_are_one_piece_and_large_ones_are_not_copied() {
+    fn small_writes_are_coalesced_and_large_ones_are_not_copied() {
         let (a, b, large) = ([1; 300], [2; 36], [3; SMALL]);
         type Row<'a> = (&'a [&'a [u8]], (&'static str, usize));
         let rows: [Row<'_>; 5] = [
@@ -81,10 +80,10 @@ mod tests {
         ];
         for (slices, expected) in rows {
             let slices: Vec<IoSlice<'_>> = slices.iter().map(|slice| IoSlice::new(slice)).collect();
-            let mut noted = Noted::default();
-            let written = poll_write(Pin::new(&mut noted), &mut Context::from_waker(Waker::noop()), &slices);
+            let mut recorded = RecordedWrites::default();
+            let written = poll_write(Pin::new(&mut recorded), &mut Context::from_waker(Waker::noop()), &slices);
             assert!(matches!(written, Poll::Ready(Ok(n)) if n == expected.1), "{written:?}");
-            assert_eq!(noted.0, [expected]);
+            assert_eq!(recorded.0, [expected]);
         }
     }
 }

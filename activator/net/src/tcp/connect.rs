@@ -88,19 +88,13 @@ fn unanswered(timeout: Duration) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::loopback::listen;
     use socket2::{SockFilter, SockRef};
-    use tokio::net::TcpListener;
-
-    async fn listen() -> (TcpListener, SocketAddr) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        (listener, address)
-    }
 
     /// Goal: a timer that fires before the socket was checked does not count as silence of the pod. Method: a timeout
     /// of zero fires at the first check, but the kernel has completed the handshake before.
     #[tokio::test]
-    async fn a_late_look_at_a_connect_that_was_answered_is_no_silence() {
+    async fn a_late_timer_does_not_make_an_answered_connect_fail() {
         const NONE: Duration = Duration::ZERO;
         const NOW: Patience = Patience { busy: NONE, doubt: NONE, most: NONE };
         let (listener, address) = listen().await;
@@ -114,26 +108,23 @@ mod tests {
     /// Goal: an unanswered connect is first doubted, then given up; an answered one is neither. If other connects are
     /// answered, it is given up early and the pod is not doubted.
     #[tokio::test]
-    async fn a_connect_without_an_answer_is_doubted_then_given_up() {
-        const PATIENCE: Patience = Patience {
-            busy: Duration::from_millis(10),
-            doubt: Duration::from_millis(20),
-            most: Duration::from_millis(40),
-        };
+    async fn an_unanswered_connect_is_doubted_then_given_up() {
+        let [busy, doubt, most] = [10, 20, 40].map(Duration::from_millis);
+        let patience = Patience { busy, doubt, most };
         let (listener, address) = listen().await;
         let mut doubts = 0;
-        connect(address, PATIENCE, || true, || doubts += 1).await.expect("answered");
+        connect(address, patience, || true, || doubts += 1).await.expect("answered");
         assert_eq!(doubts, 0);
         // From here on, the kernel drops incoming packets before TCP sees them.
         SockRef::from(&listener).attach_filter(&[SockFilter::new(0x06, 0, 0, 0)]).expect("permitted");
         let start = Instant::now();
-        let silent = connect(address, PATIENCE, || false, || doubts += 1).await.expect_err("dropped");
+        let silent = connect(address, patience, || false, || doubts += 1).await.expect_err("dropped");
         assert_eq!((silent.kind(), doubts), (io::ErrorKind::TimedOut, 1));
-        assert!(start.elapsed() >= PATIENCE.most);
-        let never = Patience { doubt: PATIENCE.most, ..PATIENCE };
+        assert!(start.elapsed() >= patience.most);
+        let never = Patience { doubt: patience.most, ..patience };
         connect(address, never, || false, || doubts += 1).await.expect_err("dropped");
         assert_eq!(doubts, 1, "nobody asked to be told");
-        let busy = Patience { most: Duration::from_secs(3600), ..PATIENCE };
+        let busy = Patience { most: Duration::from_secs(3600), ..patience };
         let busy = connect(address, busy, || true, || doubts += 1).await.expect_err("dropped");
         assert_eq!((busy.to_string().as_str(), doubts), ("no response within 10ms", 1));
     }

@@ -84,10 +84,10 @@ impl SharedSocket {
     /// Runs an operation of the owner while no other thread uses the socket. If it fails, the socket counts as closed.
     ///
     /// # Errors
-    /// Returns the error of `moving`.
-    pub(crate) fn with_exclusive<T>(&self, moving: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    /// Returns the error of `operation`.
+    pub(crate) fn with_exclusive<T>(&self, operation: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let mut descriptor = self.descriptor.lock();
-        moving().inspect_err(|_| *descriptor = None)
+        operation().inspect_err(|_| *descriptor = None)
     }
 
     /// Returns the kernel's state of the socket, or `None` if it is closed.
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_knows_is_told_for_as_long_as_the_socket_is_open() {
+    fn the_kernels_state_is_reported_until_the_socket_is_closed() {
         let (mut ours, mut theirs, shared) = connected();
         ours.write_all(b"hello").expect("open");
         theirs.read_exact(&mut [0; 5]).expect("open");
@@ -243,7 +243,7 @@ mod tests {
     /// Goal: an unacknowledged FIN is distinguished from unacknowledged bytes, however often the kernel retransmits
     /// either. Method: a peer whose kernel drops packets, before or after the bytes.
     #[test]
-    fn an_end_alone_is_told_from_bytes() {
+    fn an_unacknowledged_fin_is_distinguished_from_bytes() {
         for (bytes, alone) in [(false, true), (true, false)] {
             let (mut ours, mut theirs, shared) = connected();
             ours.write_all(b"hello").expect("open");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_finished_is_told_from_one_that_reset() {
+    fn a_fin_is_distinguished_from_a_reset() {
         let (mut ours, theirs, shared) = connected();
         theirs.shutdown(Shutdown::Write).expect("open");
         assert!(!until(&shared, |state| state.peer_finished).closed);

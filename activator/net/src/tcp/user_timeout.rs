@@ -67,7 +67,7 @@ mod tests {
     /// Goal: a peer that pauses reading is not bounded, even if it acknowledges each of many small writes. A peer that
     /// reads is bounded.
     #[test]
-    fn a_peer_that_pauses_is_not_bounded() {
+    fn a_peer_that_pauses_reading_has_no_timeout() {
         const PIECE: usize = 4096;
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let mut ours = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");

@@ -15,26 +15,26 @@ async fn joined(rig: &Rig) -> (TcpStream, TcpStream) {
     let mut client = rig.client().await;
     client.write_all(b"ping").await.expect("open");
     let mut pod = rig.accepted().await;
-    says(&mut pod, b"ping").await;
+    assert_reads(&mut pod, b"ping").await;
     pod.write_all(b"pong").await.expect("open");
-    says(&mut client, b"pong").await;
+    assert_reads(&mut client, b"pong").await;
     (client, pod)
 }
 
 /// Checks the next bytes.
-async fn says(stream: &mut TcpStream, expected: &[u8]) {
+async fn assert_reads(stream: &mut TcpStream, expected: &[u8]) {
     let mut read = vec![0; expected.len()];
     patient(stream.read_exact(&mut read)).await.expect("open");
     assert_eq!(read, expected);
 }
 
 /// Checks that the connection ends in order.
-async fn ends(stream: &mut TcpStream) {
+async fn assert_end(stream: &mut TcpStream) {
     assert_eq!(patient(stream.read(&mut [0; 16])).await.expect("in order"), 0);
 }
 
 /// Checks that the connection is reset.
-async fn is_reset(stream: &mut TcpStream) {
+async fn assert_reset(stream: &mut TcpStream) {
     let read = patient(stream.read(&mut [0; 16])).await;
     assert_eq!(read.expect_err("not in order").kind(), ErrorKind::ConnectionReset);
 }
@@ -46,46 +46,45 @@ fn reset(stream: TcpStream) {
 
 /// Goal: FIN is forwarded, and the other direction continues, whichever side ends first.
 #[tokio::test]
-async fn a_half_close_is_passed_on_both_ways() {
+async fn a_half_close_is_forwarded_in_both_directions() {
     let mut rig = Rig::start(TCP).await;
     for client_first in [true, false] {
         let (client, pod) = joined(&rig).await;
         let (mut one, mut other) = if client_first { (client, pod) } else { (pod, client) };
         one.write_all(b"the last word").await.expect("open");
         one.shutdown().await.expect("open");
-        says(&mut other, b"the last word").await;
-        ends(&mut other).await;
+        assert_reads(&mut other, b"the last word").await;
+        assert_end(&mut other).await;
         other.write_all(b"an answer").await.expect("open");
-        says(&mut one, b"an answer").await;
+        assert_reads(&mut one, b"an answer").await;
         other.shutdown().await.expect("open");
-        ends(&mut one).await;
+        assert_end(&mut one).await;
         let passed = if client_first { [17, 13] } else { [13, 17] };
         assert_eq!(rig.ended().await, (Ended::Closed, passed));
     }
 }
 
-/// Goal: a reset is forwarded as a reset, not as FIN.
 #[tokio::test]
-async fn a_reset_is_passed_on_both_ways() {
+async fn a_reset_is_forwarded_in_both_directions() {
     let mut rig = Rig::start(TCP).await;
     let (mut client, pod) = joined(&rig).await;
     reset(pod);
-    is_reset(&mut client).await;
+    assert_reset(&mut client).await;
     assert_eq!(rig.ended().await.0, Ended::Pod);
 
     let (client, mut pod) = joined(&rig).await;
     reset(client);
-    is_reset(&mut pod).await;
+    assert_reset(&mut pod).await;
     assert_eq!(rig.ended().await.0, Ended::Client);
 }
 
 /// Goal: a side that has sent FIN, and is reset while the other is silent, is noticed.
 #[tokio::test]
-async fn a_reset_after_a_half_close_is_noticed() {
+async fn a_reset_after_a_half_close_is_detected() {
     let mut rig = Rig::start(TCP).await;
     let (mut client, mut pod) = joined(&rig).await;
     client.shutdown().await.expect("open");
-    ends(&mut pod).await;
+    assert_end(&mut pod).await;
     reset(client);
     assert_eq!(rig.ended().await.0, Ended::Client);
     // After FIN was read, only writes report a reset.
@@ -96,15 +95,15 @@ async fn a_reset_after_a_half_close_is_noticed() {
     pod.write_all(b"bye").await.expect("open");
     pod.shutdown().await.expect("open");
     reset(pod);
-    says(&mut client, b"bye").await;
-    ends(&mut client).await;
+    assert_reads(&mut client, b"bye").await;
+    assert_end(&mut client).await;
     assert_eq!(rig.ended().await.0, Ended::Pod);
 }
 
 /// Goal: large amounts are forwarded completely and in order, in both directions at once, even if the reader is slower
 /// than the writer.
 #[tokio::test]
-async fn much_is_passed_on_as_it_is() {
+async fn large_amounts_are_forwarded_unchanged() {
     const LENGTH: usize = 32 << 20;
     let mut rig = Rig::start(TCP).await;
     let (client, pod) = joined(&rig).await;
@@ -140,7 +139,7 @@ async fn much_is_passed_on_as_it_is() {
 
 /// Goal: a side is not read faster than the other side has room.
 #[tokio::test]
-async fn a_reader_that_pauses_holds_up_the_writer() {
+async fn a_reader_that_pauses_stops_the_writer() {
     let rig = Rig::start(TCP).await;
     let (client, mut pod) = joined(&rig).await;
     let piece = vec![7; 1 << 20];
@@ -160,7 +159,7 @@ async fn a_reader_that_pauses_holds_up_the_writer() {
 
 /// Goal: a connection without bytes ends after its idle timeout, and one with bytes does not.
 #[tokio::test(start_paused = true)]
-async fn an_idle_connection_ends_by_a_reset() {
+async fn an_idle_connection_is_reset() {
     const IDLE: Duration = Duration::from_secs(10);
     let mut rig = Rig::start_with(TCP, Some(IDLE), 9).await;
     let (mut client, mut pod) = joined(&rig).await;
@@ -175,9 +174,8 @@ async fn an_idle_connection_ends_by_a_reset() {
     assert_eq!(rig.ended.recv().await, Some((Ended::Idle, [4, 20])));
 }
 
-/// Goal: a drain lets connections continue until its deadline, and then resets both sides.
 #[tokio::test]
-async fn a_drain_cuts_what_is_left() {
+async fn a_drain_resets_connections_at_its_deadline() {
     let mut rig = Rig::start(TCP).await;
     let (mut client, mut pod) = joined(&rig).await;
     let (mut done, mut done_pod) = joined(&rig).await;
@@ -185,15 +183,15 @@ async fn a_drain_cuts_what_is_left() {
     until(|| rig.server.connections.open() == 3).await;
     let server = rig.server.clone();
     let draining = tokio::spawn(async move { server.drain(Duration::from_secs(3)).await });
-    ends(&mut silent).await;
+    assert_end(&mut silent).await;
     client.write_all(b"still").await.expect("open");
-    says(&mut pod, b"still").await;
+    assert_reads(&mut pod, b"still").await;
     done.shutdown().await.expect("open");
-    ends(&mut done_pod).await;
+    assert_end(&mut done_pod).await;
     drop(done_pod);
-    ends(&mut done).await;
-    is_reset(&mut client).await;
-    is_reset(&mut pod).await;
+    assert_end(&mut done).await;
+    assert_reset(&mut client).await;
+    assert_reset(&mut pod).await;
     assert_eq!(draining.await.expect("no panic"), 1);
     assert_eq!([rig.ended().await.0, rig.ended().await.0], [Ended::Closed, Ended::Cut]);
 }

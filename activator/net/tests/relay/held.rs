@@ -13,7 +13,7 @@ const AUTO: Option<Duration> = None;
 /// Goal: a silent connection wakes the workload once it has stayed open for a while, and not before. Method: a paused
 /// clock, which advances when all tasks wait.
 #[tokio::test(start_paused = true)]
-async fn a_silent_connection_wakes_once_it_has_stood() {
+async fn a_silent_connection_wakes_the_workload_after_a_while() {
     let rig = Rig::start(TCP).await;
     let start = Instant::now();
     let mut client = rig.client().await;
@@ -25,9 +25,8 @@ async fn a_silent_connection_wakes_once_it_has_stood() {
     assert_eq!(&greeting, b"5.7.44-log");
 }
 
-/// Goal: a byte wakes the workload at once.
 #[tokio::test(start_paused = true)]
-async fn a_byte_wakes_at_once() {
+async fn a_byte_wakes_the_workload_at_once() {
     let rig = Rig::start(Some(Duration::from_secs(3600))).await;
     let start = Instant::now();
     let mut client = rig.client().await;
@@ -38,7 +37,7 @@ async fn a_byte_wakes_at_once() {
 
 /// Goal: connections that only check the port never wake the workload, a thousand times, by FIN or by reset.
 #[tokio::test]
-async fn silent_connects_wake_nobody() {
+async fn connections_that_close_without_a_byte_wake_nothing() {
     for wake_after in [Some(Duration::from_secs(3600)), AUTO] {
         let rig = Rig::start(wake_after).await;
         for n in 0..1000 {
@@ -54,7 +53,7 @@ async fn silent_connects_wake_nobody() {
 
 /// Goal: on a port with any protocol, a silent connection does not wake the workload. It ends after the head timeout.
 #[tokio::test(start_paused = true)]
-async fn silence_is_no_protocol() {
+async fn a_silent_connection_to_a_port_with_any_protocol_wakes_nothing() {
     let rig = Rig::start(AUTO).await;
     let start = Instant::now();
     let mut client = rig.client().await;
@@ -65,7 +64,7 @@ async fn silence_is_no_protocol() {
 
 /// Goal: HTTP goes to the chain, everything else to a pod, with all its bytes.
 #[tokio::test]
-async fn what_is_not_http_is_passed_on_whole() {
+async fn other_protocols_are_relayed_with_all_their_bytes() {
     let rig = Rig::start(AUTO).await;
     let hello: &[u8] = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x03";
     let postgres: &[u8] = b"\x00\x00\x00\x08\x04\xd2\x16\x2f";
@@ -92,7 +91,7 @@ async fn what_is_not_http_is_passed_on_whole() {
 /// Goal: a client that disconnects while it is held returns its resources: a silent one, one that resets, and one that
 /// uses TLS.
 #[tokio::test]
-async fn a_held_client_that_leaves_is_held_no_longer() {
+async fn a_held_client_that_disconnects_is_released() {
     let rig = Rig::start_with(Some(Duration::ZERO), None, 0).await;
     for (sent, resets) in [(b"".as_slice(), false), (b"", true), (b"query", true), (b"\x16\x03\x01", false)] {
         let mut client = rig.client().await;
@@ -108,7 +107,7 @@ async fn a_held_client_that_leaves_is_held_no_longer() {
 
 /// Goal: a half-closed client is held, and its bytes and its FIN arrive.
 #[tokio::test]
-async fn a_held_client_may_have_ended_its_side() {
+async fn a_half_closed_client_stays_held() {
     let rig = Rig::start_with(TCP, None, 0).await;
     let mut client = rig.client().await;
     client.write_all(b"half of ").await.expect("open");
@@ -127,9 +126,8 @@ async fn a_held_client_may_have_ended_its_side() {
     assert_eq!(answer, "answer");
 }
 
-/// Goal: a drain lets held connections wait until its deadline, and then resets them.
 #[tokio::test]
-async fn a_drain_resets_who_is_still_held() {
+async fn a_drain_resets_held_connections_at_its_deadline() {
     let rig = Rig::start_with(TCP, None, 0).await;
     let mut client = rig.client().await;
     client.write_all(b"query").await.expect("open");

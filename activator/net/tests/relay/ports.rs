@@ -1,10 +1,7 @@
 //! Workloads' ports on real sockets, bound and closed while connections come and go.
 
-use crate::rig::{PATIENCE, Silent, patient, until};
-use activator_net::{
-    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Ended, Inbound, Memory, Place,
-    PortListeners, ProxyError, Server, Trust,
-};
+use crate::rig::{PATIENCE, Silent, ToPod, patient, server, until};
+use activator_net::{CarriedProtocol, Inbound, PortListeners, ProxyError, Server};
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
@@ -17,44 +14,6 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
-
-/// Connector of ports that carry only HTTP.
-#[derive(Clone)]
-enum NoConnector {}
-
-impl Connector for NoConnector {
-    type Place = Self;
-
-    fn takes_relayed(&self) -> bool {
-        match *self {}
-    }
-
-    fn is_sibling(&self, _: SocketAddr) -> bool {
-        match *self {}
-    }
-
-    async fn connect(self, _: SocketAddr, _: Option<String>) -> Connected<Self> {
-        match self {}
-    }
-
-    async fn waits_for_pod(&self) {
-        match *self {}
-    }
-
-    fn record_silent_disconnect(&self) {
-        match *self {}
-    }
-}
-
-impl Place for NoConnector {
-    fn idle(&self) -> Option<Duration> {
-        match *self {}
-    }
-
-    fn ended(self, _: Ended, _: [u64; 2]) {
-        match self {}
-    }
-}
 
 /// A server that responds with the identity of the port.
 struct Rig {
@@ -69,17 +28,15 @@ impl Drop for Rig {
     }
 }
 
-fn rig(address: IpAddr, most: usize) -> Rig {
+fn rig(address: IpAddr, connections: usize) -> Rig {
     let until = CancellationToken::new();
-    let bounds = ClientBounds { connections: most, descriptors: u64::MAX, idle: None };
-    let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
-    let server = Server::new(Silent, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None);
+    let server = server(connections, &until);
     let ports = PortListeners::new(address, None);
     let chain = tower::service_fn(|inbound: Inbound| async move {
         let port = inbound.peer.port::<&str>().copied().unwrap_or("shared");
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from(port)))
     });
-    server.listen_ports(&ports, chain, |_| 1, |_| CarriedProtocol::<NoConnector>::Http);
+    server.listen_ports(&ports, chain, |_| 1, |_| CarriedProtocol::<ToPod>::Http);
     Rig { ports, server, until }
 }
 
@@ -112,12 +69,9 @@ async fn ask(stream: &mut TcpStream) -> String {
         loop {
             let text = String::from_utf8_lossy(&answer).into_owned();
             if let Some((head, body)) = text.split_once("\r\n\r\n") {
-                let length = head
-                    .to_ascii_lowercase()
-                    .split("content-length: ")
-                    .nth(1)
-                    .and_then(|rest| rest.split("\r\n").next().and_then(|length| length.parse::<usize>().ok()));
-                if length == Some(body.len()) {
+                let head = head.to_ascii_lowercase();
+                let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+                if length.and_then(|length| length.parse::<usize>().ok()) == Some(body.len()) {
                     return body.to_owned();
                 }
             }
@@ -132,7 +86,7 @@ fn error(ports: &PortListeners, number: u16) -> Option<Option<String>> {
 }
 
 #[tokio::test]
-async fn a_connection_means_what_its_number_stood_for_when_it_came() {
+async fn a_connection_keeps_the_identity_that_its_port_had_at_the_accept() {
     let rig = rig(here(), 100);
     let (a, b) = (free(), free());
     rig.ports.bind(a, Arc::new("a"));
@@ -146,7 +100,7 @@ async fn a_connection_means_what_its_number_stood_for_when_it_came() {
 /// Goal: on a port whose clients must reconnect, each response is its connection's last, also on new connections, and
 /// idle connections end too. Connections to another port continue.
 #[tokio::test]
-async fn connections_to_a_port_that_is_left_end() {
+async fn connections_to_a_port_end_if_its_clients_must_reconnect() {
     let rig = rig(here(), 100);
     let (a, b) = (free(), free());
     rig.ports.bind(a, Arc::new("a"));
@@ -169,7 +123,7 @@ async fn connections_to_a_port_that_is_left_end() {
 
 /// Goal: a number is not bound during a drain, because its clients would never be accepted.
 #[tokio::test]
-async fn what_comes_during_a_drain_is_not_bound() {
+async fn a_number_is_not_bound_during_a_drain() {
     let rig = rig(here(), 100);
     let (before, during) = (free(), free());
     rig.ports.bind(before, Arc::new("a"));
@@ -187,7 +141,7 @@ async fn what_comes_during_a_drain_is_not_bound() {
 /// Goal: connections made before a number is closed are served, accepted or not. Then the number is free, also for its
 /// former owner.
 #[tokio::test]
-async fn a_closed_number_serves_who_came_and_nobody_else() {
+async fn a_closed_number_serves_only_earlier_connections() {
     let rig = rig(here(), 100);
     let number = free();
     rig.ports.bind(number, Arc::new("a"));
@@ -210,7 +164,7 @@ async fn a_closed_number_serves_who_came_and_nobody_else() {
 
 /// Goal: a number in use is reported, and bound as soon as it is free. Other numbers are bound meanwhile.
 #[tokio::test]
-async fn a_number_in_use_is_told_and_tried_again() {
+async fn a_number_in_use_is_reported_and_retried() {
     let rig = rig(here(), 100);
     let number = free();
     let other = TcpListener::bind((here(), number)).await.expect("a free port");
@@ -235,7 +189,7 @@ async fn a_number_in_use_is_told_and_tried_again() {
 }
 
 #[tokio::test]
-async fn both_families_lead_to_a_number() {
+async fn a_number_is_bound_for_both_address_families() {
     let rig = rig(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 100);
     let number = free();
     rig.ports.bind(number, Arc::new("a"));
@@ -250,7 +204,7 @@ async fn both_families_lead_to_a_number() {
 /// Goal: an idle connection gives way when there is no room. A drain closes the numbers, and running exchanges are
 /// completed.
 #[tokio::test]
-async fn the_bounds_and_the_end_of_a_server_hold_for_its_ports() {
+async fn limits_and_drain_of_a_server_apply_to_its_ports() {
     let rig = rig(here(), 1);
     let number = free();
     rig.ports.bind(number, Arc::new("a"));
@@ -272,7 +226,7 @@ async fn the_bounds_and_the_end_of_a_server_hold_for_its_ports() {
 
 /// Goal: binding a number takes less than a millisecond of CPU time, and each number has its own identity.
 #[tokio::test]
-async fn thousands_of_numbers_are_bound_in_no_time() {
+async fn binding_a_number_takes_less_than_a_millisecond() {
     const NUMBERS: usize = 400;
     let rig = rig(here(), 1000);
     let numbers: Vec<u16> = (0..NUMBERS).map(|_| free()).collect();

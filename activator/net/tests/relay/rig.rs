@@ -45,8 +45,9 @@ impl ErrorResponder<ProxyError> for Silent {
     }
 }
 
+/// Connector to the rig's pod.
 #[derive(Clone)]
-struct ToPod {
+pub(crate) struct ToPod {
     pools: Arc<Pools>,
     pod: SocketAddr,
     idle: Option<Duration>,
@@ -120,7 +121,7 @@ impl Rig {
     /// Starts a port with a limited number of pods and an idle timeout.
     pub(crate) async fn start_with(wake_after: Option<Duration>, idle: Option<Duration>, pods: usize) -> Self {
         let until = CancellationToken::new();
-        let pod = listen().await;
+        let pod = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let (ended, ends) = mpsc::unbounded_channel();
         let connector = ToPod {
             pools: Pools::start((1, 1), None, until.clone()),
@@ -131,9 +132,7 @@ impl Rig {
             pods: Arc::new(Semaphore::new(pods)),
             ended,
         };
-        let bounds = ClientBounds { connections: 5_000, descriptors: u64::MAX, idle: None };
-        let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
-        let server = Server::new(Silent, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None);
+        let server = server(5_000, &until);
         let (address, passing) = (own_address(), connector.clone());
         let ports = PortListeners::new(address.ip(), None);
         ports.bind(address.port(), Arc::new(()));
@@ -184,8 +183,11 @@ fn own_address() -> SocketAddr {
     SocketAddr::new(Ipv4Addr::new(127, high.max(1), low, next).into(), 18_013)
 }
 
-async fn listen() -> TcpListener {
-    TcpListener::bind("127.0.0.1:0").await.expect("a free port")
+/// Returns a server without ports, for at most `connections` connections.
+pub(crate) fn server(connections: usize, until: &CancellationToken) -> Server<Silent> {
+    let bounds = ClientBounds { connections, descriptors: u64::MAX, idle: None };
+    let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
+    Server::new(Silent, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None)
 }
 
 /// Returns the future's output, or fails the test.

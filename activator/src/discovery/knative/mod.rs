@@ -1,9 +1,9 @@
 //! Drop-in replacement for Knative's activator.
 //!
-//! A request belongs to the revision that both headers name, from any peer, as in Knative. Without the headers it
-//! belongs to the revision of a host with exactly the form `REVISION.NAMESPACE.svc.DOMAIN`. A header that contains `/`
-//! counts as absent. (Knative's activator accepts it as a revision, and requests wait forever.) Errors that Knative
-//! reports too use Knative's texts.
+//! A request belongs to the revision that its headers `Knative-Serving-Namespace` and `Knative-Serving-Revision` name,
+//! from any peer, as in Knative. Without the headers it belongs to the revision of a host with exactly the form
+//! `REVISION.NAMESPACE.svc.DOMAIN`. A header that contains `/` counts as absent. (Knative's activator accepts it as a
+//! revision, and requests wait forever.) Errors that Knative reports too use Knative's texts.
 
 mod revision;
 mod watch;
@@ -80,9 +80,9 @@ mod tests {
     use super::*;
     use crate::refusal::TimedOut;
 
-    /// Goal: hosts are parsed as by Knative. Method: rows of its observed behavior.
+    /// Goal: hosts are parsed as by Knative. Method: rows of Knative's observed behavior.
     #[test]
-    fn a_host_names_a_revision_in_one_form_alone() {
+    fn a_host_names_a_revision_in_one_form_only() {
         let rows = [
             ("r1.n1.svc.cluster.local", Some(("n1", "r1"))),
             ("r1.n1.svc.cluster.local:80", Some(("n1", "r1"))),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_in_upstreams_words() {
+    fn refusals_use_knatives_texts() {
         let knative = Knative {
             probe_timeout: Duration::from_millis(300),
             cluster_domain: "cluster.local".to_owned(),

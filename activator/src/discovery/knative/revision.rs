@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `containerConcurrency`, `timeoutSeconds` (absent or 0: 300), response start and idle timeout | the same |
 //! | first port of the serving container named `h2c` | protocol h2c: Endpoints port `http2`, else `http` |
-//! | exec readiness probe on the serving container, or a startup probe on any | a pod must be ready besides its probe |
+//! | exec readiness probe on the serving container, or a startup probe on any | a pod must be ready in Kubernetes, too, not only pass its probe |
 //!
 //! The serving container is the only one, or the first with ports.
 //!
@@ -126,21 +126,19 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_becomes_what_upstream_reads_in_it() {
-        let read_one = read(
-            json!({"containerConcurrency": 3, "idleTimeoutSeconds": 7, "containers": [
-                {"ports": [{"name": "h2c", "containerPort": 8080}]}]}),
-            MeshMode::Auto,
-        );
-        assert_eq!(read_one.backend.container_concurrency, 3);
-        assert_eq!(read_one.backend.timeout_ms, 300_000, "absent means what the webhook fills in");
-        assert_eq!((read_one.backend.response_start_timeout_ms, read_one.backend.idle_timeout_ms), (0, 7_000));
-        assert_eq!(read_one.backend.protocol, Protocol::H2c);
-        assert_eq!((&*read_one.configuration, &*read_one.service), ("app", "app"));
+    fn a_revision_is_read_as_in_knative() {
+        let containers = json!([{"ports": [{"name": "h2c", "containerPort": 8080}]}]);
+        let given = json!({"containerConcurrency": 3, "idleTimeoutSeconds": 7, "containers": containers});
+        let spec = read(given, MeshMode::Auto);
+        assert_eq!(spec.backend.container_concurrency, 3);
+        assert_eq!(spec.backend.timeout_ms, 300_000, "the default of the webhook");
+        assert_eq!((spec.backend.response_start_timeout_ms, spec.backend.idle_timeout_ms), (0, 7_000));
+        assert_eq!(spec.backend.protocol, Protocol::H2c);
+        assert_eq!((&*spec.configuration, &*spec.service), ("app", "app"));
     }
 
     #[test]
-    fn readiness_is_asked_for_where_the_probe_does_not_cover_it() {
+    fn kubernetes_readiness_is_required_if_the_probe_does_not_imply_it() {
         let exec = json!({"exec": {"command": ["true"]}});
         let port = json!([{"containerPort": 8080}]);
         let rows = [

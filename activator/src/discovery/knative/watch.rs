@@ -12,7 +12,7 @@
 
 use super::revision::{passthrough, rules, spec};
 use crate::discovery::siblings;
-use crate::discovery::slices::{Entry, Index, Ports, ServiceRef, ServiceRole};
+use crate::discovery::slices::{Entry, Index, PortRule, ServiceRef, ServiceRole};
 use crate::discovery::{Event, Listing, Spec};
 use activator_core::Destination;
 use common::RevisionKey;
@@ -81,7 +81,7 @@ struct KnativeWatch {
     /// Private Service of each revision.
     services: HashMap<RevisionKey, (ObjectKey, ClusterAddresses)>,
     /// Revision of each private Service.
-    served: HashMap<ObjectKey, RevisionKey>,
+    revision_of_service: HashMap<ObjectKey, RevisionKey>,
     index: Index,
     /// Running lists of revisions, Endpoints and Services.
     relists: [Relist<ObjectKey>; 3],
@@ -98,7 +98,7 @@ impl KnativeWatch {
             probe_timeout,
             known: HashMap::new(),
             services: HashMap::new(),
-            served: HashMap::new(),
+            revision_of_service: HashMap::new(),
             index: Index::default(),
             relists: Default::default(),
             listed: [false; 3],
@@ -110,7 +110,7 @@ impl KnativeWatch {
         for change in changes(event, &mut self.relists[0], self.known.keys()) {
             match change {
                 Change::Applied(revision) => self.revision(&revision),
-                Change::Gone(key) => self.gone(key),
+                Change::Gone(key) => self.revision_gone(key),
                 Change::Listed => self.set_listed(0),
             }
         }
@@ -127,7 +127,7 @@ impl KnativeWatch {
     }
 
     fn take_service(&mut self, event: watcher::Event<Service>) {
-        for change in changes(event, &mut self.relists[2], self.served.keys()) {
+        for change in changes(event, &mut self.relists[2], self.revision_of_service.keys()) {
             match change {
                 Change::Applied(service) => self.service(&service),
                 Change::Gone(name) => self.service_gone(&name),
@@ -140,12 +140,12 @@ impl KnativeWatch {
         let (spec, trusts_probe) = spec(revision, &self.network, self.probe_timeout);
         let (key, protocol, spec) = (spec.key.clone(), spec.backend.protocol, Arc::new(spec));
         let former = self.known.insert(key.clone(), Known { spec: spec.clone(), trusts_probe });
-        let first = former.is_none_or(|former| former.spec.backend.protocol != protocol);
+        let is_new_protocol = former.is_none_or(|former| former.spec.backend.protocol != protocol);
         self.events.push(Event::Revision(spec));
-        if first {
+        if is_new_protocol {
             // Endpoints and Services that came earlier could not be evaluated without the protocol.
             for role in [ServiceRole::Private, ServiceRole::Public] {
-                self.sum(&(key.clone(), role));
+                self.push_addresses(&(key.clone(), role));
             }
             if let Some(addresses) = self.services.get(&key).map(|(_, addresses)| *addresses) {
                 self.cluster_ip(&key, addresses);
@@ -155,7 +155,7 @@ impl KnativeWatch {
 
     /// Revokes everything sent about the revision. Without its protocol, later changes of its other objects cannot be
     /// evaluated. If the revision is created again, everything is sent again.
-    fn gone(&mut self, key: RevisionKey) {
+    fn revision_gone(&mut self, key: RevisionKey) {
         self.known.remove(&key);
         self.events.push(Event::Deleted(key.clone()));
         self.events.push(Event::Pods { key: key.clone(), listing: Listing::default() });
@@ -187,13 +187,13 @@ impl KnativeWatch {
             }
         }
         for service in self.index.set(name, entries) {
-            self.sum(&service);
+            self.push_addresses(&service);
         }
     }
 
-    fn sum(&mut self, service: &ServiceRef) {
+    fn push_addresses(&mut self, service: &ServiceRef) {
         let Some(protocol) = self.protocol(&service.0) else { return };
-        self.events.push(self.index.event(service, Some(protocol.port_name()), Ports::Named));
+        self.events.push(self.index.event(service, Some(protocol.port_name()), PortRule::Named));
     }
 
     fn service(&mut self, service: &Service) {
@@ -205,18 +205,18 @@ impl KnativeWatch {
         let name = key_of(service);
         let key = RevisionKey::new(name.namespace(), revision.as_str());
         let key = self.known.get_key_value(&key).map_or(key, |(known, _)| known.clone());
-        if self.served.get(&name).is_some_and(|former| *former != key) {
+        if self.revision_of_service.get(&name).is_some_and(|former| *former != key) {
             self.service_gone(&name);
         }
         let addresses = [Protocol::Http1, Protocol::H2c].map(|protocol| cluster_address(service, protocol));
         self.cluster_ip(&key, addresses);
-        self.served.insert(name.clone(), key.clone());
+        self.revision_of_service.insert(name.clone(), key.clone());
         self.services.insert(key, (name, addresses));
     }
 
     fn service_gone(&mut self, name: &ObjectKey) {
-        let Some(key) = self.served.remove(name) else { return };
-        if self.services.get(&key).is_none_or(|(its, _)| its != name) {
+        let Some(key) = self.revision_of_service.remove(name) else { return };
+        if self.services.get(&key).is_none_or(|(present, _)| present != name) {
             return; // Another Service has replaced it.
         }
         self.services.remove(&key);
@@ -300,25 +300,25 @@ mod tests {
         };
         let is = |address: &str| Some(Some(address.to_owned()));
         adapter.service(&service("first", "10.0.0.1"));
-        assert_eq!(address(&mut adapter), None, "it is not known whose");
+        assert_eq!(address(&mut adapter), None, "its revision is not known yet");
         adapter.revision(&app());
         assert_eq!(address(&mut adapter), is("10.0.0.1:80"));
         adapter.service(&service("second", "10.0.0.2"));
         assert_eq!(address(&mut adapter), is("10.0.0.2:80"));
         adapter.service_gone(&ObjectKey::new("ns", "first"));
-        assert_eq!(address(&mut adapter), None, "another one has taken its place");
+        assert_eq!(address(&mut adapter), None, "another Service has replaced it");
         adapter.service_gone(&ObjectKey::new("ns", "second"));
         assert_eq!(address(&mut adapter), Some(None));
     }
 
     /// Goal: nothing stays known of a deleted revision, even if its other objects are deleted later. A revision that is
-    /// created again finds the remaining objects. Method: the last events of each kind, step by step.
+    /// created again gets the events of the remaining objects. Method: all events, step by step.
     #[test]
-    fn what_was_told_of_a_revision_goes_with_it_and_comes_back_with_it() {
+    fn events_are_revoked_with_their_revision_and_sent_again_with_it() {
         let mut adapter = adapter();
         let events = |adapter: &mut KnativeWatch| {
             let events = adapter.events.drain(..).map(|event| match event {
-                Event::Revision(_) => "is".to_owned(),
+                Event::Revision(_) => "revision".to_owned(),
                 Event::Deleted(_) => "deleted".to_owned(),
                 Event::Pods { listing, .. } => format!("pods {}", listing.all().count()),
                 Event::Activators { addresses, .. } => format!("activators {}", addresses.len()),
@@ -337,7 +337,7 @@ mod tests {
         };
         let service = service("private", "10.0.0.2");
         let kinds = [names::SERVICE_TYPE_PRIVATE, names::SERVICE_TYPE_PUBLIC].map(endpoints);
-        let all = ["is", "pods 1", "activators 1", "cluster IP true"];
+        let all = ["revision", "pods 1", "activators 1", "cluster IP true"];
         let gone = ["deleted", "pods 0", "activators 0", "cluster IP false"];
 
         adapter.take_revision(watcher::Event::Apply(app()));
@@ -345,7 +345,8 @@ mod tests {
             adapter.take_endpoints(watcher::Event::Apply(endpoints.clone()));
         }
         adapter.take_service(watcher::Event::Apply(service.clone()));
-        assert_eq!(events(&mut adapter), ["is", "pods 0", "activators 0", "pods 1", "activators 1", "cluster IP true"]);
+        let first = ["revision", "pods 0", "activators 0", "pods 1", "activators 1", "cluster IP true"];
+        assert_eq!(events(&mut adapter), first);
         for _ in 0..2 {
             adapter.take_revision(watcher::Event::Delete(app()));
             assert_eq!(events(&mut adapter), gone);
@@ -364,9 +365,9 @@ mod tests {
         assert!(adapter.known.is_empty() && adapter.services.is_empty() && adapter.index.names().next().is_none());
     }
 
-    /// Goal: a change of the mesh mode reaches every revision, and later edits use the new mode.
+    /// Goal: the mesh mode can change at any time, and later edits use the new mode.
     #[test]
-    fn the_mesh_mode_is_followed() {
+    fn a_changed_mesh_mode_applies_to_every_revision() {
         let mut adapter = adapter();
         let fallback = |adapter: &mut KnativeWatch| {
             let revision = std::mem::take(&mut adapter.events).into_iter().find_map(|event| match event {
@@ -385,7 +386,7 @@ mod tests {
         assert_eq!(fallback(&mut adapter), Fallback::Always);
         let addressable = NetworkConfig { mesh_pod_addressability: true, ..enabled };
         adapter.set_network(Arc::new(addressable));
-        assert_eq!(fallback(&mut adapter), Fallback::Never, "never beside addressable pods");
+        assert_eq!(fallback(&mut adapter), Fallback::Never, "not if pods are addressable");
         let known = adapter.known.values().next().expect("app");
         assert_eq!(known.spec.passthrough.as_deref().expect("a host"), "app-00001-private.ns");
     }

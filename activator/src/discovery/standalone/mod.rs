@@ -1,7 +1,8 @@
 //! Install beside ordinary workloads, without Knative components.
 //!
 //! A request on a workload's own port belongs to that workload. A request on the shared ports belongs to the revision
-//! that both headers name, if a trusted peer sent them, and otherwise to the revision of its host.
+//! that its headers `Knative-Serving-Namespace` and `Knative-Serving-Revision` name, if a trusted peer sent them.
+//! Otherwise it belongs to the revision of its host.
 
 mod proof;
 mod scalers;

@@ -1,9 +1,9 @@
-//! Proof that an object is one with which the autoscaler publishes a workload.
+//! Proof that a slice lists the pods or activators of a ZeroScaler.
 //!
-//! A ZeroScaler needs no proof and no Service represents it. Its pods are in slices that it controls, or that its
-//! Service `NAME-private` controls, which in turn it must control. Its activators are in slices that it controls. A
-//! user who may edit these kinds in a namespace can forge them, but only for that namespace: an owner and its objects
-//! share one namespace, and neither hosts nor port numbers are read from them.
+//! A slice lists activators only if the ZeroScaler controls it. A slice lists pods only if the ZeroScaler controls it,
+//! or if the Service `NAME-private` controls it and the ZeroScaler controls that Service. A user who may edit Services
+//! and slices in a namespace can forge these references, but only for that namespace: an owner and its objects share
+//! one namespace, and neither hosts nor port numbers are read from them.
 
 use crate::discovery::slices::ServiceRole;
 use common::names;
@@ -46,11 +46,11 @@ impl PrivateService {
 /// controller. `private`: the private Service with the expected name.
 pub(super) fn covers(uid: &str, owner: Option<&str>, role: ServiceRole, private: Option<&PrivateService>) -> bool {
     let Some(owner) = owner.filter(|owner| !owner.is_empty()) else { return false };
-    let is_privates = |private: &PrivateService| {
+    let is_controller = |private: &PrivateService| {
         let (_, scaler, service) = private.words();
         scaler == uid && service == owner
     };
-    owner == uid || role == ServiceRole::Private && private.is_some_and(is_privates)
+    owner == uid || role == ServiceRole::Private && private.is_some_and(is_controller)
 }
 
 #[cfg(test)]
@@ -68,20 +68,20 @@ mod tests {
     }
 
     #[test]
-    fn a_scalers_slices_are_its_own_or_its_private_services() {
+    fn a_slice_must_be_controlled_by_the_scaler_or_its_private_service() {
         let private = PrivateService::from_service(&service(|_| {})).expect("one");
         let owner = |field: &'static str, to: Value| {
             move |service: &mut Value| service["metadata"]["ownerReferences"][0][field] = to
         };
-        for (what, service) in [
+        for (case, service) in [
             ("another name", service(|service| service["metadata"]["name"] = json!("hello"))),
             ("no owner", service(|service| service["metadata"]["ownerReferences"] = json!([]))),
             ("another kind", service(owner("kind", json!("ServerlessService")))),
             ("another group", service(owner("apiVersion", json!("apps/v1")))),
-            ("another's", service(owner("name", json!("other")))),
+            ("another ZeroScaler's name", service(owner("name", json!("other")))),
             ("no controller", service(owner("controller", json!(false)))),
         ] {
-            assert_eq!(PrivateService::from_service(&service), None, "{what}");
+            assert_eq!(PrivateService::from_service(&service), None, "{case}");
         }
         let rows = [
             (Some("zs"), true, true),
@@ -95,7 +95,7 @@ mod tests {
             assert_eq!(covered(Some(&private)), [pods, activators], "{owner:?}");
             assert_eq!(covered(None)[0], owner == Some("zs"), "{owner:?}, without the Service");
             let another = covers("another", owner, ServiceRole::Private, Some(&private));
-            assert!(!another, "{owner:?}, of one of the same name");
+            assert!(!another, "{owner:?}, another uid");
         }
         assert!(!covers("", Some(""), ServiceRole::Private, None), "no uid proves nothing");
     }

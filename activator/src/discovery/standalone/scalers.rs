@@ -36,17 +36,17 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     let wake = &in_force.wake;
     let answers = wake.answers(status.fallback.clone()).map(Arc::new);
     let mut spec = Spec::standalone(&object.namespace()?, &name, backend);
-    // The probe is the readiness probe of the pod template. Pods of a former template may fail it, so Kubernetes'
-    // readiness counts as well. A probe that the ZeroScaler names must always pass.
-    let asks_what_kubernetes_asks = wake.probe() == ProbeChoice::Auto;
-    if spec.rules.proof == Proof::Probe && !spec.backend.queue_proxy && asks_what_kubernetes_asks {
+    // The automatic probe is the readiness probe of the pod template. Pods of a former template may fail it, so
+    // Kubernetes' readiness counts as well. A probe that the ZeroScaler names must always pass.
+    let is_of_template = wake.probe() == ProbeChoice::Auto;
+    if spec.rules.proof == Proof::Probe && !spec.backend.queue_proxy && is_of_template {
         spec.rules.proof = Proof::ProbeThenReady;
     }
     let given_back = object.metadata.deletion_timestamp.is_some();
     let pod_names = pod_names(&in_force.target, &spec);
     let named = status.services.iter().filter(|named| named.on_shared_ports && named.name != service);
     let also = named.map(|named| named.name.as_str().into()).collect();
-    // Whatever the status of the condition: policies that cannot be followed admit no client.
+    // The condition's status does not matter: policies that cannot be followed admit no client.
     let guarded = find(&status.conditions, GUARDED).is_some();
     Some(Spec { uid: object.uid()?.into(), also, ports, answers, pod_names, given_back, guarded, ..spec })
 }
@@ -85,14 +85,17 @@ mod tests {
         .expect("a ZeroScaler")
     }
 
-    /// Goal: Kubernetes readiness counts only if the activator runs Kubernetes' own probe.
+    /// Goal: Kubernetes readiness counts only if the activator runs Kubernetes' own probe, which is the default.
     #[test]
-    fn a_probe_that_the_spec_in_force_names_is_asked_for_whatever_kubernetes_says() {
+    fn a_probe_named_by_the_spec_in_force_must_pass() {
         let get = json!({"probe": {"type": "Http", "path": "/ready"}});
         let queue = json!({"probe": {"type": "QueueProxy"}, "queueProxy": true});
         let kubernetes = json!({"probe": {"type": "Kubernetes"}});
-        let (auto, named) = (json!("auto"), json!("http:/ready"));
-        // (backend, probe of the spec, that of the spec in force, proof)
+        let tcp = json!({"probe": {"type": "Tcp", "port": 9090}});
+        let plain = json!({"target": {"name": "app"}});
+        let spec = |probe: &str| json!({"target": {"name": "app"}, "wake": {"probe": probe}});
+        let (auto, named) = (spec("auto"), spec("http:/ready"));
+        // (backend, spec, spec in force, proof)
         let rows = [
             (&get, &auto, None, Proof::ProbeThenReady),
             (&get, &named, None, Proof::Probe),
@@ -100,24 +103,17 @@ mod tests {
             (&get, &auto, Some(&named), Proof::Probe),
             (&queue, &auto, None, Proof::Probe),
             (&kubernetes, &auto, None, Proof::Ready),
+            (&tcp, &plain, Some(&plain), Proof::ProbeThenReady),
         ];
-        for (backend, probe, in_force, expected) in rows {
-            let spec = |probe: &Value| json!({"target": {"name": "app"}, "wake": {"probe": probe}});
+        for (backend, written, in_force, expected) in rows {
             let mut status = json!({"service": "app", "backend": {"timeoutMs": 300_000, "maxHeld": 10_000}});
             for (name, value) in backend.as_object().expect("an object") {
                 status["backend"][name] = value.clone();
             }
-            if let Some(probe) = in_force {
-                status["inForce"] = json!({"generation": 1, "spec": spec(probe)});
-            }
-            let proof = super::spec(&scaler(spec(probe), status)).map(|spec| spec.rules.proof);
-            assert_eq!(proof, Some(expected), "{backend} {probe} {in_force:?}");
+            status["inForce"] = json!(in_force.map(|spec| json!({"generation": 1, "spec": spec})));
+            let proof = super::spec(&scaler(written.clone(), status)).map(|spec| spec.rules.proof);
+            assert_eq!(proof, Some(expected), "{backend} {written} {in_force:?}");
         }
-        let plain = json!({"target": {"name": "app"}});
-        let backend = json!({"probe": {"type": "Tcp", "port": 9090}, "timeoutMs": 300_000, "maxHeld": 10_000});
-        let status = json!({"backend": backend, "inForce": {"generation": 1, "spec": plain}});
-        let silent = scaler(plain, status);
-        assert_eq!(spec(&silent).map(|spec| spec.rules.proof), Some(Proof::ProbeThenReady), "auto unless said");
     }
 
     /// Goal: responses come from the version in force, which may be the newest or the one before, and the fallback from
@@ -139,12 +135,8 @@ mod tests {
             (plain, Value::Null, Value::Null, None),
         ];
         for (written, in_force, fallback, expected) in rows {
-            let mut status = json!({"backend": {"probe": {"type": "Tcp"}, "timeoutMs": 300_000, "maxHeld": 10_000}});
-            for (field, value) in [("inForce", &in_force), ("fallback", &fallback)] {
-                if !value.is_null() {
-                    status[field] = value.clone();
-                }
-            }
+            let backend = json!({"probe": {"type": "Tcp"}, "timeoutMs": 300_000, "maxHeld": 10_000});
+            let status = json!({"backend": backend, "inForce": in_force, "fallback": fallback});
             let answers = spec(&scaler(written.clone(), status)).expect("a revision").answers;
             let found = answers.as_ref().map(|answers| {
                 let html = answers.page.as_ref().and_then(|page| page.html.as_deref());

@@ -12,7 +12,7 @@
 use super::proof::{PrivateService, covers};
 use super::scalers;
 use crate::discovery::siblings;
-use crate::discovery::slices::{Entry, Index, Ports, ServiceRef, ServiceRole};
+use crate::discovery::slices::{Entry, Index, PortRule, ServiceRef, ServiceRole};
 use crate::discovery::{Event, Spec};
 use common::RevisionKey;
 use common::hosts::ledger;
@@ -51,7 +51,7 @@ pub(super) async fn run(client: Client, system_namespace: String, namespaces: Na
             Some(event) = scalers.next() => match event {
                 Ok(event) => adapter.take_scalers(event),
                 Err(error) if is_denied(&error) => adapter.scalers_denied(&error),
-                Err(_) => {} // It has been logged.
+                Err(_) => {} // The stream has logged it.
             },
             Some(change) = ledgers.next(), if knows_scalers => adapter.take_ledgers(change),
             Some(event) = services.next(), if knows_scalers => adapter.take_services(event),
@@ -79,11 +79,11 @@ fn is_denied(error: &watcher::Error) -> bool {
 struct StandaloneWatch {
     scalers: HashMap<RevisionKey, Arc<Spec>>,
     /// Private Services of ZeroScalers, including ZeroScalers that are not known yet.
-    privates: HashMap<ObjectKey, PrivateService>,
+    private_services: HashMap<ObjectKey, PrivateService>,
     index: Index,
-    /// Last port of each revision's pods, if it has any. If a Service's port is renamed, slices and ZeroScaler change
-    /// one after the other, and this port bridges the gap.
-    at: HashMap<RevisionKey, u16>,
+    /// Last port of each revision's pods, if it has pods. If a Service's port is renamed, slices and ZeroScaler change
+    /// one after the other. In between this port is used.
+    last_ports: HashMap<RevisionKey, u16>,
     /// Running lists of ZeroScalers, Services and slices.
     relists: [Relist<ObjectKey>; 3],
     /// Kinds that were listed completely once.
@@ -131,7 +131,7 @@ impl StandaloneWatch {
     }
 
     fn take_services(&mut self, event: watcher::Event<Service>) {
-        for change in changes(event, &mut self.relists[1], self.privates.keys()) {
+        for change in changes(event, &mut self.relists[1], self.private_services.keys()) {
             match change {
                 Change::Applied(service) => self.service(&service),
                 Change::Gone(key) => self.service_gone(&key),
@@ -171,14 +171,14 @@ impl StandaloneWatch {
         self.scalers.insert(spec.key.clone(), spec.clone());
         self.events.push(Event::Revision(spec));
         if !same_addresses {
-            self.tell_all_addresses(&key); // Its slices may have come first.
+            self.push_all_addresses(&key); // Its slices may have come first.
         }
     }
 
     fn scaler_gone(&mut self, key: &RevisionKey) {
         if self.scalers.remove(key).is_some() {
             self.events.push(Event::Deleted(key.clone()));
-            self.tell_all_addresses(key);
+            self.push_all_addresses(key);
         }
     }
 
@@ -212,15 +212,15 @@ impl StandaloneWatch {
         let name = key_of(service);
         let Some(private) = PrivateService::from_service(service) else { return self.service_gone(&name) };
         let key = RevisionKey::new(name.namespace(), private.scaler());
-        let former = self.privates.insert(name, private.clone());
+        let former = self.private_services.insert(name, private.clone());
         if former != Some(private) {
-            self.tell_addresses(&(key, ServiceRole::Private));
+            self.push_addresses(&(key, ServiceRole::Private));
         }
     }
 
     fn service_gone(&mut self, name: &ObjectKey) {
-        if let Some(private) = self.privates.remove(name) {
-            self.tell_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), ServiceRole::Private));
+        if let Some(private) = self.private_services.remove(name) {
+            self.push_addresses(&(RevisionKey::new(name.namespace(), private.scaler()), ServiceRole::Private));
         }
     }
 
@@ -232,7 +232,7 @@ impl StandaloneWatch {
             }
         }
         for service in self.index.set(name, entries) {
-            self.tell_addresses(&service);
+            self.push_addresses(&service);
         }
     }
 
@@ -248,26 +248,26 @@ impl StandaloneWatch {
         }
     }
 
-    fn tell_all_addresses(&mut self, key: &RevisionKey) {
+    fn push_all_addresses(&mut self, key: &RevisionKey) {
         for role in [ServiceRole::Private, ServiceRole::Public] {
-            self.tell_addresses(&(key.clone(), role));
+            self.push_addresses(&(key.clone(), role));
         }
     }
 
-    /// Reports the addresses in slices that are proven to belong to the revision.
-    fn tell_addresses(&mut self, service: &ServiceRef) {
+    /// Sends the addresses in slices that are proven to belong to the revision.
+    fn push_addresses(&mut self, service: &ServiceRef) {
         let (key, role) = service;
-        let private = self.privates.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
+        let private = self.private_services.get(&ObjectKey::new(key.namespace(), names::private_service(key.name())));
         let spec = self.scalers.get(key).map(|spec| &**spec);
         let counts =
             |entry: &Entry| spec.is_some_and(|spec| covers(&spec.uid, entry.controller_uid.as_deref(), *role, private));
-        let (port, at) = (spec.and_then(scalers::first_port), self.at.get(key).copied());
+        let (port, last) = (spec.and_then(scalers::first_port), self.last_ports.get(key).copied());
         let own = spec.map_or(&PodNames::Any, |spec| &spec.pod_names);
-        let event = self.index.event_of(service, port, Ports::NamedOrOnly, at, own, counts);
+        let event = self.index.event_of(service, port, PortRule::NamedOrOnly, last, own, counts);
         if let Event::Pods { listing, .. } = &event {
             match listing.all().next() {
-                Some(pod) => _ = self.at.insert(key.clone(), pod.address().port()),
-                None => _ = self.at.remove(key),
+                Some(pod) => _ = self.last_ports.insert(key.clone(), pod.address().port()),
+                None => _ = self.last_ports.remove(key),
             }
         }
         self.events.push(event);
@@ -334,7 +334,7 @@ mod tests {
 
     /// Goal: objects of each kind that were deleted while a watch was broken are reported by the next list.
     #[test]
-    fn what_a_new_list_lacks_is_gone() {
+    fn objects_that_a_new_list_lacks_are_deleted() {
         let mut adapter = StandaloneWatch::default();
         apply(&mut adapter, asleep(0));
         adapter.events.clear();
@@ -345,7 +345,7 @@ mod tests {
         let events = std::mem::take(&mut adapter.events);
         assert!(matches!(&*events, [Event::Deleted(_), ..]), "{events:?}");
         [Init, InitDone].into_iter().for_each(|event| adapter.take_services(event));
-        assert!(adapter.privates.is_empty());
+        assert!(adapter.private_services.is_empty());
     }
 
     /// Goal: while the first of several ports is renamed, pods stay listed, in either order of slices and ZeroScaler. A
@@ -394,27 +394,24 @@ mod tests {
         assert_eq!(pods(&mut adapter), Some(Vec::new()));
     }
 
-    /// Goal: a workload is reported as returning to direct routing once its ZeroScaler is being deleted, not before.
     #[test]
-    fn what_is_being_deleted_is_being_given_back() {
+    fn a_workload_is_given_back_while_its_scaler_is_being_deleted() {
         let mut adapter = StandaloneWatch::default();
         let (mut scaler, _, _) = asleep(0);
-        let mut given_back = |scaler: &ZeroScaler| {
+        for deleted_at in [None, Some("2026-01-01T00:00:00Z")] {
+            scaler.metadata.deletion_timestamp = deleted_at.map(|time| from_value(json!(time)).expect("a time"));
             adapter.take_scalers(Apply(scaler.clone()));
             let reported = adapter.events.drain(..).filter_map(|event| match event {
                 Event::Revision(spec) => Some(spec.given_back),
                 _ => None,
             });
-            reported.collect::<Vec<_>>()
-        };
-        assert_eq!(given_back(&scaler), [false]);
-        scaler.metadata.deletion_timestamp = Some(from_value(json!("2026-01-01T00:00:00Z")).expect("a time"));
-        assert_eq!(given_back(&scaler), [true]);
+            assert_eq!(reported.collect::<Vec<_>>(), [deleted_at.is_some()]);
+        }
     }
 
-    /// Goal: a sleeping workload needs little memory. Method: count the bytes allocated for many.
+    /// Method: count the bytes allocated for many.
     #[test]
-    fn a_workload_that_sleeps_costs_little() {
+    fn a_sleeping_workload_needs_little_memory() {
         const MANY: usize = 1000;
         let mut adapter = StandaloneWatch::default();
         let mut known = 0;
@@ -426,7 +423,7 @@ mod tests {
                 }
             }
         });
-        assert_eq!(known, MANY, "each is reached by its activators");
+        assert_eq!(known, MANY, "each has two activators");
         let each = allocated.bytes_current / MANY as i64;
         assert!(each <= ASLEEP_BYTES, "{each} bytes");
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! waking ──a pod is ready──> ready, end
 //!    │ ─────pods fail──────> failed with its cause, end; a cause that may pass is sent before
-//!    └─ LONGEST has passed, the workload is deleted, or this activator drains ──> end; the browser reconnects
+//!    └─ STREAM_MAX has passed, the workload is deleted, or this activator drains ──> end; the browser reconnects
 //! ```
 
 use crate::answers::wakes::Wakes;
@@ -26,11 +26,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 /// Longest duration of a stream.
-pub(crate) const LONGEST: Duration = Duration::from_secs(300);
+pub(crate) const STREAM_MAX: Duration = Duration::from_secs(300);
 /// Longest silence of a stream. Proxies in between may close a stream that is silent for longer.
 const BEAT: Duration = Duration::from_secs(10);
 /// Interval of checks for changes that no notification reports, such as a drain.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Memory charged for a stream.
 const BYTES: u64 = 4 * 1024;
 
@@ -38,7 +38,7 @@ const BYTES: u64 = 4 * 1024;
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// Response body created by the activator.
-pub(crate) type Own = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
+pub(crate) type OwnBody = Either<Full<Bytes>, StreamBody<BoxStream<'static, Result<Frame<Bytes>, Infallible>>>>;
 
 /// Deadline of a stream, among the extensions of its response.
 #[derive(Clone, Copy)]
@@ -58,8 +58,9 @@ pub(super) struct Events {
     revision: Arc<Revision>,
     changes: watch::Receiver<()>,
     readiness: Arc<Readiness>,
+    /// Deadline of the stream.
     pub(super) until: Instant,
-    beat: Instant,
+    next_beat: Instant,
     is_begun: bool,
     /// Last cause that was sent.
     last_cause: Option<Arc<str>>,
@@ -88,8 +89,8 @@ impl Events {
             changes: revision.wakes.changes(),
             revision: revision.clone(),
             readiness,
-            until: now + LONGEST,
-            beat: now + BEAT,
+            until: now + STREAM_MAX,
+            next_beat: now + BEAT,
             is_begun: false,
             last_cause: None,
             is_over: false,
@@ -100,7 +101,7 @@ impl Events {
 
     /// Returns the body of the stream. Each part reports the deadline to the server of the connection, because the
     /// client may never read on.
-    pub(super) fn body(self) -> Own {
+    pub(super) fn body(self) -> OwnBody {
         let stream = unfold(self, |mut events| async move {
             let bytes = events.next().await?;
             deadline::report_deadline(events.until);
@@ -127,7 +128,7 @@ impl Events {
             if now >= self.until || self.readiness.is_draining() {
                 return None;
             }
-            self.revision.wakes.wait(now);
+            self.revision.wakes.record_waiting(now);
             if !self.is_begun {
                 self.is_begun = true;
                 return Some(self.first(now));
@@ -138,14 +139,14 @@ impl Events {
                 let cause = self.last_cause.as_deref().unwrap_or_default();
                 return Some(format!("event: cause\ndata: {cause}\n\n").into());
             }
-            if now >= self.beat {
-                self.beat = now + BEAT;
+            if now >= self.next_beat {
+                self.next_beat = now + BEAT;
                 return Some(Bytes::from_static(b":\n\n"));
             }
             // The channel keeps the last change, so a change between the check above and this wait is not lost.
             tokio::select! {
                 () = self.held.gives_way() => return None, // The page reconnects later, when there may be room.
-                _ = timeout(LOOK, self.changes.changed()) => {}
+                _ = timeout(CHECK_INTERVAL, self.changes.changed()) => {}
             }
         }
     }
@@ -158,7 +159,7 @@ impl Events {
     /// Returns the first event: the time since the wake began and its typical duration, in seconds.
     fn first(&self, now: Instant) -> Bytes {
         let wakes: &Wakes = &self.revision.wakes;
-        let elapsed = now.saturating_duration_since(wakes.wait(now)).as_secs_f64();
+        let elapsed = now.saturating_duration_since(wakes.record_waiting(now)).as_secs_f64();
         let typical =
             wakes.typical().map_or_else(|| "null".to_owned(), |typical| format!("{:.3}", typical.as_secs_f64()));
         format!("retry: 2000\nevent: waking\ndata: {{\"elapsed\":{elapsed:.3},\"typical\":{typical}}}\n\n").into()
@@ -175,35 +176,32 @@ mod tests {
     use std::pin::Pin;
     use std::task::Poll;
 
-    /// Goal: a stream that its client does not read ends at its deadline, from its head on; a dropped stream has no
-    /// deadline.
+    /// Goal: the deadline counts from the head on, and a dropped stream has none. Rows: number of parts that are read,
+    /// body kept after that, connection ended.
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_nobody_reads_is_ended_in_time() {
+    async fn a_stream_that_its_client_does_not_read_ends_at_its_deadline() {
         for (parts, keeps, ended) in [(0, true, true), (1, true, true), (1, false, false)] {
             let revision = fixture::revision(|_| {});
             let events = Events::open([127, 0, 0, 1].into(), &revision, None, Readiness::new(Instant::now()).into())
                 .expect("room");
             let until = events.until;
-            let (mut body, mut overdue) = (Some(events.body()), ExchangeDeadline::default());
+            let (mut body, mut exchange) = (Some(events.body()), ExchangeDeadline::default());
             let mut left = parts;
             let connection = poll_fn(|cx| {
-                overdue.poll(cx, |cx| {
+                exchange.poll(cx, |cx| {
                     if let Some(body) = &mut body {
                         if parts == 0 {
                             deadline::report_deadline(until); // As for the head.
                         }
-                        while left > 0 {
+                        for _ in 0..std::mem::take(&mut left) {
                             assert!(Pin::new(&mut *body).poll_frame(cx).is_ready());
-                            left -= 1;
                         }
                     }
-                    if !keeps {
-                        body = None;
-                    }
+                    body = body.take().filter(|_| keeps);
                     Poll::<()>::Pending
                 })
             });
-            let over = timeout(2 * LONGEST, connection).await;
+            let over = timeout(2 * STREAM_MAX, connection).await;
             assert_eq!(over.is_ok(), ended, "{parts} parts, kept: {keeps}");
         }
     }

@@ -3,8 +3,8 @@
 //! [`crate::answers`] decides which request gets which response. This layer counts and bounds them:
 //!
 //! - Responses that wake the workload (page, event stream, placeholder) count as requests while they are sent. So the
-//!   first page wakes the workload like the first held request, and an open stream keeps the wake going until it ends.
-//!   A workload that is already awake is not kept awake.
+//!   first page wakes the workload like the first held request, and an open stream prolongs the wake. A workload that
+//!   is already awake is not kept awake.
 //! - Static responses, and event streams requested while pods are ready, do not count. A request that was forwarded
 //!   uncounted and finds no pod gets its static response, because it would not wake the workload.
 //! - All are counted by kind in `zeroscale_answered_total` and carry their kind in `x-zeroscale-reason`.
@@ -13,14 +13,14 @@
 //!
 //! # Bounds
 //!
-//! A stream is charged to its workload's share of memory, like a held request, and lasts [`events::LONGEST`] at most.
-//! Beyond the share it is rejected with 503, and the page asks again later.
+//! A stream is charged to its workload's share of memory, like a held request, and lasts [`events::STREAM_MAX`] at
+//! most. Beyond the share it is rejected with 503, and the page asks again later.
 
 mod events;
 
 use super::LayerParts;
 use crate::answers::fixed::Fixed;
-use crate::answers::page::{Moment, Page, Wake};
+use crate::answers::page::{Page, Wake, WakeProgress};
 use crate::answers::{Answer, Answers, OwnPage, Request};
 use crate::layers::call::Call;
 use crate::layers::error_responder::{ORIGIN, REASON, plain};
@@ -32,7 +32,7 @@ use activator_net::{BodyError, deadline};
 use bytes::Bytes;
 use common::time::Timestamp;
 use common_runtime::clock::Clock;
-use events::{Events, Own, StreamDeadline};
+use events::{Events, OwnBody, StreamDeadline};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body;
@@ -60,7 +60,7 @@ where
     S: Service<Box<Call>, Response = Response<B>, Error = Refusal>,
     B: Body<Data = Bytes, Error: Into<BodyError>>,
 {
-    type Response = Response<Either<B, Own>>;
+    type Response = Response<Either<B, OwnBody>>;
     type Error = Refusal;
     type Future = Exchange<S::Future>;
 
@@ -71,8 +71,8 @@ where
     fn call(&mut self, mut call: Box<Call>) -> Self::Future {
         let answers = call.revision.answers();
         let Some(response) = answers.as_deref().and_then(|answers| answer(&self.parts, answers, &mut call)) else {
-            let instead = answers.and_then(|answers| instead(&self.parts, &answers, &call));
-            return Exchange::Forwarded { exchange: self.inner.call(call), instead };
+            let replacement = answers.and_then(|answers| replacement(&self.parts, &answers, &call));
+            return Exchange::Forwarded { exchange: self.inner.call(call), replacement };
         };
         if let Some(trace) = &call.trace {
             trace.end(Some(response.status()));
@@ -81,12 +81,12 @@ where
     }
 }
 
-/// Returns the response that replaces the error of a forwarded request that no pod has answered, if there is one.
-type Instead = Box<dyn FnOnce(&Refusal) -> Option<Response<Own>> + Send>;
+/// Function that returns the response for the error of a forwarded request, if that error is replaced.
+type Replacement = Box<dyn FnOnce(&Refusal) -> Option<Response<OwnBody>> + Send>;
 
 /// Returns the possible replacement for the error of a forwarded request: the page if the pods fail, or the static
 /// response of an uncounted request if no pod is ready.
-fn instead(parts: &Arc<LayerParts>, answers: &Answers, call: &Call) -> Option<Instead> {
+fn replacement(parts: &Arc<LayerParts>, answers: &Answers, call: &Call) -> Option<Replacement> {
     if call.counts {
         let (page, revision, parts) = (answers.page(request_of(call))?.clone(), call.revision.clone(), parts.clone());
         return Some(Box::new(move |refusal| {
@@ -101,22 +101,22 @@ fn instead(parts: &Arc<LayerParts>, answers: &Answers, call: &Call) -> Option<In
     }))
 }
 
-fn static_response(parts: &LayerParts, fixed: &Fixed) -> Response<Own> {
-    whole(parts, "static", fixed.status, fixed.headers.clone(), fixed.body.clone())
+fn static_response(parts: &LayerParts, fixed: &Fixed) -> Response<OwnBody> {
+    full_response(parts, "static", fixed.status, fixed.headers.clone(), fixed.body.clone())
 }
 
-/// Returns the response of this layer, if the request gets one. Otherwise notes in `call` whether the request
-/// counts.
-fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Response<Own>> {
+/// Returns the response of this layer, if the request gets one. Otherwise notes in `call` whether the request counts as
+/// load, and its fallback.
+fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Response<OwnBody>> {
     let revision = call.revision.clone();
     let (request, is_cold) = (request_of(call), revision.is_cold());
     let now = Instant::now();
     let is_paused = is_cold && revision.live().spec.backend.paused;
-    match if is_paused { answers.decide_paused(request) } else { answers.to(request, is_cold) } {
+    match if is_paused { answers.decide_paused(request) } else { answers.decide(request, is_cold) } {
         Answer::Forward => {
             if is_cold {
                 if !is_paused {
-                    revision.wakes.wait(now); // The request is held, so it is part of a wake.
+                    revision.wakes.record_waiting(now); // The request is held, so it is part of a wake.
                 }
                 let fallback = answers.fallback(request).cloned();
                 call.fallback = fallback.map(|fallback| Arc::new(PendingFallback { fallback, load: Mutex::default() }));
@@ -130,13 +130,13 @@ fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Resp
         Answer::Static(fixed) => Some(static_response(parts, fixed)),
         Answer::Placeholder(fixed) => {
             let _counted = enter(&parts.sink, &revision, None);
-            revision.wakes.wait(now);
-            Some(whole(parts, "placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
+            revision.wakes.record_waiting(now);
+            Some(full_response(parts, "placeholder", fixed.status, fixed.headers.clone(), fixed.body.clone()))
         }
         Answer::Page(page) if is_paused => {
-            let page = chosen(parts, page);
-            let paused = Wake { workload: revision.key.name(), moment: None };
-            Some(whole(
+            let page = page_or_default(parts, page);
+            let paused = Wake { workload: revision.key.name(), progress: None };
+            Some(full_response(
                 parts,
                 "page-paused",
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -152,41 +152,53 @@ fn answer(parts: &LayerParts, answers: &Answers, call: &mut Call) -> Option<Resp
     }
 }
 
-fn chosen(parts: &LayerParts, own: &OwnPage) -> Arc<Page> {
+fn page_or_default(parts: &LayerParts, own: &OwnPage) -> Arc<Page> {
     own.clone().unwrap_or_else(|| parts.page.borrow().clone())
 }
 
-fn waiting_page(parts: &LayerParts, page: &OwnPage, revision: &Revision, now: Instant) -> Response<Own> {
-    let page = chosen(parts, page);
-    let elapsed = now.saturating_duration_since(revision.wakes.wait(now));
+fn waiting_page(parts: &LayerParts, page: &OwnPage, revision: &Revision, now: Instant) -> Response<OwnBody> {
+    let page = page_or_default(parts, page);
+    let elapsed = now.saturating_duration_since(revision.wakes.record_waiting(now));
     let since = rfc3339(Clock::system().now() - elapsed);
     let typical = revision.wakes.typical();
     let cause = revision.cause();
-    let moment = Moment { since: &since, elapsed, typical, cause: cause.as_deref() };
-    let wake = Wake { workload: revision.key.name(), moment: Some(moment) };
-    whole(parts, "page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
+    let progress = WakeProgress { since: &since, elapsed, typical, cause: cause.as_deref() };
+    let wake = Wake { workload: revision.key.name(), progress: Some(progress) };
+    full_response(parts, "page", StatusCode::SERVICE_UNAVAILABLE, page.headers(wake), page.render(wake))
 }
 
-fn event_stream(parts: &LayerParts, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<Own> {
+fn event_stream(parts: &LayerParts, client: IpAddr, revision: &Arc<Revision>, is_cold: bool) -> Response<OwnBody> {
     let counted = is_cold.then(|| enter(&parts.sink, revision, None));
     let Some(events) = Events::open(client, revision, counted, parts.readiness.clone()) else {
         let text = "too many waiting pages of this workload are open; try again later\n";
         let response = plain(StatusCode::SERVICE_UNAVAILABLE, text, true).into_parts().0;
         let mut headers = response.headers;
         headers.insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        return whole(parts, "page-events-full", response.status, headers, Bytes::from_static(text.as_bytes()));
+        return full_response(parts, "page-events-full", response.status, headers, Bytes::from_static(text.as_bytes()));
     };
     let until = StreamDeadline(events.until);
-    let mut response = marked(parts, "page-events", StatusCode::OK, events::headers(), events.body());
+    let mut response = marked_response(parts, "page-events", StatusCode::OK, events::headers(), events.body());
     response.extensions_mut().insert(until);
     response
 }
 
-fn whole(parts: &LayerParts, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Bytes) -> Response<Own> {
-    marked(parts, kind, status, headers, Either::Left(Full::new(body)))
+fn full_response(
+    parts: &LayerParts,
+    kind: &'static str,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response<OwnBody> {
+    marked_response(parts, kind, status, headers, Either::Left(Full::new(body)))
 }
 
-fn marked(parts: &LayerParts, kind: &'static str, status: StatusCode, headers: HeaderMap, body: Own) -> Response<Own> {
+fn marked_response(
+    parts: &LayerParts,
+    kind: &'static str,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: OwnBody,
+) -> Response<OwnBody> {
     parts.metrics.answered.count(kind);
     let mut response = Response::new(body);
     *response.status_mut() = status;
@@ -212,13 +224,13 @@ pin_project! {
     pub(crate) enum Exchange<F> {
         /// Response of this layer.
         Answered {
-            response: Option<Response<Own>>,
+            response: Option<Response<OwnBody>>,
         },
         /// Exchange of the inner service.
         Forwarded {
             #[pin]
             exchange: F,
-            instead: Option<Instead>,
+            replacement: Option<Replacement>,
         },
     }
 }
@@ -227,7 +239,7 @@ impl<F, B> Future for Exchange<F>
 where
     F: Future<Output = Result<Response<B>, Refusal>>,
 {
-    type Output = Result<Response<Either<B, Own>>, Refusal>;
+    type Output = Result<Response<Either<B, OwnBody>>, Refusal>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {
@@ -240,9 +252,9 @@ where
                 }
                 None => Poll::Pending, // Polled after completion, which callers must not do.
             },
-            ExchangeProjection::Forwarded { exchange, instead } => Poll::Ready(match ready!(exchange.poll(cx)) {
+            ExchangeProjection::Forwarded { exchange, replacement } => Poll::Ready(match ready!(exchange.poll(cx)) {
                 Ok(response) => Ok(response.map(Either::Left)),
-                Err(refusal) => match instead.take().and_then(|instead| instead(&refusal)) {
+                Err(refusal) => match replacement.take().and_then(|replacement| replacement(&refusal)) {
                     Some(answer) => Ok(answer.map(Either::Right)),
                     None => Err(refusal),
                 },

@@ -30,8 +30,8 @@ impl Observability {
     /// Reads the map's data.
     ///
     /// # Errors
-    /// `logging.enable-request-log` is no boolean, or the template is empty although it is true, or contains an
-    /// unsupported action.
+    /// `logging.enable-request-log` is not a boolean, or is true while the template is empty, or the template contains
+    /// an unsupported action.
     pub fn from_map(data: &BTreeMap<String, String>) -> Result<Self, ConfigError> {
         let refused = |key: &str, rule: String| {
             let value = data.get(key).cloned().unwrap_or_default();
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_key_is_refused_with_its_value() {
+    fn an_invalid_setting_is_rejected_with_its_key_and_value() {
         assert!(read(&[]).expect("defaults").template.is_none());
         assert!(read(&[(ENABLE, "true")]).expect("the default template").template.is_some());
         assert!(read(&[(TEMPLATE, "")]).expect("off").template.is_none());

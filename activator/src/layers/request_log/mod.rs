@@ -32,7 +32,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use template::{Begun, Template};
+use template::{PartialLine, Template};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::Service;
@@ -76,7 +76,7 @@ where
     fn call(&mut self, call: Box<Call>) -> Self::Future {
         let record = self.template.load().as_ref().map(|template| {
             Box::new(Record {
-                begun: Some(template.begin(&call)),
+                line: Some(template.begin(&call)),
                 received: call.received,
                 code: 500,
                 size: 0,
@@ -89,7 +89,8 @@ where
 
 /// Log line of a request, written on drop.
 pub(crate) struct Record {
-    begun: Option<Begun>,
+    /// `None` if no line is written.
+    line: Option<PartialLine>,
     received: Instant,
     code: u16,
     size: u64,
@@ -104,8 +105,8 @@ impl Guard for Box<Record> {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if let Some(begun) = self.begun.take() {
-            (self.sink)(begun.finish(self.code, self.size, self.received.elapsed()));
+        if let Some(line) = self.line.take() {
+            (self.sink)(line.finish(self.code, self.size, self.received.elapsed()));
         }
     }
 }
@@ -130,7 +131,7 @@ where
         let result = std::task::ready!(this.exchange.poll(cx));
         let mut record = this.record.take();
         if let (Some(record), Err(Refusal::Elsewhere { .. })) = (&mut record, &result) {
-            record.begun = None; // The activator that serves it writes the line.
+            record.line = None; // The activator that serves the request writes the line.
         }
         if let Some(record) = &mut record {
             record.code = match &result {
@@ -160,10 +161,9 @@ mod tests {
         Arc::new(Observability::from_map(&data).expect("supported"))
     }
 
-    /// Goal: responses, errors and disconnected clients are logged once each, and a configuration change applies to the
-    /// next request.
+    /// Goal: responses, errors and disconnected clients are logged. A configuration change applies to the next request.
     #[tokio::test]
-    async fn every_way_out_is_logged_as_the_configuration_says() {
+    async fn each_request_is_logged_once_by_the_present_configuration() {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let written = lines.clone();
         let (sender, receiver) = watch::channel(config("true", "{{.Response.Code}} {{.Response.Size}}"));
@@ -186,7 +186,7 @@ mod tests {
             call
         };
         let whole = log.call(call("/")).await.expect("answered");
-        assert!(lines.lock().is_empty(), "not before its end");
+        assert!(lines.lock().is_empty(), "the body has not ended");
         whole.into_body().collect().await.expect("whole");
         assert!(log.call(call("/refused")).await.is_err());
         let mut never = tokio_test::task::spawn(log.call(call("/never")));

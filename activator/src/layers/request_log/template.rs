@@ -87,7 +87,7 @@ const LATENCY: &str = ".Response.Latency";
 
 /// Log line, complete except for the fields that are known at the request's end.
 #[derive(Debug)]
-pub(crate) struct Begun(Vec<Piece>);
+pub(crate) struct PartialLine(Vec<Piece>);
 
 impl Template {
     /// Parses a template. An empty template disables the log: [`None`].
@@ -112,7 +112,7 @@ impl Template {
             pieces.push(Piece::Text(before.to_owned()));
             let action = action.trim();
             if !(action.starts_with("/*") && action.ends_with("*/")) {
-                pieces.push(action_of(action)?);
+                pieces.push(parse_action(action)?);
             }
             before = after;
         }
@@ -126,7 +126,7 @@ impl Template {
     }
 
     /// Formats the values that are known at the request's arrival.
-    pub(crate) fn begin(&self, call: &Call) -> Begun {
+    pub(crate) fn begin(&self, call: &Call) -> PartialLine {
         let mut pieces = Vec::new();
         let mut done = String::new();
         for piece in &self.0 {
@@ -141,11 +141,11 @@ impl Template {
             }
         }
         pieces.push(Piece::Text(done));
-        Begun(pieces)
+        PartialLine(pieces)
     }
 }
 
-impl Begun {
+impl PartialLine {
     /// Returns the whole line.
     pub(crate) fn finish(self, code: u16, size: u64, latency: Duration) -> String {
         let mut line = String::new();
@@ -162,7 +162,7 @@ impl Begun {
     }
 }
 
-fn action_of(text: &str) -> Result<Piece, String> {
+fn parse_action(text: &str) -> Result<Piece, String> {
     let (operand, js) = match (text.strip_prefix("js "), text.rsplit_once('|')) {
         (Some(operand), _) => (operand.trim(), true),
         (None, Some((operand, function))) if function.trim() == "js" => (operand.trim(), true),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_what_go_would_write() {
+    fn a_line_equals_gos_output() {
         let rows = [
             ("plain", "plain\n"),
             ("ends with a newline\n", "ends with a newline\n"),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_supported_is_refused_by_name() {
+    fn an_unsupported_action_is_rejected_by_name() {
         for (template, named) in [
             ("{{.Request.Foo}}", ".Request.Foo"),
             ("{{if .Request.TLS}}x{{end}}", "if .Request.TLS"),

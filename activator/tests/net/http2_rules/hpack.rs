@@ -1,11 +1,11 @@
 //! RFC 7541: a header block that cannot be decoded ends the connection.
 
 use super::wire::*;
-use super::{Case, ConnectionError, Send};
+use super::{Case, GoAway};
 
 pub(super) fn cases() -> Vec<Case> {
     let rows: [(&str, &str, &[u8]); 8] = [
-        // 70 is beyond the static table, and the dynamic one is empty.
+        // 70 is beyond the static table, and the dynamic table is empty.
         ("2.3.3", "an index that is in no table", b"\xc6"),
         ("2.3.3", "a name that is in no table", b"\x7f\x07\x05value"),
         // After a field.
@@ -17,14 +17,13 @@ pub(super) fn cases() -> Vec<Case> {
         ("6.3", "a table larger than was allowed", b"\x3f\xe2\x1f"),
     ];
     let case = |(section, name, bytes): (&'static str, &'static str, &[u8])| {
-        // Only the last one is allowed at the beginning.
+        // A change of the table's size is allowed only at the beginning.
         let block = if section == "6.3" {
             [bytes, &request("GET", "/")].concat()
         } else {
             [&request("GET", "/"), bytes].concat()
         };
-        let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block);
-        Case(section, name, vec![Send(request), ConnectionError(&[COMPRESSION_ERROR])])
+        super::case(section, name, [headers(1, &block)], GoAway(&[COMPRESSION_ERROR]))
     };
     rows.into_iter().map(case).collect()
 }

@@ -1,13 +1,12 @@
 //! RFC 9113, 7 and 8: error codes, fields, requests.
 
 use super::wire::*;
-use super::{Alive, AliveOrClosed, Answer, Case, ConnectionError, Send, Step, StreamError};
+use super::{Alive, AliveOrClosed, Answer, Case, GoAway, Step, StreamError, case};
 
-/// Returns a case: a GET with these fields in this order must cause a stream error.
+/// Returns a case: a GET with these fields, in this order, must cause a stream error.
 fn malformed(section: &'static str, name: &'static str, fields: &[(&str, &str)]) -> Case {
     let block: Vec<u8> = fields.iter().flat_map(|(name, value)| field(name, value)).collect();
-    let request = frame(HEADERS, END_STREAM | END_HEADERS, 1, &block);
-    Case(section, name, vec![Send(request), refused()])
+    case(section, name, [headers(1, &block)], refused())
 }
 
 fn refused() -> Step {
@@ -25,17 +24,13 @@ fn sized(length: &str) -> Vec<u8> {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let pseudo_trailers = frame(HEADERS, END_STREAM | END_HEADERS, 1, &field(":method", "POST"));
+    let pseudo_trailers = headers(1, &field(":method", "POST"));
     let open_trailers = frame(HEADERS, END_HEADERS, 1, &field("x-sum", "1"));
     let promise = frame(PUSH_PROMISE, END_HEADERS, 1, &[&[0, 0, 0, 3][..], &request("GET", "/")].concat());
     vec![
-        Case("7", "GOAWAY with an unknown code", vec![Send(frame(GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\xff")), AliveOrClosed]),
-        Case("7", "RST_STREAM with an unknown code", vec![Send(post(1)), Send(reset(1, 0xff)), Alive]),
-        Case(
-            "8.1",
-            "fields behind data that do not end the stream",
-            vec![Send(post(1)), Send(data(0, 1, b"test")), Send(open_trailers), refused()],
-        ),
+        case("7", "GOAWAY with an unknown code", [frame(GOAWAY, 0, 0, b"\0\0\0\0\0\0\0\xff")], AliveOrClosed),
+        case("7", "RST_STREAM with an unknown code", [post(1), reset(1, 0xff)], Alive),
+        case("8.1", "fields behind data without END_STREAM", [post(1), data(0, 1, b"test"), open_trailers], refused()),
         malformed("8.2.1", "a name in upper case", &[METHOD, SCHEME, PATH, AUTHORITY, ("X-TEST", "1")]),
         malformed("8.2.1", "a line break in a value", &[METHOD, SCHEME, PATH, AUTHORITY, ("x-test", "a\r\nb: c")]),
         malformed("8.2.2", "Connection", &[METHOD, SCHEME, PATH, AUTHORITY, ("connection", "keep-alive")]),
@@ -48,12 +43,8 @@ pub(super) fn cases() -> Vec<Case> {
         malformed("8.3", "an unknown pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":test", "ok")]),
         malformed("8.3", "a response's pseudo-field", &[METHOD, SCHEME, PATH, AUTHORITY, (":status", "200")]),
         malformed("8.3", "a pseudo-field behind others", &[METHOD, SCHEME, AUTHORITY, ("x-test", "ok"), PATH]),
-        // The RFC asks for a stream error. `h2` drops the field and serves the rest, and no pod sees it.
-        Case(
-            "8.3",
-            "a pseudo-field among trailers",
-            vec![Send(post(1)), Send(data(0, 1, b"test")), Send(pseudo_trailers), Answer(1)],
-        ),
+        // The RFC requires a stream error. `h2` drops the field and serves the rest, and no pod receives the field.
+        case("8.3", "a pseudo-field among trailers", [post(1), data(0, 1, b"test"), pseudo_trailers], Answer(1)),
         malformed("8.3.1", "an empty path", &[METHOD, SCHEME, (":path", ""), AUTHORITY]),
         malformed("8.3.1", "no method", &[SCHEME, PATH, AUTHORITY]),
         malformed("8.3.1", "no scheme", &[METHOD, PATH, AUTHORITY]),
@@ -62,21 +53,9 @@ pub(super) fn cases() -> Vec<Case> {
         malformed("8.3.1", "two schemes", &[METHOD, SCHEME, SCHEME, PATH, AUTHORITY]),
         malformed("8.3.1", "two paths", &[METHOD, SCHEME, PATH, PATH, AUTHORITY]),
         malformed("8.3.1", "two authorities", &[METHOD, SCHEME, PATH, AUTHORITY, AUTHORITY]),
-        Case(
-            "8.1.1",
-            "more data than its length",
-            vec![Send(sized("1")), Send(data(END_STREAM, 1, b"test")), refused()],
-        ),
-        Case(
-            "8.1.1",
-            "more data than its length, in parts",
-            vec![Send(sized("5")), Send(data(0, 1, b"test")), Send(data(END_STREAM, 1, b"test")), refused()],
-        ),
-        Case(
-            "8.1.1",
-            "less data than its length",
-            vec![Send(sized("9")), Send(data(END_STREAM, 1, b"test")), refused()],
-        ),
-        Case("8.4", "PUSH_PROMISE", vec![Send(promise), ConnectionError(&[PROTOCOL_ERROR])]),
+        case("8.1.1", "more data than its length", [sized("1"), last_data(1)], refused()),
+        case("8.1.1", "more than its length, in parts", [sized("5"), data(0, 1, b"test"), last_data(1)], refused()),
+        case("8.1.1", "less data than its length", [sized("9"), last_data(1)], refused()),
+        case("8.4", "PUSH_PROMISE", [promise], GoAway(&[PROTOCOL_ERROR])),
     ]
 }

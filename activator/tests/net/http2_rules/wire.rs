@@ -1,10 +1,10 @@
 //! Client that writes valid or invalid HTTP/2 frame by frame, and returns the reaction.
 
 pub(super) use super::super::frames::*;
-use super::super::rig::patient;
+use super::super::rig::{connect, patient};
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 pub(super) const PROTOCOL_ERROR: u32 = 1;
@@ -50,14 +50,19 @@ pub(super) fn request(method: &str, path: &str) -> Vec<u8> {
     [field(":method", method), vec![0x86], field(":path", path), field(":authority", "app.ns")].concat()
 }
 
+/// Returns HEADERS that are complete and end their stream.
+pub(super) fn headers(stream: u32, block: &[u8]) -> Vec<u8> {
+    frame(HEADERS, END_STREAM | END_HEADERS, stream, block)
+}
+
 /// Returns a complete GET.
 pub(super) fn get(stream: u32) -> Vec<u8> {
-    frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", "/"))
+    headers(stream, &request("GET", "/"))
 }
 
 /// Returns a GET that never gets a response.
 pub(super) fn held(stream: u32) -> Vec<u8> {
-    frame(HEADERS, END_STREAM | END_HEADERS, stream, &request("GET", "/held"))
+    headers(stream, &request("GET", "/held"))
 }
 
 /// Returns the head of a POST.
@@ -69,18 +74,18 @@ pub(super) fn data(flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame(DATA, flags, stream, payload)
 }
 
+/// Returns DATA that ends its stream.
+pub(super) fn last_data(stream: u32) -> Vec<u8> {
+    data(END_STREAM, stream, b"test")
+}
+
 /// Event on a connection.
 #[derive(Debug)]
 pub(super) enum Event {
-    Frame {
-        kind: u8,
-        flags: u8,
-        stream: u32,
-        payload: Vec<u8>,
-    },
+    Frame(Frame),
     /// The connection was closed.
     Closed,
-    /// No frame came in time.
+    /// No complete frame was received in time.
     Silence,
 }
 
@@ -90,25 +95,19 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    /// Connects without sending anything.
-    pub(super) async fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).await.expect("connected");
-        stream.set_nodelay(true).expect("connected");
-        Self { stream }
-    }
-
     /// Connects, and exchanges prefaces and settings.
     pub(super) async fn handshake(address: SocketAddr) -> Self {
-        let mut wire = Self::connect(address).await;
+        let mut wire = Self { stream: connect(address).await };
         wire.send(&[PREFACE, &settings(&[])].concat()).await;
         let first = wire.next().await;
-        assert!(matches!(first, Event::Frame { kind: SETTINGS, flags: 0, stream: 0, .. }), "its preface: {first:?}");
+        let is_preface = matches!(first, Event::Frame(Frame { kind: SETTINGS, flags: 0, stream: 0, .. }));
+        assert!(is_preface, "{first:?}");
         wire.send(&frame(SETTINGS, ACK, 0, b"")).await;
         loop {
             match wire.next().await {
-                Event::Frame { kind: SETTINGS, flags: ACK, .. } => return wire,
-                Event::Frame { .. } => {}
-                other => panic!("no settings were acknowledged: {other:?}"),
+                Event::Frame(Frame { kind: SETTINGS, flags: ACK, .. }) => return wire,
+                Event::Frame(_) => {}
+                other => panic!("settings were not acknowledged: {other:?}"),
             }
         }
     }
@@ -120,18 +119,10 @@ impl Wire {
 
     /// Returns the next frame, or the end of the connection.
     pub(super) async fn next(&mut self) -> Event {
-        let mut head = [0; 9];
-        match tokio::time::timeout(SILENCE, self.stream.read_exact(&mut head)).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Event::Closed,
-            Err(_) => return Event::Silence,
+        match tokio::time::timeout(SILENCE, read_frame(&mut self.stream)).await {
+            Ok(Ok(frame)) => Event::Frame(frame),
+            Ok(Err(_)) => Event::Closed,
+            Err(_) => Event::Silence,
         }
-        let [high, middle, low, kind, flags, stream @ ..] = head;
-        let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-        let mut payload = vec![0; length];
-        if patient(self.stream.read_exact(&mut payload)).await.is_err() {
-            return Event::Closed;
-        }
-        Event::Frame { kind, flags, stream: u32::from_be_bytes(stream), payload }
     }
 }

@@ -41,7 +41,7 @@ pub enum Unknown {
     #[error("no data available")]
     NoData,
     /// A ready activator did not report, and the reported part of the load requires no more pods than there are.
-    #[error("an activator was not heard")]
+    #[error("an activator did not report")]
     NotAttested,
 }
 
@@ -63,7 +63,7 @@ pub struct Recommendation {
     pub inputs: Inputs,
     /// Time that the stable window still needs to fill after a takeover; `None` if it is full. Until then nothing may
     /// scale down or change the path mode.
-    pub warm_in: Option<Duration>,
+    pub warm_up_left: Option<Duration>,
 }
 
 /// Values that a decision is based on.

@@ -6,7 +6,7 @@ use super::Rule;
 
 /// Number of pods, with the rule that determined it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct RuledScale {
     pub(super) pods: i32,
     pub(super) rule: Rule,
 }
@@ -34,17 +34,17 @@ impl Limits {
 
     /// Returns the result for a demand (a whole number, possibly negative or huge). The upper limit overrides the lower
     /// one, and the activation scale overrides both.
-    pub(super) fn answer(&self, demand: f64, rule: Rule) -> Answer {
+    pub(super) fn apply(&self, demand: f64, rule: Rule) -> RuledScale {
         let raised = demand.max(self.down);
         let pods = raised.min(self.up) as i32; // Saturates.
         if demand > 0.0 && self.activation_scale > pods {
-            Answer { pods: self.activation_scale, rule: Rule::ActivationScale }
+            RuledScale { pods: self.activation_scale, rule: Rule::ActivationScale }
         } else if raised > self.up {
-            Answer { pods, rule: Rule::ScaleUpRate }
+            RuledScale { pods, rule: Rule::ScaleUpRate }
         } else if self.down > demand && self.down > 0.0 {
-            Answer { pods, rule: Rule::ScaleDownRate }
+            RuledScale { pods, rule: Rule::ScaleDownRate }
         } else {
-            Answer { pods, rule }
+            RuledScale { pods, rule }
         }
     }
 }

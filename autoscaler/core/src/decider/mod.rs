@@ -50,7 +50,7 @@ use common::scaling::{BurstCapacity, DeciderSpec};
 use common::time::Timestamp;
 
 pub use decision::{Decision, Inputs, Load, Observation, Recommendation, Rule, Unknown};
-use limits::{Answer, Limits};
+use limits::{Limits, RuledScale};
 
 use crate::max_window::MaxWindow;
 
@@ -63,7 +63,7 @@ pub struct Decider {
     /// Decisions that the scale-down delay holds.
     delay: Option<MaxWindow>,
     delay_is_live: bool,
-    warmth: Warmth,
+    warm_up: WarmUp,
     /// Last result; `None` before the first one.
     desired: Option<i32>,
     /// Number of evaluations in a row at which not every activator had reported.
@@ -84,10 +84,10 @@ enum Mode {
 
 /// Progress of filling the stable window after a takeover, or after an activator did not report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Warmth {
-    Warm,
+enum WarmUp {
+    Done,
     /// No valid evaluation yet.
-    Cold,
+    NotBegun,
     /// Since this first valid evaluation.
     Filling(Timestamp),
 }
@@ -100,7 +100,7 @@ impl Decider {
             panic_floor: i32::try_from(ready).unwrap_or(i32::MAX),
             delay: (!spec.scale_down_delay.is_zero()).then(|| MaxWindow::new(spec.scale_down_delay)),
             delay_is_live: false,
-            warmth: Warmth::Warm,
+            warm_up: WarmUp::Done,
             desired: None,
             missed: 0,
         }
@@ -109,7 +109,7 @@ impl Decider {
     /// Marks the revision as taken over from another instance, or from before a restart: its windows must fill first.
     #[must_use]
     pub fn taken_over(mut self) -> Self {
-        self.warmth = Warmth::Cold;
+        self.warm_up = WarmUp::NotBegun;
         self
     }
 
@@ -130,21 +130,21 @@ impl Decider {
         let Observation { now, ready, load, attested } = *observation;
         self.missed = if attested { 0 } else { self.missed.saturating_add(1) };
         if self.missed > 1 {
-            self.warmth = Warmth::Cold;
+            self.warm_up = WarmUp::NotBegun;
         }
         let ready = ready?;
         let load = load.map_err(|unknown| if attested { unknown } else { Unknown::NotAttested })?;
         let limits = Limits::new(spec, ready);
         let stable_demand = (load.stable / spec.target_value).ceil();
         let panic_demand = (load.panic / spec.target_value).ceil();
-        let stable = limits.answer(stable_demand, Rule::StableLoad);
-        let panic = limits.answer(panic_demand, Rule::PanicLoad);
+        let stable = limits.apply(stable_demand, Rule::StableLoad);
+        let panic = limits.apply(panic_demand, Rule::PanicLoad);
 
         let over = panic_demand / limits.ready >= spec.panic_threshold;
         if attested || over {
             self.switch_mode(spec, over, now);
         }
-        let answer = match self.mode {
+        let result = match self.mode {
             Mode::Stable => stable,
             Mode::Panicking { .. } => {
                 let larger = if panic.pods > stable.pods { panic } else { stable };
@@ -152,28 +152,28 @@ impl Decider {
                     self.panic_floor = larger.pods;
                     larger
                 } else {
-                    Answer { pods: self.panic_floor, rule: Rule::PanicFloor }
+                    RuledScale { pods: self.panic_floor, rule: Rule::PanicFloor }
                 }
             }
         };
         let present = match self.desired {
             Some(desired) => desired,
             // Initially assume that more pods were desired than are ready, since no warm-up protects the scale.
-            None if self.warmth == Warmth::Warm => i32::MAX,
+            None if self.warm_up == WarmUp::Done => i32::MAX,
             None => i32::try_from(ready).unwrap_or(i32::MAX),
         };
-        if !attested && answer.pods <= present {
+        if !attested && result.pods <= present {
             return Err(Unknown::NotAttested);
         }
-        let answer = self.delayed(spec, answer, now);
-        self.desired = Some(answer.pods);
+        let result = self.delayed(spec, result, now);
+        self.desired = Some(result.pods);
         Ok(Recommendation {
-            desired: answer.pods,
+            desired: result.pods,
             excess_burst_capacity: excess_burst_capacity(spec, ready, load.panic),
             panicking: self.is_panicking(),
-            rule: answer.rule,
+            rule: result.rule,
             inputs: Inputs { ready, stable: load.stable, panic: load.panic, target: spec.target_value },
-            warm_in: self.warm_up(spec, now),
+            warm_up_left: self.warm_up_left(spec, now),
         })
     }
 
@@ -192,7 +192,7 @@ impl Decider {
     }
 
     /// Applies step 5.
-    fn delayed(&mut self, spec: &DeciderSpec, answer: Answer, now: Timestamp) -> Answer {
+    fn delayed(&mut self, spec: &DeciderSpec, result: RuledScale, now: Timestamp) -> RuledScale {
         if self.delay_is_live {
             match &mut self.delay {
                 _ if spec.scale_down_delay.is_zero() => self.delay = None,
@@ -202,22 +202,22 @@ impl Decider {
         }
         match &mut self.delay {
             Some(window) if spec.reachable => {
-                let held = window.record(now, answer.pods);
-                if held > answer.pods { Answer { pods: held, rule: Rule::ScaleDownDelay } } else { answer }
+                let held = window.record(now, result.pods);
+                if held > result.pods { RuledScale { pods: held, rule: Rule::ScaleDownDelay } } else { result }
             }
-            _ => answer,
+            _ => result,
         }
     }
 
     /// Returns the time that the stable window still needs to fill, or `None` if it is full.
-    fn warm_up(&mut self, spec: &DeciderSpec, now: Timestamp) -> Option<std::time::Duration> {
-        let since = match self.warmth {
-            Warmth::Warm => return None,
-            Warmth::Cold => now,
-            Warmth::Filling(since) => since,
+    fn warm_up_left(&mut self, spec: &DeciderSpec, now: Timestamp) -> Option<std::time::Duration> {
+        let since = match self.warm_up {
+            WarmUp::Done => return None,
+            WarmUp::NotBegun => now,
+            WarmUp::Filling(since) => since,
         };
         let left = spec.stable_window.saturating_sub(now.saturating_since(since));
-        self.warmth = if left.is_zero() { Warmth::Warm } else { Warmth::Filling(since) };
+        self.warm_up = if left.is_zero() { WarmUp::Done } else { WarmUp::Filling(since) };
         (!left.is_zero()).then_some(left)
     }
 }

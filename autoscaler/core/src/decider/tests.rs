@@ -75,7 +75,7 @@ fn one_evaluation_follows_the_rule() {
 
 /// Goal: panic mode lasts a stable window beyond the *last* tick over the threshold, and only such a tick extends it.
 #[test]
-fn panic_ends_a_stable_window_after_the_last_excess() {
+fn panic_mode_ends_a_stable_window_after_the_last_tick_over_the_threshold() {
     let spec = spec(1.0, 98.0);
     let since = |decider: &Decider| match decider.mode {
         Mode::Panicking { last_over } => Some(last_over.saturating_since(epoch()).as_secs()),
@@ -91,7 +91,7 @@ fn panic_ends_a_stable_window_after_the_last_excess() {
 
 /// Goal: the scale found after a restart is held for a stable window, because a restart loses history.
 #[test]
-fn a_decider_born_above_one_pod_panics() {
+fn a_decider_created_above_one_pod_panics() {
     let spec = DeciderSpec { max_scale_down_rate: 2.0, ..spec(70.0, 211.0) };
     for (ready, panics) in [(0, false), (1, false), (2, true)] {
         let decider = Decider::new(&spec, ready, epoch());
@@ -122,7 +122,7 @@ fn an_unknown_input_changes_nothing() {
 
 /// Goal: a delay of 5 min (150 slots) releases a value exactly 150 slots after its own.
 #[test]
-fn the_delay_holds_a_larger_decision() {
+fn the_scale_down_delay_holds_a_larger_decision() {
     let spec = DeciderSpec {
         panic_threshold: 100.0,
         stable_window: Duration::ZERO,
@@ -151,23 +151,23 @@ fn the_delay_holds_a_larger_decision() {
     }
     let unreachable = DeciderSpec { reachable: false, ..spec.clone() };
     assert_eq!(desired(&unreachable, 904, 0.0), Some(0), "nothing to wait for");
-    assert_eq!(desired(&spec, 906, 0.0), Some(4), "what was unreachable left no trace");
+    assert_eq!(desired(&spec, 906, 0.0), Some(4), "decisions while unreachable were not recorded");
 }
 
 #[test]
-fn an_edited_delay_counts_only_where_it_is_live() {
+fn an_edited_delay_applies_only_if_edits_are_live() {
     let spec = |delay| DeciderSpec { panic_threshold: 100.0, scale_down_delay: secs(delay), ..spec(10.0, 0.0) };
     // (delay at creation, delay after the edit) -> desired after a fall from 4 to 0: frozen, live.
-    for (born, edited, frozen, live) in [(0, 60, 0, 0), (60, 0, 4, 0), (60, 2, 4, 0), (2, 60, 0, 4)] {
+    for (created, edited, frozen, live) in [(0, 60, 0, 0), (60, 0, 4, 0), (60, 2, 4, 0), (2, 60, 0, 4)] {
         for (expected, decider) in [
-            (frozen, Decider::new(&spec(born), 0, epoch())),
-            (live, Decider::new(&spec(born), 0, epoch()).with_live_delay()),
+            (frozen, Decider::new(&spec(created), 0, epoch())),
+            (live, Decider::new(&spec(created), 0, epoch()).with_live_delay()),
         ] {
             let mut decider = decider;
-            tick(&mut decider, &spec(born), secs(0), 0, (40.0, 40.0));
+            tick(&mut decider, &spec(created), secs(0), 0, (40.0, 40.0));
             let (desired, ..) = tick(&mut decider, &spec(edited), secs(10), 0, (0.0, 0.0));
             // A window of one slot releases the value in any case.
-            assert_eq!(desired, expected, "from {born} s to {edited} s, live {}", decider.delay_is_live);
+            assert_eq!(desired, expected, "from {created} s to {edited} s, live {}", decider.delay_is_live);
         }
     }
     let mut decider = Decider::new(&spec(0), 0, epoch()).with_live_delay();
@@ -178,32 +178,32 @@ fn an_edited_delay_counts_only_where_it_is_live() {
 /// Goal: after a takeover each decision contains the time until the window is full, counted from the first valid
 /// evaluation.
 #[test]
-fn a_takeover_fills_its_window_first() {
+fn after_a_takeover_the_stable_window_fills_first() {
     let spec = spec(10.0, 100.0);
-    let warm_in = |decider: &mut Decider, at: u64| {
+    let warm_up_left = |decider: &mut Decider, at: u64| {
         let decision = decider.decide(&spec, &observation(secs(at), 0, 5.0, 5.0));
-        decision.expect("valid").warm_in.map(|left| left.as_secs())
+        decision.expect("valid").warm_up_left.map(|left| left.as_secs())
     };
     let mut decider = stable_decider(&spec).taken_over();
     let _ = decider.decide(&spec, &Observation { load: Err(Unknown::NoData), ..observation(secs(0), 0, 0.0, 0.0) });
     for (at, expected) in [(100, Some(60)), (102, Some(58)), (159, Some(1)), (160, None), (162, None)] {
-        assert_eq!(warm_in(&mut decider, at), expected, "at {at} s");
+        assert_eq!(warm_up_left(&mut decider, at), expected, "at {at} s");
     }
-    assert_eq!(warm_in(&mut stable_decider(&spec), 0), None, "a new revision has nothing to remember");
+    assert_eq!(warm_up_left(&mut stable_decider(&spec), 0), None, "a new revision has no window to fill");
 }
 
 /// Goal: a partial load raises the scale, but lowers nothing and ends no panic. It leaves a gap that the window must
 /// fill before the scale can fall.
 #[test]
-fn a_part_of_the_load_can_only_raise_the_scale() {
+fn a_partial_load_can_only_raise_the_scale() {
     let spec = spec(10.0, 100.0);
     let part = |decider: &mut Decider, at: u64, ready: u32, load: f64| {
         let partial = Observation { attested: false, ..observation(secs(at), ready, load, load) };
-        decider.decide(&spec, &partial).map(|r| (r.desired, r.warm_in))
+        decider.decide(&spec, &partial).map(|r| (r.desired, r.warm_up_left))
     };
     let whole = |decider: &mut Decider, at: u64, ready: u32, load: f64| {
         let decision = decider.decide(&spec, &observation(secs(at), ready, load, load));
-        decision.map(|r| (r.desired, r.warm_in)).expect("a whole load")
+        decision.map(|r| (r.desired, r.warm_up_left)).expect("a whole load")
     };
     let unknown = Err(Unknown::NotAttested);
     let mut decider = stable_decider(&spec);
@@ -211,30 +211,30 @@ fn a_part_of_the_load_can_only_raise_the_scale() {
     assert_eq!(part(&mut decider, 2, 3, 10.0), unknown, "fewer");
     assert_eq!(part(&mut decider, 4, 3, 30.0), unknown, "as many");
     assert_eq!(part(&mut decider, 6, 3, 50.0), Ok((5, Some(secs(60)))), "more");
-    assert_eq!(part(&mut decider, 8, 3, 40.0), unknown, "more than are ready, fewer than were asked for");
+    assert_eq!(part(&mut decider, 8, 3, 40.0), unknown, "more than are ready, fewer than were desired");
     assert!(!decider.is_panicking());
     assert_eq!(part(&mut decider, 10, 3, 60.0), Ok((6, Some(secs(60)))));
     assert!(decider.is_panicking(), "twice the pods");
     assert_eq!(part(&mut decider, 200, 6, 0.0), unknown);
-    assert!(decider.is_panicking(), "nobody knows that it is over");
-    assert_eq!(whole(&mut decider, 202, 6, 20.0), (2, Some(secs(60))), "heard again, and the hole fills");
+    assert!(decider.is_panicking(), "the end of the burst is not known");
+    assert_eq!(whole(&mut decider, 202, 6, 20.0), (2, Some(secs(60))), "complete again, and the gap fills");
     assert_eq!(whole(&mut decider, 262, 6, 20.0), (2, None));
 
     let mut once = stable_decider(&spec);
     assert_eq!(whole(&mut once, 0, 3, 30.0), (3, None));
     assert_eq!(part(&mut once, 2, 3, 10.0), unknown);
-    assert_eq!(whole(&mut once, 4, 3, 10.0), (1, None), "one look makes no hole");
+    assert_eq!(whole(&mut once, 4, 3, 10.0), (1, None), "a single miss leaves no gap");
 
-    let mut born = stable_decider(&spec);
-    assert_eq!(part(&mut born, 0, 4, 70.0), unknown, "more than four may have been asked for");
-    assert_eq!(part(&mut born, 2, 4, 40.0), unknown, "nothing goes down now, and four are ready");
-    assert_eq!(part(&mut born, 4, 4, 41.0), Ok((5, Some(secs(60)))));
+    let mut created = stable_decider(&spec);
+    assert_eq!(part(&mut created, 0, 4, 70.0), unknown, "more than four may have been desired");
+    assert_eq!(part(&mut created, 2, 4, 40.0), unknown, "four are ready, and nothing scales down");
+    assert_eq!(part(&mut created, 4, 4, 41.0), Ok((5, Some(secs(60)))));
     let silent = Observation { load: Err(Unknown::NoData), attested: false, ..observation(secs(6), 4, 0.0, 0.0) };
-    assert_eq!(born.decide(&spec, &silent), Err(Unknown::NotAttested));
+    assert_eq!(created.decide(&spec, &silent), Err(Unknown::NotAttested));
 }
 
 #[test]
-fn each_decision_names_the_rule_that_had_the_last_word() {
+fn each_decision_names_the_rule_that_determined_it() {
     let plain = spec(10.0, 100.0);
     let (stable, panicking) = (|| stable_decider(&plain), |floor| panicking(&plain, secs(5), floor));
     // (decider, activation scale, ready, stable, panic) -> rule
@@ -245,7 +245,7 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
         ("down", stable(), 0, 100, 1.0, 1.0, Rule::ScaleDownRate),
         ("idle", stable(), 0, 1, 0.0, 0.0, Rule::StableLoad),
         ("negative load", stable(), 0, 1, -50.0, -50.0, Rule::StableLoad),
-        ("down rate asks for as much", stable(), 0, 10, 10.0, 10.0, Rule::StableLoad),
+        ("down rate requires as much", stable(), 0, 10, 10.0, 10.0, Rule::StableLoad),
         ("up rate allows as much", stable(), 0, 1, 100.0, 10.0, Rule::StableLoad),
         ("floor is reached again", panicking(5), 0, 5, 50.0, 10.0, Rule::StableLoad),
         ("both windows agree", panicking(1), 0, 5, 50.0, 50.0, Rule::StableLoad),
@@ -266,12 +266,12 @@ fn each_decision_names_the_rule_that_had_the_last_word() {
     let mut decider = stable_decider(&delayed);
     let _ = decider.decide(&delayed, &observation(secs(0), 5, 50.0, 5.0));
     let again = decider.decide(&delayed, &observation(secs(2), 5, 50.0, 5.0));
-    assert_eq!(again.map(|r| r.rule), Ok(Rule::StableLoad), "held, and asked for as well");
+    assert_eq!(again.map(|r| r.rule), Ok(Rule::StableLoad), "held, and required by the load");
     let decision = decider.decide(&delayed, &observation(secs(2), 5, 20.0, 5.0));
     assert_eq!(decision.map(|r| (r.desired, r.rule)), Ok((5, Rule::ScaleDownDelay)));
     explained.insert(Rule::ScaleDownDelay, Rule::ScaleDownDelay.explain());
     let words: std::collections::BTreeSet<_> = explained.values().collect();
-    assert!(words.len() == 7 && !words.contains(&""), "each rule has words of its own: {words:?}");
+    assert!(words.len() == 7 && !words.contains(&""), "each rule has its own text: {words:?}");
 }
 
 fn any_spec() -> impl Strategy<Value = DeciderSpec> {

@@ -119,12 +119,12 @@ fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error
     serializer.serialize_str(text)
 }
 
-fn stabilization<S: Serializer>(what: &Stabilization, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(what.texts().0)
+fn stabilization<S: Serializer>(value: &Stabilization, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(value.texts().0)
 }
 
-fn limit<S: Serializer>(what: &Limit, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(what.texts().0)
+fn limit<S: Serializer>(value: &Limit, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(value.texts().0)
 }
 
 /// Memory of one revision.
@@ -161,9 +161,9 @@ impl Blend {
         let requested = answer.asked.max(1);
         let pods = match (input.behavior, wish) {
             _ if requested < current && (doubtful || load.is_none()) => current,
-            (Some(behavior), _) => self.behave(behavior, requested, input, &mut answer),
+            (Some(behavior), _) => self.apply_behavior(behavior, requested, input, &mut answer),
             (None, Some((pods, _))) => {
-                self.behave(&Behavior::default(), (*pods).max(1), input, &mut answer).max(load.unwrap_or(0))
+                self.apply_behavior(&Behavior::default(), (*pods).max(1), input, &mut answer).max(load.unwrap_or(0))
             }
             (None, None) => requested,
         };
@@ -184,7 +184,7 @@ impl Blend {
         }
     }
 
-    fn behave(&mut self, behavior: &Behavior, proposed: i32, input: &Input<'_>, answer: &mut Answer) -> i32 {
+    fn apply_behavior(&mut self, behavior: &Behavior, proposed: i32, input: &Input<'_>, answer: &mut Answer) -> i32 {
         let (min, max) = (input.bounds.min.max(1), input.bounds.max.unwrap_or(i32::MAX));
         let demand = Demand { current: input.current, proposed, min, max };
         let decision = rules(behavior).decide(&mut self.memory, &demand, input.now);

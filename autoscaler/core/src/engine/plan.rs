@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_plan_only_where_one_is_asked_for() {
+    fn there_is_a_plan_only_if_one_is_requested() {
         let cpu = r#"[{"type": "Resource",
             "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]"#;
         assert_eq!(plan_json("", ""), Ok(None));

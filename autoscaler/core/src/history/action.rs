@@ -31,9 +31,9 @@ impl Action {
     }
 
     /// Creates an action for a wanted scale that is not written yet.
-    pub fn planned(want: Option<i32>, replicas: i32, bounds: Bounds, reason: Reason) -> Self {
+    pub fn planned(wanted: Option<i32>, replicas: i32, bounds: Bounds, reason: Reason) -> Self {
         let (replicas, because) = (Some(replicas), Cause::Rule(reason));
-        Self { wanted: want, replicas, patched: false, min: bounds.min, max: bounds.max, because }
+        Self { wanted, replicas, patched: false, min: bounds.min, max: bounds.max, because }
     }
 
     /// Returns true if `next` only confirms this action: nothing was written, and wanted scale and cause are the same.

@@ -15,7 +15,7 @@ fn scale(desired: i32, stable: f64) -> Decision {
         panicking: false,
         rule: Rule::StableLoad,
         inputs: Inputs { ready: 1, stable, panic: 0.0, target: 70.0 },
-        warm_in: None,
+        warm_up_left: None,
     })
 }
 
@@ -27,7 +27,7 @@ fn secs(n: i64) -> Timestamp {
 fn an_equal_decision_extends_the_last_entry() {
     let mut history = History::default();
     assert!(history.record(secs(100), &scale(1, 50.0)));
-    assert!(!history.record(secs(102), &scale(1, 60.0)), "another load, the same decision");
+    assert!(!history.record(secs(102), &scale(1, 60.0)), "another load, but the same decision");
     assert!(history.record(secs(104), &scale(2, 90.0)));
     assert!(history.record(secs(106), &Err(Unknown::NoData)));
     assert!(!history.record(secs(108), &Err(Unknown::NoData)));
@@ -35,27 +35,25 @@ fn an_equal_decision_extends_the_last_entry() {
     let entries: Vec<_> = history.entries().map(|e| (e.since, e.lasted_secs, e.decisions)).collect();
     assert_eq!(entries, [(100, 2, 2), (104, 0, 1), (106, 2, 2), (110, 0, 1)]);
     let first = &history.entries().next().expect("an entry").outcome;
-    assert!(matches!(first, EntryOutcome::Scale { stable: 50.0, .. }), "the inputs that made the change: {first:?}");
+    assert!(matches!(first, EntryOutcome::Scale { stable: 50.0, .. }), "the inputs of the change: {first:?}");
 }
 
 #[test]
-fn what_an_operator_acts_on_makes_a_new_entry() {
+fn a_relevant_change_of_a_decision_makes_a_new_entry() {
     let base = scale(1, 50.0).expect("a scale");
-    for (what, changed) in [
-        ("capacity's sign", Recommendation { excess_burst_capacity: 0, ..base }),
-        ("mode", Recommendation { panicking: true, ..base }),
-        ("rule", Recommendation { rule: Rule::PanicFloor, ..base }),
-        ("scale", Recommendation { desired: 0, ..base }),
+    let same_sign = Recommendation { excess_burst_capacity: -5, ..base };
+    for (what, changed, is_new) in [
+        ("capacity of the same sign", same_sign, false),
+        ("capacity's sign", Recommendation { excess_burst_capacity: 0, ..base }, true),
+        ("mode", Recommendation { panicking: true, ..base }, true),
+        ("rule", Recommendation { rule: Rule::PanicFloor, ..base }, true),
+        ("scale", Recommendation { desired: 0, ..base }, true),
     ] {
         let mut history = History::default();
         history.record(secs(0), &Ok(base));
-        assert!(history.record(secs(2), &Ok(changed)), "{what}");
-        assert!(history.record(secs(4), &Ok(base)), "{what}, and back");
+        assert_eq!(history.record(secs(2), &Ok(changed)), is_new, "{what}");
+        assert_eq!(history.record(secs(4), &Ok(base)), is_new, "{what}, and back");
     }
-    let mut history = History::default();
-    history.record(secs(0), &Ok(base));
-    let calm = Recommendation { excess_burst_capacity: -5, ..base };
-    assert!(!history.record(secs(2), &Ok(calm)), "capacity of the same sign");
 }
 
 fn action(wanted: i32, patched: bool, reason: Reason) -> Action {
@@ -69,9 +67,9 @@ fn decisions_and_actions_extend_their_own_entries_only() {
     assert!(history.act(secs(100), action(1, true, Reason::Desired)));
     for now in [102, 104] {
         assert!(!history.record(secs(now), &scale(1, 50.0)));
-        assert!(!history.act(secs(now), action(1, false, Reason::Desired)), "the pods are there: no news");
+        assert!(!history.act(secs(now), action(1, false, Reason::Desired)), "the pods exist: no change");
     }
-    assert!(history.act(secs(106), action(1, true, Reason::Desired)), "somebody changed them, and they were put back");
+    assert!(history.act(secs(106), action(1, true, Reason::Desired)), "replicas restored after another writer");
     assert!(history.act(secs(108), action(0, false, Reason::GracePeriod)));
     let entries: Vec<_> =
         history.entries().map(|e| (e.since, e.lasted_secs, matches!(e.outcome, EntryOutcome::Action(_)))).collect();
@@ -79,31 +77,30 @@ fn decisions_and_actions_extend_their_own_entries_only() {
 }
 
 #[test]
-fn what_changes_an_action_makes_a_new_entry() {
+fn a_changed_action_makes_a_new_entry() {
     let base = action(3, false, Reason::Desired);
-    for (what, changed) in [
-        ("scale", Action { wanted: Some(4), ..base }),
-        ("nothing known", Action { wanted: None, ..base }),
-        ("minimum", Action { min: 1, ..base }),
-        ("maximum", Action { max: None, ..base }),
-        ("a patch", Action { patched: true, ..base }),
-        ("rule", Action { because: Cause::Rule(Reason::Bounds), ..base }),
-        ("obstacle", Action { because: Cause::Obstacle(Obstacle::LeaseEnding), ..base }),
+    for (what, changed, is_new) in [
+        ("the replicas alone", Action { replicas: Some(3), ..base }, false),
+        ("scale", Action { wanted: Some(4), ..base }, true),
+        ("nothing known", Action { wanted: None, ..base }, true),
+        ("minimum", Action { min: 1, ..base }, true),
+        ("maximum", Action { max: None, ..base }, true),
+        ("a patch", Action { patched: true, ..base }, true),
+        ("rule", Action { because: Cause::Rule(Reason::Bounds), ..base }, true),
+        ("obstacle", Action { because: Cause::Obstacle(Obstacle::LeaseEnding), ..base }, true),
     ] {
         let mut history = History::default();
         history.act(secs(0), base);
-        assert!(history.act(secs(2), changed), "{what}");
+        assert_eq!(history.act(secs(2), changed), is_new, "{what}");
     }
-    let mut history = History::default();
-    history.act(secs(0), base);
-    assert!(!history.act(secs(2), Action { replicas: Some(3), ..base }), "the replicas alone are no change");
 }
 
 #[test]
-fn every_obstacle_has_words_of_its_own() {
+fn every_obstacle_has_its_own_text() {
     let all = [
         Obstacle::Invalid,
         Obstacle::TargetNotFound,
+        Obstacle::TargetChanges,
         Obstacle::ServiceNotOwned,
         Obstacle::ServicePending,
         Obstacle::NoPrivateService,
@@ -149,7 +146,7 @@ fn entries_are_flat_json_and_their_cause_reads_back() {
 
 /// Goal: the metric that asked for the most is named, and the same result again is no change.
 #[test]
-fn load_and_metrics_have_a_voice_of_their_own() {
+fn combined_results_have_entries_of_their_own() {
     let answer = |desired, metric: &str, failing| Answer {
         desired,
         metric: metric.into(),
@@ -175,7 +172,7 @@ fn load_and_metrics_have_a_voice_of_their_own() {
 }
 
 #[test]
-fn space_grows_with_the_entries() {
+fn memory_grows_with_the_entries() {
     let mut history = History::default();
     assert_eq!(history.entries.capacity(), 0);
     for (entries, space) in [(1, GROWTH), (2, GROWTH), (GROWTH, GROWTH), (GROWTH + 1, 2 * GROWTH)] {

@@ -43,7 +43,7 @@ fn a_stat_counts_at_its_own_time() {
 
 /// Goal: external input cannot corrupt a window, and each rejection names field, value and rule.
 #[test]
-fn numbers_that_would_spoil_the_windows_are_refused_whole() {
+fn a_stat_with_an_invalid_number_is_rejected_as_a_whole() {
     let mut metrics = Metrics::new(&spec());
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1e-9, 1.1e9] {
         for field in 0..4 {
@@ -70,7 +70,7 @@ fn a_time_stamp_may_be_a_little_ahead() {
 }
 
 #[test]
-fn silence_is_zero_only_where_nobody_is_scraped() {
+fn an_empty_window_is_zero_load_only_if_pods_are_not_scraped() {
     // (scraped) -> load of a window without values
     for (scraped, expected) in [(true, Err(Unknown::NoData)), (false, Ok(Load::default()))] {
         let metrics = Metrics::new(&CollectSpec { scrape_target: scraped.then(String::new), ..spec() });
@@ -103,7 +103,7 @@ fn a_sleeping_revision_holds_no_windows() {
 }
 
 #[test]
-fn an_edit_keeps_what_was_recorded() {
+fn an_edited_spec_keeps_recorded_values() {
     let mut metrics = Metrics::new(&spec());
     (0..60).for_each(|i| metrics.record(&stat(10.0, 0.0, 0.0, 0.0), NOW + secs(i)).expect("a sane stat"));
     let now = NOW + secs(59);

@@ -28,7 +28,7 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 /// Minimum number of activators of a workload, if there are that many: one of them may end without a warning.
-const LEAST: usize = 2;
+const COUNT_MIN: usize = 2;
 
 /// Returns the endpoints for the ports of a workload, in their order. `need` is the number of activators for its load;
 /// with `None`, all activators carry it. `target` is its name, which is hashed.
@@ -44,9 +44,9 @@ pub fn endpoints_among(
     for is_v6 in [false, true] {
         let family: Vec<Activator> =
             activators.iter().filter(|activator| activator.address.is_ipv6() == is_v6).copied().collect();
-        let named = named(&family, need, target, have(ports, &family));
+        let selected = select(&family, need, target, ready_in_slices(ports, &family));
         for (port, all) in ports.iter().zip(&mut all) {
-            let found = of_family(port, &family, &named, proofs, now);
+            let found = family_endpoints(port, &family, &selected, proofs, now);
             all.listed.extend(found.listed);
             all.unready.extend(found.unready);
             all.ask.extend(found.ask);
@@ -57,12 +57,12 @@ pub fn endpoints_among(
 
 /// Returns the number of activators for a workload that needs `need`, and whose slices have `have` ready ones.
 pub fn count(need: NonZeroUsize, have: usize) -> usize {
-    let need = need.get().max(LEAST);
+    let need = need.get().max(COUNT_MIN);
     if need < have && have < need.saturating_mul(2) { have } else { need }
 }
 
 /// Returns the activators selected for a workload.
-fn named(family: &[Activator], need: Option<NonZeroUsize>, target: &str, have: usize) -> BTreeSet<IpAddr> {
+fn select(family: &[Activator], need: Option<NonZeroUsize>, target: &str, have: usize) -> BTreeSet<IpAddr> {
     let ready: Vec<IpAddr> = family.iter().filter(|one| one.serving == Serving::Ready).map(|one| one.address).collect();
     let Some(count) = need.map(|need| count(need, have)).filter(|count| *count < ready.len()) else {
         return ready.into_iter().collect();
@@ -75,41 +75,41 @@ fn named(family: &[Activator], need: Option<NonZeroUsize>, target: &str, have: u
 
 /// Returns the number of ready activators in the slices of the port that has most, since all ports of a workload share
 /// their activators.
-fn have(ports: &[Port<'_>], family: &[Activator]) -> usize {
+fn ready_in_slices(ports: &[Port<'_>], family: &[Activator]) -> usize {
     let is_ready = |address: IpAddr| family.iter().any(|one| one.address == address && one.serving == Serving::Ready);
-    let of = |port: &Port<'_>| {
+    let count = |port: &Port<'_>| {
         let ready = port.listed.iter().filter(|listed| listed.ready && is_ready(listed.address));
         ready.map(|listed| listed.address).collect::<BTreeSet<_>>().len()
     };
-    ports.iter().map(of).max().unwrap_or(0)
+    ports.iter().map(count).max().unwrap_or(0)
 }
 
-fn of_family(
+fn family_endpoints(
     port: &Port<'_>,
     family: &[Activator],
-    named: &BTreeSet<IpAddr>,
+    selected: &BTreeSet<IpAddr>,
     proofs: &Proofs,
     now: Instant,
 ) -> Endpoints {
     let is_listed = |address: IpAddr| port.listed.iter().any(|listed| listed.address == address);
     let concerned =
-        |one: &&Activator| named.contains(&one.address) || one.serving != Serving::Ready || is_listed(one.address);
+        |one: &&Activator| selected.contains(&one.address) || one.serving != Serving::Ready || is_listed(one.address);
     let some: Vec<Activator> = family.iter().filter(concerned).copied().collect();
     let mut found = endpoints(port, &some, proofs, now);
     if some.len() < family.len() && !found.listed.iter().any(|listed| listed.ready) {
         found = endpoints(port, family, proofs, now);
     }
-    keep(&mut found.listed, named);
+    keep(&mut found.listed, selected);
     found
 }
 
 /// Keeps the selected activators among the ready ones, and others only in place of missing selected ones.
-fn keep(listed: &mut Vec<Listed>, named: &BTreeSet<IpAddr>) {
-    let present = listed.iter().filter(|listed| named.contains(&listed.address)).count();
-    let mut spare = named.len().saturating_sub(present);
+fn keep(listed: &mut Vec<Listed>, selected: &BTreeSet<IpAddr>) {
+    let present = listed.iter().filter(|listed| selected.contains(&listed.address)).count();
+    let mut spare = selected.len().saturating_sub(present);
     listed.retain(|listed| {
-        let stays = !listed.ready || named.contains(&listed.address) || spare > 0;
-        if stays && !named.contains(&listed.address) {
+        let stays = !listed.ready || selected.contains(&listed.address) || spare > 0;
+        if stays && !selected.contains(&listed.address) {
             spare = spare.saturating_sub(1);
         }
         stays

@@ -3,6 +3,7 @@
 
 use super::carriers::{count, endpoints_among};
 use super::slices::{Endpoints, Port};
+use super::tests::epoch;
 use super::*;
 use common::ports::answer::Listening;
 use proptest::prelude::*;
@@ -12,11 +13,6 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 const NUMBER: u16 = 100;
-
-#[allow(clippy::disallowed_methods, reason = "an origin for made-up instants")]
-fn epoch() -> Instant {
-    Instant::now()
-}
 
 fn four(n: u8) -> IpAddr {
     IpAddr::from([10, 0, 0, n])
@@ -61,12 +57,12 @@ fn addresses(listed: &[Listed]) -> BTreeSet<IpAddr> {
 }
 
 #[test]
-fn more_are_given_at_once_and_taken_away_when_half_is_enough() {
+fn the_number_grows_at_once_and_shrinks_when_half_is_enough() {
     for (need, have, expected) in
         [(1, 0, 2), (3, 0, 3), (3, 2, 3), (3, 3, 3), (3, 4, 4), (3, 5, 5), (3, 6, 3), (1, 3, 3), (1, 4, 2), (5, 20, 5)]
     {
         let need = NonZeroUsize::new(need).expect("some");
-        assert_eq!(count(need, have), expected, "{need} needed, {have} there");
+        assert_eq!(count(need, have), expected, "{need} needed, {have} listed");
     }
 }
 
@@ -75,11 +71,11 @@ fn more_are_given_at_once_and_taken_away_when_half_is_enough() {
 #[test]
 fn a_workload_has_as_many_of_each_family_as_it_needs() {
     let now = epoch();
-    let everybody = ready((1..=20).map(four).chain((1..=20).map(six)));
-    let proofs = proven(everybody.iter().map(|one| one.address), now);
+    let all = ready((1..=20).map(four).chain((1..=20).map(six)));
+    let proofs = proven(all.iter().map(|one| one.address), now);
     for name in (0..50).map(|n| format!("w{n}")) {
         for (need, expected) in [(Some(1), 2), (Some(3), 3), (Some(20), 20), (Some(25), 20), (None, 20)] {
-            let found = look(&[], &everybody, need, &name, (&proofs, now)).listed;
+            let found = look(&[], &all, need, &name, (&proofs, now)).listed;
             let of = |is_v6: bool| found.iter().filter(|listed| listed.address.is_ipv6() == is_v6).count();
             assert_eq!((of(false), of(true)), (expected, expected), "{name} needs {need:?}");
         }
@@ -89,27 +85,27 @@ fn a_workload_has_as_many_of_each_family_as_it_needs() {
 /// Goal: selected activators that do not respond leave no workload unserved. Others replace them, no more than needed,
 /// and are removed in one step once the selected ones are proven.
 #[test]
-fn others_stand_in_until_those_that_are_named_are_proven() {
+fn other_activators_replace_selected_ones_until_these_are_proven() {
     let (now, five) = (epoch(), ready((1..=5).map(four)));
     let all: BTreeSet<IpAddr> = (1..=5).map(four).collect();
-    let named = addresses(&look(&[], &five, Some(2), "a", (&proven(all.clone(), now), now)).listed);
-    let others: Vec<IpAddr> = all.difference(&named).copied().collect();
-    let [first, second] = <[IpAddr; 2]>::try_from(named.iter().copied().collect::<Vec<_>>()).expect("two");
+    let selected = addresses(&look(&[], &five, Some(2), "a", (&proven(all.clone(), now), now)).listed);
+    let others: Vec<IpAddr> = all.difference(&selected).copied().collect();
+    let [first, second] = <[IpAddr; 2]>::try_from(selected.iter().copied().collect::<Vec<_>>()).expect("two");
     let of = |listed: &[IpAddr], proven_ones: &[IpAddr]| {
         let listed: Vec<_> = listed.iter().copied().map(at).collect();
         addresses(&look(&listed, &five, Some(2), "a", (&proven(proven_ones.iter().copied(), now), now)).listed)
     };
     let set = |addresses: &[IpAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
-    assert_eq!(of(&[], &others), set(&others[..2]), "none of those that are named: others, no more than are needed");
-    assert_eq!(of(&[], &[others[0], first]), set(&[first]), "one that is named: nobody else is added");
-    assert_eq!(of(&[others[0], first], &[]), set(&[others[0], first]), "who is there stays");
-    assert_eq!(of(&[others[0], first], &[second]), named, "until the other one is proven");
+    assert_eq!(of(&[], &others), set(&others[..2]), "no selected one is proven: others, no more than needed");
+    assert_eq!(of(&[], &[others[0], first]), set(&[first]), "one selected one is proven: no other is added");
+    assert_eq!(of(&[others[0], first], &[]), set(&[others[0], first]), "listed ones stay");
+    assert_eq!(of(&[others[0], first], &[second]), selected, "until the other one is proven");
     assert_eq!(of(&[others[0], others[1]], &[second]), set(&[others[0], second]), "one for one");
 }
 
 /// Goal: a family without ready activators keeps its former ones, beside a family that is served.
 #[test]
-fn each_family_keeps_its_own_that_are_not_ready() {
+fn each_family_keeps_its_own_unready_activators() {
     let now = epoch();
     let is = |address, serving| Activator { address, serving };
     let activators = [is(four(1), Serving::Ready), is(four(2), Serving::Unready), is(six(1), Serving::Unready)];
@@ -133,7 +129,7 @@ fn ports_of_one_workload_are_carried_by_the_same_activators() {
 
 /// Goal: the removal and return of one of twenty activators changes only the workloads that it carries.
 #[test]
-fn one_that_goes_touches_those_that_it_carries() {
+fn removing_an_activator_changes_only_its_own_workloads() {
     let (now, twenty) = (epoch(), ready((1..=20).map(four)));
     let proofs = proven((1..=20).map(four), now);
     let nineteen = &twenty[1..];
@@ -199,25 +195,25 @@ proptest! {
             }
             let of = |n: u8| Some(Activator { address: four(n), serving: serving[usize::from(n)]? });
             let activators: Vec<Activator> = (1..=6).filter_map(of).collect();
-            let runs: BTreeSet<IpAddr> =
+            let ready_ones: BTreeSet<IpAddr> =
                 activators.iter().filter(|one| one.serving == Serving::Ready).map(|one| one.address).collect();
             let proofs = proven(responding.iter().copied(), now);
             let found = look(&listed, &activators, Some(need), "a", (&proofs, now)).with_unready();
-            let led = |listed: &[Listed]| {
-                listed.iter().filter(|at| at.ready && runs.contains(&at.address)).count()
+            let listed_ready = |listed: &[Listed]| {
+                listed.iter().filter(|at| at.ready && ready_ones.contains(&at.address)).count()
             };
             let added = |at: &&Listed| at.ready && !listed.contains(at);
             prop_assert!(found.iter().filter(added).all(|at| responding.contains(&at.address)), "{found:?}");
-            let least = led(&listed).min(need.max(2)).min(runs.len());
-            prop_assert!(led(&found) >= least, "{listed:?} to {found:?} of {runs:?}, {need} needed");
+            let least = listed_ready(&listed).min(need.max(2)).min(ready_ones.len());
+            prop_assert!(listed_ready(&found) >= least, "{listed:?} to {found:?} of {ready_ones:?}, {need} needed");
             listed = found;
-            let everybody = proven(runs.iter().copied(), now);
+            let all = proven(ready_ones.iter().copied(), now);
             let mut rest = listed.clone();
             for _ in 0..2 {
-                rest = look(&rest, &activators, Some(need), "a", (&everybody, now)).listed;
+                rest = look(&rest, &activators, Some(need), "a", (&all, now)).listed;
             }
-            let enough = count(NonZeroUsize::new(need).expect("some"), led(&listed)).min(runs.len());
-            prop_assert_eq!(led(&rest), enough, "at rest");
+            let enough = count(NonZeroUsize::new(need).expect("some"), listed_ready(&listed)).min(ready_ones.len());
+            prop_assert_eq!(listed_ready(&rest), enough, "at rest");
         }
     }
 }

@@ -8,10 +8,10 @@
 //! | has a line in the ledger | the line has the namespace of the slice and the uid of its owner |
 //! | has no line (lost or never written) | the owner is a known ZeroScaler with that uid, and two limits hold |
 //!
-//! The limits for numbers without a line: the ZeroScaler names no more than [`UNRECORDED_MAX`] of them, or as many as
-//! its Service has ports if that is more; and its namespace stays within its quota of the range that the number belongs to, general
-//! or guarded. If there are more numbers, those in
-//! the owner's status count first. The ports of a workload that another process owns are not known here.
+//! The limits for numbers without a line: a ZeroScaler has at most [`UNRECORDED_MAX`] of them, or as many as its
+//! Service has ports if that is more; and its namespace stays within its quota of the number's range, general or
+//! guarded. If there are more numbers, those in the owner's status count first. The ports of a workload that another
+//! process owns are not known here.
 
 use super::plan::{Wanted, quota};
 use common::RevisionKey;
@@ -97,16 +97,16 @@ mod tests {
 
     /// Goal: a slice counts only for its own workload, whatever owner it claims.
     #[test]
-    fn a_number_counts_where_ledger_and_owner_agree() {
+    fn a_number_counts_only_if_ledger_and_owner_agree() {
         let ledger = ledger(&[(100, "held shop/a ua 80 http"), (101, "released:1795000000 shop/a ua 80 http")]);
         let rows: [(&str, Claim, &[u16]); 7] = [
             ("its own", claim(("shop", "a"), "ua", [100, 101]), &[100, 101]),
-            ("of one that had its name", claim(("shop", "a"), "other", [100]), &[]),
+            ("of a former workload with that name", claim(("shop", "a"), "other", [100]), &[]),
             ("another namespace's, with its uid", claim(("evil", "a"), "ua", [100, 101]), &[]),
             ("another namespace's, with its own", claim(("evil", "b"), "ub", [100]), &[]),
-            ("lost, of a known one", claim(("evil", "b"), "ub", [150]), &[150]),
-            ("lost, of one that is not known", claim(("evil", "c"), "uc", [150]), &[]),
-            ("lost, of another one with that name", claim(("evil", "b"), "uc", [150]), &[]),
+            ("lost, of a known workload", claim(("evil", "b"), "ub", [150]), &[150]),
+            ("lost, of an unknown workload", claim(("evil", "c"), "uc", [150]), &[]),
+            ("lost, of a former workload with that name", claim(("evil", "b"), "uc", [150]), &[]),
         ];
         let is_known =
             |key: &RevisionKey, uid: &str| matches!((key.as_str(), uid), ("shop/a", "ua") | ("evil/b", "ub"));

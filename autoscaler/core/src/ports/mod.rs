@@ -10,7 +10,7 @@
 //! # Guarantee
 //!
 //! A client that connects to an address and number from a slice reaches neither another workload nor a closed port.
-//! This holds through crashes, two autoscalers that both believe to be the owner, stale views, and restored old
+//! This holds through crashes, two autoscalers that each consider themselves the owner, stale views, and restored old
 //! statuses.
 //!
 //! # The four rules
@@ -43,8 +43,8 @@
 //!
 //! # Guarded numbers
 //!
-//! A separate range of numbers is for workloads whose pods are selected by NetworkPolicies ([`Access`]). Such a workload has
-//! no other number: lines of other numbers are closed at once, and activators stop listening there.
+//! A separate range of numbers is for workloads whose pods are selected by NetworkPolicies ([`Access`]). Such a
+//! workload has no other number: lines of other numbers are closed at once, and activators stop listening there.
 //!
 //! # Selection of activators
 //!
@@ -89,5 +89,5 @@ pub const NOTED_EVERY: Duration = Duration::from_secs(60);
 pub const IDENTIFIED_FOR: Duration = Duration::from_secs(10);
 /// Time of foreign responses after which a number counts as used by another process.
 pub const FOREIGN_HOLDS: Duration = Duration::from_secs(10);
-/// Maximum of resting numbers of one port for which a number in use is replaced by another one.
+/// Number of a port's former numbers in cooldown from which a number in use is no longer replaced.
 pub const TRIES_MAX: usize = 3;

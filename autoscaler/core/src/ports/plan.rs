@@ -25,10 +25,10 @@
 //!
 //! # Guarded workloads
 //!
-//! The range of a workload follows from its [`Access`]. A guarded one has numbers of [`View::guarded`] alone; one that is
-//! barred has none. Their other lines are closed at once, even if slices name them; this includes guarded numbers of a
-//! former range. A workload that is open again keeps its guarded number. A workload whose access this process does not
-//! know yet keeps its numbers and gets no other, since a general number would be open to every client.
+//! The range of a workload follows from its [`Access`]. A guarded workload has only numbers of [`View::guarded`], and a
+//! barred one has none. Their other lines are closed at once, even if slices name them; this includes guarded numbers
+//! of a former range. A workload that is open again keeps its guarded number. A workload whose access this process does
+//! not know yet keeps its numbers and gets no other, since a general number would be open to every client.
 //!
 //! # Quota
 //!
@@ -42,7 +42,7 @@
 //!   stays.
 //! - Numbers are in use repeatedly: while [`TRIES_MAX`] former ones are in cooldown, the number stays, and a condition
 //!   reports it. (Some process responds on every number, for example a sidecar.)
-//! - Two lines are held for one port, by two owners that did not know of each other: one is released.
+//! - Two owners that did not know of each other have each held a line for one port: one of the lines is released.
 //! - A line whose object is unknown or has another uid is released. The view may be stale, so the caller first asks the
 //!   API server whether the object exists.
 //! - A release time in the future comes from a clock that was ahead. The line is released again with the current time,
@@ -98,7 +98,7 @@ impl Access {
     }
 }
 
-/// ZeroScaler that exists. One that is being deleted keeps its numbers until it is gone.
+/// Existing ZeroScaler. While it is being deleted, it keeps its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Name of the ZeroScaler.

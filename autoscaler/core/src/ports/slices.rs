@@ -52,7 +52,7 @@ pub struct Activator {
     pub serving: Serving,
 }
 
-/// State of an activator: whether it takes requests.
+/// State of an activator with regard to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serving {
     /// The activator takes requests.
@@ -156,10 +156,10 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
     endpoints
 }
 
-/// Reports whether a change of slices from `before` to `after` comes first: clients are routed to an activator that is
-/// leaving, or to none. Other changes are written when there is time. Each address family counts separately, since a
-/// client uses one. `serves` returns true if clients of an endpoint reach a ready activator ([`reached`]). An endpoint
-/// that serves and is replaced by another one misleads no client meanwhile.
+/// Returns true if a change of slices from `before` to `after` has priority: until then, clients are routed to an
+/// activator that is leaving, or to none. Each address family counts separately, since a client uses one. `serves`
+/// returns true if clients of an endpoint reach a ready activator ([`reached`]). An endpoint that serves and is
+/// replaced by another one misleads no client meanwhile.
 pub fn is_urgent(before: &[Listed], after: &[Listed], serves: impl Fn(&Listed) -> bool) -> bool {
     let has_ready = |listed: &[Listed], is_v6: bool| listed.iter().any(|at| at.ready && at.address.is_ipv6() == is_v6);
     let moves = |address: IpAddr| after.iter().any(|at| at.address == address);
@@ -183,9 +183,9 @@ pub fn reached(at: &Listed, uid: &str, activators: &[Activator], proofs: &Proofs
 /// Returns true if a change may wait briefly for the response of a probed activator, so that removal and replacement
 /// are one write. The condition: an activator is removed, and clients of all current endpoints get responses meanwhile.
 pub fn may_wait_for_successor(before: &[Listed], after: &[Listed], answers: impl Fn(&Listed) -> bool) -> bool {
-    let led = || before.iter().filter(|at| at.ready);
-    let goes = |at: &Listed| !after.iter().any(|one| one.ready && one.address == at.address);
-    led().any(goes) && led().all(answers)
+    let ready = || before.iter().filter(|at| at.ready);
+    let is_removed = |at: &Listed| !after.iter().any(|one| one.ready && one.address == at.address);
+    ready().any(is_removed) && ready().all(answers)
 }
 
 /// Numbers by port name.

@@ -20,12 +20,12 @@ fn decision(desired: i32, excess_burst_capacity: i32) -> Decision {
         panicking: false,
         rule: Rule::StableLoad,
         inputs: Inputs { ready: 1, stable: 0.0, panic: 0.0, target: 70.0 },
-        warm_in: None,
+        warm_up_left: None,
     })
 }
 
 fn status(desired: Option<i32>, excess_burst_capacity: i32) -> ScaleStatus {
-    ScaleStatus { desired, excess_burst_capacity, warm_in: None, unheard: false }
+    ScaleStatus { desired, excess_burst_capacity, warm_up_left: None, unattested: false }
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_new_revision_is_as_if_its_initial_scale_were_ready() {
 }
 
 #[test]
-fn the_reconciler_hears_of_a_new_scale_or_a_new_sign() {
+fn the_reconciler_is_notified_of_a_new_scale_or_a_new_sign() {
     let mut status = status(None, -111);
     for (desired, ebc, notified, why) in [
         (1, -1, true, "first decision"),
@@ -62,22 +62,22 @@ fn the_reconciler_hears_of_a_new_scale_or_a_new_sign() {
     }
     let before = status;
     assert!(!status.apply(&Err(Unknown::NoData), true));
-    assert_eq!(status, before, "what is unknown changes nothing");
+    assert_eq!(status, before, "an unknown input changes nothing");
     let mut first = self::status(None, 5);
-    assert!(first.apply(&decision(0, 5), true), "zero is news where nothing was known");
+    assert!(first.apply(&decision(0, 5), true), "zero is a change if nothing was known");
 }
 
-/// Goal: the reconciler hears when a takeover is over, and when the last pod of an idle revision may go because every
-/// activator was heard again.
+/// Goal: the reconciler is notified when the warm-up after a takeover ends, and when the last pod of an idle revision
+/// may go because every activator has reported again.
 #[test]
-fn the_reconciler_hears_that_a_wait_is_over() {
+fn the_reconciler_is_notified_when_a_wait_ends() {
     let mut status = ScaleStatus::taken_over(&DeciderSpec::default());
     status.desired = Some(1);
     let unknown = Err(Unknown::NotAttested);
-    assert!(!status.apply(&unknown, true) && status.warm_in.is_some(), "what is unknown changes nothing");
-    assert!(status.apply(&decision(1, 0), true) && status.warm_in.is_none(), "warm");
-    assert!(!status.apply(&unknown, false) && status.unheard);
-    assert!(!status.apply(&decision(1, 0), true) && !status.unheard, "its pods are wanted");
+    assert!(!status.apply(&unknown, true) && status.warm_up_left.is_some(), "an unknown input changes nothing");
+    assert!(status.apply(&decision(1, 0), true) && status.warm_up_left.is_none(), "the warm-up is over");
+    assert!(!status.apply(&unknown, false) && status.unattested);
+    assert!(!status.apply(&decision(1, 0), true) && !status.unattested, "pods are still desired");
     assert!(status.apply(&decision(0, 0), false), "another scale");
     assert!(!status.apply(&unknown, false));
     assert!(status.apply(&decision(0, 0), true), "its last pod may go");

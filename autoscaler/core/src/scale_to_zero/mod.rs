@@ -12,21 +12,21 @@
 //!
 //! # Two phases
 //!
-//! The probe is I/O, so this function only requests it ([`ScaleOutcome::probe`]). The outcome with that request is safe to
-//! apply at once: the pod stays. The shell probes in the background and decides again with the [`ProbeResult`], so no
-//! worker waits for a socket.
+//! The probe is I/O, so this function only requests it ([`ScaleOutcome::probe`]). The outcome with that request is safe
+//! to apply at once: the pod stays. The shell probes in the background and decides again with the [`ProbeResult`], so
+//! no worker waits for a socket.
 //!
 //! # Edge cases
 //!
-//! - The desired scale is from an earlier decision, and an activator does not report now ([`Input::unheard`]): it may
-//!   carry requests that arrived since. The last pod stays until all activators report no load again.
+//! - The desired scale is from an earlier decision, and an activator does not report now ([`Input::unattested`]): this
+//!   activator may carry requests that arrived since. The last pod stays until all activators report no load again.
 //! - Unknown desired scale: nothing changes. A revision that is still activating is treated as if its minimum were
 //!   desired, so that a revision that never becomes ready is given up after the activation timeout.
 //! - A target burst capacity of −1 keeps activators in the path by itself. Knative does not probe then; standalone mode
 //!   does ([`Input::probe_needed`]).
-//! - A decider that took over (`warming`) does not know the load yet. The scale is not reduced below the current
-//!   replicas, except to obey a maximum. The decision is repeated when its window is full. An inactive revision stays
-//!   inactive meanwhile and keeps its last pod, and the delay until its removal does not restart.
+//! - A decider that has taken over ([`Input::warm_up_left`]) does not know the load yet. The scale is not reduced below
+//!   the current replicas, except to obey a maximum. The decision is repeated when its window is full. An inactive
+//!   revision stays inactive meanwhile and keeps its last pod, and the delay until its removal does not restart.
 //! - Each wait for an activation requests the full activation timeout again.
 //!
 //! # Not here
@@ -81,9 +81,9 @@ pub struct Input {
     /// Result of the probes since this revision became inactive.
     pub probe: ProbeResult,
     /// Time that the decider's window still needs to fill after a takeover; `None` if it is full.
-    pub warm_in: Option<Duration>,
+    pub warm_up_left: Option<Duration>,
     /// True if an activator did not report at the last evaluation: the load has been unknown since.
-    pub unheard: bool,
+    pub unattested: bool,
 }
 
 /// Result of probing the public Service.
@@ -98,11 +98,11 @@ pub enum ProbeResult {
     NotInPath,
 }
 
-/// Decision. `want` and `patch` differ if the last pod is held.
+/// Decision. `wanted_scale` and `patch` differ if the last pod is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaleOutcome {
     /// Scale to report, and to derive path mode and condition from; `None` if unknown.
-    pub want: Option<i32>,
+    pub wanted_scale: Option<i32>,
     /// Replicas to write; `None` leaves them as they are.
     pub patch: Option<i32>,
     /// Time after which to decide again, whatever happens.
@@ -151,7 +151,8 @@ pub enum Reason {
     /// Idle for a stable window: the revision becomes inactive and keeps its last pod.
     Idle,
     /// The last pod stays while an activator does not report.
-    Unheard,
+    #[serde(rename = "unheard")]
+    Unattested,
     /// The last pod stays until activators are proven to be in the path.
     ProbePending,
     /// The last pod stays on request.
@@ -169,8 +170,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns the refined reason if the desired scale combines load and metrics: whether a metric determined it or
-    /// failed.
+    /// Returns the reason, refined if the desired scale combines load and metrics: a metric determined it, or failed.
     pub fn of_answer(self, answer: &Answer) -> Self {
         match self {
             Self::Desired if answer.held => Self::MetricFailed,
@@ -202,7 +202,7 @@ impl Reason {
             Self::ActivationTimedOut => "no pod became ready within the progress deadline",
             Self::ActiveRecently => "idle, but not yet for a whole stable window",
             Self::Idle => "idle",
-            Self::Unheard => "idle when last known; an activator that does not report may still have requests",
+            Self::Unattested => "idle when last known; an activator that does not report may still have requests",
             Self::ProbePending => "idle; the last pod stays until activators are certain to receive new requests",
             Self::PodRetention => "idle; the last pod stays for the retention period",
             Self::GracePeriod => "idle; the last pod stays until new requests go to the activators",
@@ -220,15 +220,15 @@ pub fn decide(input: &Input) -> ScaleOutcome {
         None if !input.active.is_activating() => return hold(None, Reason::Unknown, None),
         desired => desired,
     };
-    if input.warm_in.is_some() && is_leaving(input) {
-        return hold(Some(0), Reason::Warming, input.warm_in);
+    if input.warm_up_left.is_some() && is_leaving(input) {
+        return hold(Some(0), Reason::Warming, input.warm_up_left);
     }
-    let warm = desired.map(|d| if input.warm_in.is_some() { d.max(input.current_replicas) } else { d });
+    let floored = desired.map(|d| if input.warm_up_left.is_some() { d.max(input.current_replicas) } else { d });
     // Bounds below zero occur only in unchecked annotations, and mean zero.
-    let bounded = input.bounds.clamp(warm.unwrap_or(-1)).max(0);
+    let bounded = input.bounds.clamp(floored.unwrap_or(-1)).max(0);
     if bounded != 0 {
-        return if warm != desired && warm == Some(bounded) {
-            ScaleOutcome { requeue: input.warm_in, ..apply(input, bounded, Reason::Warming) }
+        return if floored != desired && floored == Some(bounded) {
+            ScaleOutcome { requeue: input.warm_up_left, ..apply(input, bounded, Reason::Warming) }
         } else {
             apply(input, bounded, if desired == Some(bounded) { Reason::Desired } else { Reason::Bounds })
         };
@@ -263,8 +263,8 @@ fn is_leaving(input: &Input) -> bool {
 
 /// Applies steps 2 and 3.
 fn last_pod(input: &Input, inactive: Duration) -> ScaleOutcome {
-    if input.unheard && input.current_replicas > 0 {
-        return hold(Some(0), Reason::Unheard, None);
+    if input.unattested && input.current_replicas > 0 {
+        return hold(Some(0), Reason::Unattested, None);
     }
     if input.probe_needed && input.probe != ProbeResult::InPath {
         let probe = if input.probe == ProbeResult::NotAsked { ProbeNeed::Ask } else { ProbeNeed::Retry };
@@ -286,10 +286,10 @@ fn last_pod(input: &Input, inactive: Duration) -> ScaleOutcome {
 /// Writes `scale` unless it is already set.
 fn apply(input: &Input, scale: i32, reason: Reason) -> ScaleOutcome {
     let patch = (scale != input.current_replicas).then_some(scale);
-    ScaleOutcome { want: Some(scale), patch, requeue: None, probe: ProbeNeed::None, reason }
+    ScaleOutcome { wanted_scale: Some(scale), patch, requeue: None, probe: ProbeNeed::None, reason }
 }
 
 /// Leaves the replicas as they are.
-fn hold(want: Option<i32>, reason: Reason, requeue: Option<Duration>) -> ScaleOutcome {
-    ScaleOutcome { want, patch: None, requeue, probe: ProbeNeed::None, reason }
+fn hold(wanted_scale: Option<i32>, reason: Reason, requeue: Option<Duration>) -> ScaleOutcome {
+    ScaleOutcome { wanted_scale, patch: None, requeue, probe: ProbeNeed::None, reason }
 }

@@ -1,12 +1,12 @@
-//! Stabilization and limits, with `spec.behavior` ([`Rules`]) and without ([`decide_without`]).
+//! Applies stabilization and limits, with `spec.behavior` ([`Rules`]) and without ([`decide_without_behavior`]).
 //!
 //! # Without a behavior
 //!
-//! The largest recommendation of the last window counts, the new one included; the window includes its full length. One
-//! reconciliation may double the current replicas, or reach [`FREE_REPLICAS`] if that is more. It may scale down to
-//! `minReplicas` at once. Unlike a behavior, this may scale up for old demand: a recommendation that was limited when
-//! it was made still counts for the whole window. Events then say "All metrics below target" while the target grows, as
-//! upstream's do.
+//! The largest recommendation of the last window counts, the new one included. A recommendation exactly as old as the
+//! window still counts. One reconciliation may double the current replicas, or reach [`FREE_REPLICAS`] if that is more.
+//! It may scale down to `minReplicas` at once. Unlike a behavior, this may scale up for old demand: a recommendation
+//! that was limited when it was made still counts for the whole window. As upstream, events then say "All metrics below
+//! target" while the target grows.
 //!
 //! # Stabilization
 //!
@@ -20,7 +20,7 @@
 //!
 //! Each policy starts from the replicas at the start of its period: the current ones, minus those added and plus those
 //! removed since. It allows a change of `value` pods or percent from there; scale-ups round up, scale-downs drop the
-//! fraction. `selectPolicy` picks the largest change (`Max`, and any unknown word), the smallest (`Min`), or none
+//! fraction. `selectPolicy` picks the largest change (`Max`, and any unknown value), the smallest (`Min`), or none
 //! (`Disabled`). `minReplicas` limits only scale-downs and `maxReplicas` only scale-ups.
 //!
 //! # Edge cases kept from upstream
@@ -33,22 +33,22 @@
 use std::time::Duration;
 
 use common::time::Timestamp;
-
-use super::decision::{Decision, Demand, Limit, Stabilization};
-use super::memory::{Memory, Recommendation, recycle};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior};
 
-/// Replicas that may be reached at once without a behavior, however few are running.
+use super::decision::{Decision, Demand, Limit, Stabilization};
+use super::memory::{Memory, Recommendation, push_or_replace};
+
+/// Replicas that a reconciliation without a behavior may always reach.
 const FREE_REPLICAS: i32 = 4;
 
 /// Decides without a behavior, and records the proposal.
-pub fn decide_without(memory: &mut Memory, demand: &Demand, window: Duration, now: Timestamp) -> Decision {
+pub fn decide_without_behavior(memory: &mut Memory, demand: &Demand, window: Duration, now: Timestamp) -> Decision {
     let is_old = |recommendation: &Recommendation| recommendation.at < now - window;
     let recent = memory.recommendations.iter().filter(|recommendation| !is_old(recommendation));
     let stabilized = recent.map(|recommendation| recommendation.replicas).fold(demand.proposed, i32::max);
-    recycle(&mut memory.recommendations, Recommendation { replicas: demand.proposed, at: now }, is_old);
+    push_or_replace(&mut memory.recommendations, Recommendation { replicas: demand.proposed, at: now }, is_old);
     let stabilization = if stabilized == demand.proposed { Stabilization::Ready } else { Stabilization::Down };
-    let rate = scale_up_limit_without(demand.current);
+    let rate = scale_up_limit_without_behavior(demand.current);
     let (replicas, limit) = if stabilized < demand.min {
         (demand.min, Limit::TooFew)
     } else if stabilized > demand.max.min(rate) {
@@ -60,7 +60,7 @@ pub fn decide_without(memory: &mut Memory, demand: &Demand, window: Duration, no
 }
 
 /// Returns the maximum number of replicas after one reconciliation without a behavior.
-pub fn scale_up_limit_without(current: i32) -> i32 {
+pub fn scale_up_limit_without_behavior(current: i32) -> i32 {
     current.saturating_mul(2).max(FREE_REPLICAS)
 }
 
@@ -112,7 +112,7 @@ impl Rules {
             }
         }
         let new = Recommendation { replicas: demand.proposed, at: now };
-        recycle(&mut memory.recommendations, new, |old| old.at < up_cutoff && old.at < down_cutoff);
+        push_or_replace(&mut memory.recommendations, new, |old| old.at < up_cutoff && old.at < down_cutoff);
         demand.current.max(up).min(down)
     }
 
@@ -120,26 +120,27 @@ impl Rules {
         let Demand { current, proposed, min, max } = *demand;
         if proposed > current {
             let rate = self.scale_up_limit(memory, current, now).max(current);
-            let (most, limit) = if max > rate { (rate, Limit::ScaleUp) } else { (max, Limit::TooMany) };
-            if proposed > most {
-                return (most, limit);
+            let (upper, limit) = if max > rate { (rate, Limit::ScaleUp) } else { (max, Limit::TooMany) };
+            if proposed > upper {
+                return (upper, limit);
             }
         } else if proposed < current {
             let rate = self.scale_down_limit(memory, current, now).min(current);
-            let (least, limit) = if min < rate { (rate, Limit::ScaleDown) } else { (min, Limit::TooFew) };
-            if proposed < least {
-                return (least, limit);
+            let (lower, limit) = if min < rate { (rate, Limit::ScaleDown) } else { (min, Limit::TooFew) };
+            if proposed < lower {
+                return (lower, limit);
             }
         }
         (proposed, Limit::WithinRange)
     }
 
-    /// Returns the most replicas that the policies allow now; it may be less than the current replicas.
+    /// Returns the maximum number of replicas that the policies allow now. It may be below the current replicas.
     pub fn scale_up_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
         limit(&self.up, 1, memory, current, now)
     }
 
-    /// Returns the fewest replicas that the policies allow now; it may be more than the current replicas, or negative.
+    /// Returns the minimum number of replicas that the policies allow now. It may be above the current replicas, or
+    /// negative.
     pub fn scale_down_limit(&self, memory: &Memory, current: i32, now: Timestamp) -> i32 {
         limit(&self.down, -1, memory, current, now)
     }
@@ -168,7 +169,7 @@ fn limit(rules: &HPAScalingRules, sign: i32, memory: &Memory, current: i32, now:
     }
 }
 
-/// Returns the length of a window or a period.
+/// Returns the length of a window or a period; negative lengths count as 0.
 fn seconds(seconds: i32) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
@@ -177,9 +178,8 @@ fn seconds(seconds: i32) -> Duration {
 pub fn remember(memory: &mut Memory, rules: Option<&Rules>, from: i32, to: i32, at: Timestamp) {
     if let Some(rules) = rules {
         let direction = if to > from { &rules.up } else { &rules.down };
-        // Older changes have no effect.
         let periods = direction.policies.iter().flatten().map(|policy| seconds(policy.period_seconds));
-        memory.scaled(from, to, at, periods.max().unwrap_or_default());
+        memory.record_change(from, to, at, periods.max().unwrap_or_default());
     }
 }
 

@@ -12,13 +12,14 @@
 //!    within tolerance, or on the other side of 1 than `ratio`. Otherwise it is `⌈ratio × values⌉`, unless that
 //!    contradicts the direction of the ratio.
 //!
-//! The reported value is always the first, uncorrected measurement. A count too large for 32 bits becomes the largest
-//! one.
+//! The reported value is always the measured one, without assumptions. A result above 32 bits becomes the largest
+//! 32-bit integer.
 //!
 //! # Edge cases kept from upstream
 //!
-//! Step 1 does not check the direction: four replicas of which one exists, at twice its target, become two. If `ratio`
-//! is exactly 1, missing pods are left out. Values of unknown pods count in plain averages and in step 2.
+//! Step 1 does not check the direction: if one of four replicas exists, at twice its target, the result is two. If
+//! `ratio` is exactly 1, missing pods are left out. Values of pods that the selector does not match count in plain
+//! averages and in step 2.
 
 use super::groups::{Groups, group};
 use super::measure::MetricInputs;
@@ -90,7 +91,8 @@ where
 }
 
 impl MetricInputs<'_> {
-    /// Returns the replicas for samples whose ratio `ratio` computes. A busy pod without a sample counts with `busy`.
+    /// Returns the replicas for samples whose ratio `ratio` computes. A missing pod that counts as busy gets the value
+    /// that `busy` returns.
     fn replicas<'s, 'a: 's>(
         &self,
         groups: &Groups<'a>,
@@ -113,7 +115,7 @@ impl MetricInputs<'_> {
         Ok(self.conservative(first, ratio(&samples)?, samples.len()))
     }
 
-    /// Returns the replicas if assumptions changed the ratio from `first` to `second`.
+    /// Returns the replicas if assumptions about pods changed the ratio from `first` to `second`.
     fn conservative(&self, first: f64, second: f64, pods: usize) -> i32 {
         let flipped = (first < 1.0 && second > 1.0) || (first > 1.0 && second < 1.0);
         if flipped || self.tolerances.admits(second) {

@@ -1,8 +1,8 @@
 //! Combines all metrics of a spec.
 //!
-//! Every metric is evaluated. The largest proposal wins, the earlier one among equals; while none is above 0, the last
-//! one. If some metrics fail, the others may scale up or hold the scale. If they would scale down, all metrics count as
-//! failed, with the reason of the first failure.
+//! Every metric is evaluated. The largest proposal wins, and the earlier one among equals. As upstream, any later
+//! proposal replaces a leading proposal of 0. If some metrics fail, the others may scale up or hold the scale. If they
+//! would scale down, all metrics count as failed, with the reason of the first failure.
 
 use super::measure::{Failure, MetricInputs, Proposal, measure};
 use super::request::Reading;
@@ -127,9 +127,9 @@ mod tests {
     }
 
     #[test]
-    fn the_error_counts_the_failures_and_tells_the_first() {
+    fn the_error_counts_the_failures_and_quotes_the_first() {
         assert_eq!(combined(3, &[Some(1_000)]).error(), None);
-        let error = combined(3, &[None, Some(9_000), None]).error().expect("two have failed");
+        let error = combined(3, &[None, Some(9_000), None]).error().expect("two failures");
         assert!(
             error.starts_with("invalid metrics (2 invalid out of 3), first error is: failed to get m0 "),
             "{error}"
@@ -138,6 +138,6 @@ mod tests {
         let inputs = inputs(&options, 1, Tolerances { up: 0.0, down: 0.0 }, &[]);
         let error = combine(&inputs, &[bogus()], &[]).error();
         let text = "invalid metrics (1 invalid out of 1), first error is: unknown metric source type \"Bogus\"";
-        assert_eq!(error.as_deref(), Some(text), "a metric without a reading was not asked");
+        assert_eq!(error.as_deref(), Some(text), "a metric without a reading was not requested");
     }
 }

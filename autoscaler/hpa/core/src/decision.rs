@@ -99,8 +99,8 @@ mod tests {
 
     /// Goal: reasons and messages equal those of Kubernetes exactly, because scripts compare them.
     #[test]
-    fn conditions_speak_kubernetes_words() {
-        for (what, reason, message) in [
+    fn reasons_and_messages_are_those_of_kubernetes() {
+        for (stabilization, reason, message) in [
             (Stabilization::Ready, "ReadyForNewScale", "recommended size matches current size"),
             (
                 Stabilization::Up,
@@ -113,7 +113,7 @@ mod tests {
                 "recent recommendations were higher than current one, applying the highest recent recommendation",
             ),
         ] {
-            assert_eq!(what.texts(), (reason, message));
+            assert_eq!(stabilization.texts(), (reason, message));
         }
         for (limit, reason, message) in [
             (Limit::WithinRange, "DesiredWithinRange", "the desired count is within the acceptable range"),

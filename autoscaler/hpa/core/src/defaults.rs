@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_spec_becomes_cpu_at_eighty_percent_without_a_behavior() {
+    fn a_spec_without_metrics_gets_cpu_at_eighty_percent_and_no_behavior() {
         let mut spec = HorizontalPodAutoscalerSpec { max_replicas: 3, ..HorizontalPodAutoscalerSpec::default() };
         fill(&mut spec);
         assert_eq!(
@@ -73,11 +73,11 @@ mod tests {
     }
 
     #[test]
-    fn a_behavior_without_policies_is_filled_around_them() {
+    fn an_explicit_empty_list_of_policies_gets_no_defaults() {
         let down = HPAScalingRules { policies: Some(Vec::new()), ..HPAScalingRules::default() };
         let mut behavior = HorizontalPodAutoscalerBehavior { scale_up: None, scale_down: Some(down) };
         fill_behavior(&mut behavior);
         assert_eq!(behavior.scale_up.and_then(|up| up.stabilization_window_seconds), Some(0));
-        assert_eq!(behavior.scale_down.and_then(|down| down.policies), Some(Vec::new()), "explicitly none");
+        assert_eq!(behavior.scale_down.and_then(|down| down.policies), Some(Vec::new()), "not replaced");
     }
 }

@@ -1,4 +1,4 @@
-//! Groups pods by the way they count. The first matching row applies:
+//! Groups pods for the calculation. The first matching row applies:
 //!
 //! | Pod | Group |
 //! |---|---|
@@ -14,10 +14,10 @@
 //! |---|---|
 //! | no Ready condition or no start time | always |
 //! | started less than the initialization period ago | not ready, or the sample's window began before the condition changed |
-//! | started longer ago | not ready since less than the readiness delay after the start, so it never was ready |
+//! | started longer ago | not ready, and the condition changed last within the readiness delay after the start |
 //!
-//! A condition of status Unknown does not count as "not ready". Values of ignored and unready pods are dropped; values
-//! of unknown pods stay.
+//! In the last case the pod was never ready. A condition of status Unknown does not count as "not ready". Values of
+//! ignored and unready pods are dropped. Values of pods that the selector does not match are kept.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ use super::usage::{Sample, Samples};
 /// Pods by group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups<'a> {
-    /// Number of pods that count fully.
+    /// Number of ready pods.
     pub ready: usize,
     /// Pods that have not started yet. They count as idle for a scale-up, and not at all for a scale-down.
     pub unready: BTreeSet<&'a str>,
@@ -38,7 +38,7 @@ pub struct Groups<'a> {
     pub ignored: BTreeSet<&'a str>,
 }
 
-/// Groups the pods by the way they count. `cpu` is set if the measured resource is cpu.
+/// Groups the pods. `cpu` is set if the measured resource is cpu.
 pub fn group<'a>(inputs: &MetricInputs<'a>, cpu: bool, samples: &Samples<'_>) -> Groups<'a> {
     let mut groups = Groups::default();
     for pod in inputs.pods {

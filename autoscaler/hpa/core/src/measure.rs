@@ -1,8 +1,8 @@
-//! Evaluates one metric of a spec: from the response of its API to a proposal or a failure.
+//! Evaluates one metric of a spec: turns the response of its API into a proposal or a failure.
 //!
-//! Only `Object` metrics depend on the type of their target. Other metrics depend on the fields that are set,
-//! `averageValue` first. A proposal carries the metric's name as used in conditions and events. The name "external
-//! metric" for an object's average is upstream's.
+//! For an `Object` metric, the type of its target selects the calculation. For other metrics, the field of the target
+//! that is set does, `averageValue` first. A proposal contains the metric's name for conditions and events. The name
+//! "external metric" for an object's average is upstream's.
 
 use common::time::Timestamp;
 use k8s_openapi::api::autoscaling::v2::{
@@ -114,7 +114,7 @@ impl MetricInputs<'_> {
         reading: &Reading,
     ) -> Result<Measured<MetricValueStatus>, String> {
         let samples = || match reading.usage() {
-            Ok(usages) => Ok(usage::of_resource(usages, container, resource)),
+            Ok(usages) => Ok(usage::resource_samples(usages, container, resource)),
             Err(why) => Err(format!("unable to get metrics for resource {resource}: {why}")),
         };
         if let Some(target) = milli(&target.average_value)? {
@@ -144,7 +144,7 @@ impl MetricInputs<'_> {
         let target = milli(&source.target.average_value)?
             .ok_or("invalid pods metric source: no average value target was set")?;
         let values = reading.pods().map_err(|why| format!("unable to get metric {}: {why}", metric.name))?;
-        let answer = calculator::average(self, false, usage::of_pods(values), target)?;
+        let answer = calculator::average(self, false, usage::pod_samples(values), target)?;
         let pods = Some(PodsMetricStatus { metric: metric.clone(), current: status::average(answer.value, None) });
         let status = MetricStatus { pods, ..MetricStatus::default() };
         Ok((answer.replicas, format!("pods metric {}", metric.name), status))
@@ -161,7 +161,7 @@ impl MetricInputs<'_> {
             let described = format!("{} on {} {}", object.kind, self.namespace, object.name);
             reading.object().map_err(|why| format!("unable to get metric {}: {described}/{why}", metric.name))
         };
-        let amount = |written| milli(written).map_err(|e| fail(e, ""));
+        let amount = |target| milli(target).map_err(|e| fail(e, ""));
         let targets = (amount(&target.value)?, amount(&target.average_value)?);
         let (answer, current, name) = match (target.type_.as_str(), targets) {
             ("Value", (Some(target), _)) => {
@@ -196,10 +196,10 @@ impl MetricInputs<'_> {
                 |why| format!("unable to get external metric {}/{name}/{}: {why}", self.namespace, printed(metric));
             reading.external().map_err(failed)
         };
-        let amount = |written| milli(written).map_err(|e| fail(e, ""));
+        let amount = |target| milli(target).map_err(|e| fail(e, ""));
         let (answer, current) = if let Some(target) = amount(&target.average_value)? {
             let values = values().map_err(|e| fail(e, &format!("failed to get {name} external metric: ")))?;
-            let answer = totals::average_of(self, values, target);
+            let answer = totals::external_average_value(self, values, target);
             (answer, status::average(answer.value, None))
         } else if let Some(target) = amount(&target.value)? {
             let answer = values()
@@ -215,9 +215,9 @@ impl MetricInputs<'_> {
     }
 }
 
-/// Returns a target in thousandths. The API server rejects one that is no quantity.
-fn milli(written: &Option<Quantity>) -> Result<Option<i64>, String> {
-    written.as_ref().map(quantity::milli).transpose().map_err(|e| e.to_string())
+/// Returns a target in thousandths. The API server rejects targets that are not quantities.
+fn milli(target: &Option<Quantity>) -> Result<Option<i64>, String> {
+    target.as_ref().map(quantity::milli).transpose().map_err(|e| e.to_string())
 }
 
 fn external_name(metric: &MetricIdentifier) -> String {

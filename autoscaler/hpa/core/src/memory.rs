@@ -5,8 +5,8 @@
 //!
 //! The memory starts empty: after a restart the first recommendation is the present scale, and no earlier change counts
 //! against a limit. The owner of the memory must drop it if the autoscaler is removed, or another controller acts on it
-//! for a time. Otherwise recommendations from before that time would count as old, and a scale-down would not be
-//! stabilized.
+//! for a time. Otherwise its old recommendations would prevent a new [seed](Memory::seed), and a scale-down would
+//! not be stabilized.
 
 use std::time::Duration;
 
@@ -53,13 +53,13 @@ impl Memory {
     }
 
     /// Records a change of the scale. `longest` is the longest period of the policies in its direction.
-    pub fn scaled(&mut self, from: i32, to: i32, at: Timestamp, longest: Duration) {
+    pub fn record_change(&mut self, from: i32, to: i32, at: Timestamp, longest: Duration) {
         let events = if to > from { &mut self.scale_ups } else { &mut self.scale_downs };
         for event in events.iter_mut().filter(|event| event.at < at - longest) {
             event.outdated = true;
         }
         let change = to.wrapping_sub(from).wrapping_abs();
-        recycle(events, ScaleEvent { change, at, outdated: false }, |event| event.outdated);
+        push_or_replace(events, ScaleEvent { change, at, outdated: false }, |event| event.outdated);
     }
 
     /// Returns the replicas added and removed less than `period` ago.
@@ -72,10 +72,10 @@ impl Memory {
     }
 }
 
-/// Adds an entry to a list, replacing the last one that is `old`.
-pub(super) fn recycle<T>(list: &mut Vec<T>, new: T, old: impl Fn(&T) -> bool) {
-    match list.iter().rposition(old) {
-        Some(place) => list[place] = new,
+/// Adds an entry to a list in place of the last one for which `is_old` returns true, or else at the end.
+pub(super) fn push_or_replace<T>(list: &mut Vec<T>, new: T, is_old: impl Fn(&T) -> bool) {
+    match list.iter().rposition(is_old) {
+        Some(index) => list[index] = new,
         None => list.push(new),
     }
 }
@@ -96,7 +96,7 @@ mod tests {
 
     /// Each row stores a change of 5 after the existing ones; the sum covers the last 60 s before that.
     #[test]
-    fn a_change_takes_the_place_of_the_last_outdated_one() {
+    fn a_change_replaces_the_last_outdated_one() {
         for (before, longest, after, sum) in [
             (&[][..], 60, &[5][..], 0),
             (&[(7, 61)], 60, &[5], 0),
@@ -112,14 +112,14 @@ mod tests {
                 *(if up { &mut memory.scale_ups } else { &mut memory.scale_downs }) = events(before);
                 let (added, removed) = memory.changes(NOW, Duration::from_secs(60));
                 assert_eq!(if up { added } else { removed }, sum, "{before:?}");
-                memory.scaled(from, to, NOW, Duration::from_secs(longest));
+                memory.record_change(from, to, NOW, Duration::from_secs(longest));
                 let stored = if up { &memory.scale_ups } else { &memory.scale_downs };
                 assert_eq!(stored.iter().map(|event| event.change).collect::<Vec<_>>(), after, "{before:?}");
             }
         }
         let mut memory = Memory { scale_ups: events(&[(7, 61), (9, 61)]), ..Memory::default() };
-        memory.scaled(1, 6, NOW, Duration::from_secs(60));
-        assert!(memory.scale_ups[0].outdated, "marked, and left for the next");
+        memory.record_change(1, 6, NOW, Duration::from_secs(60));
+        assert!(memory.scale_ups[0].outdated, "marked, and replaced by the next change");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Settings of all autoscalers: the controller's options and its feature gates.
+//! Settings for all autoscalers: the controller's options and its feature gates.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ pub struct Options {
     /// Scale-down window of objects without a behavior, and of a behavior that does not set one. A behavior uses its
     /// whole seconds.
     pub downscale_stabilization: Duration,
-    /// Time after its start during which a pod's cpu counts only if the pod is ready.
+    /// Time after the start of a pod during which its cpu counts only if the pod is ready.
     pub cpu_initialization_period: Duration,
-    /// Time after its start during which a pod that became unready counts as never ready.
+    /// Time after the start of a pod. A pod that became unready within this time counts as never ready.
     pub initial_readiness_delay: Duration,
 }
 

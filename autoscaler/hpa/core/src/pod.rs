@@ -6,19 +6,18 @@
 //! failed or finished one; a pod without a request fails the metric. Containers and sidecars (init containers that
 //! restart) count, other init containers do not.
 //!
-//! - If the pod as a whole has requests (cpu, memory or huge pages), and the metric is not about one container: the
-//!   pod's own request for the resource, or else the amount that the scheduler reserves for the containers. That amount
+//! - If the pod as a whole requests cpu, memory or huge pages, and the metric is not about one container: the pod's own
+//!   request for the measured resource, or else the amount that the scheduler reserves for the containers. That amount
 //!   is the sum of all containers, or an init container with the sidecars started before it if that is larger. The
 //!   pod's overhead is added. Containers may lack a request in this case.
-//! - Otherwise the sum over all containers, or over those with one name; each must have a request.
+//! - Otherwise: the sum over all containers, or over those with the metric's container name. Each must have a request.
 //!
 //! Amounts are in thousandths, rounded up for each container before they are added; sums wrap.
 
 use std::collections::BTreeMap;
 
-use common::time::Timestamp;
-
 use common::labels::Labels;
+use common::time::Timestamp;
 
 /// Amounts of resources in thousandths: 250 is 250m of cpu, one byte is 1000.
 pub type Resources = BTreeMap<String, i64>;
@@ -96,12 +95,12 @@ impl Pod {
     /// Returns an error if a counted container or the pod has no request, or no container has this name.
     pub fn request(&self, container: Option<&str>, resource: &str) -> Result<i64, String> {
         match container {
-            None if self.requests.keys().any(|name| counts_for_pods(name)) => self.whole_request(resource),
-            _ => self.sum_of_containers(container, resource),
+            None if self.requests.keys().any(|name| is_pod_resource(name)) => self.pod_request(resource),
+            _ => self.containers_request(container, resource),
         }
     }
 
-    fn sum_of_containers(&self, only: Option<&str>, resource: &str) -> Result<i64, String> {
+    fn containers_request(&self, only: Option<&str>, resource: &str) -> Result<i64, String> {
         let sidecars = self.init_containers.iter().filter(|init| init.restarts);
         let mut counted =
             self.containers.iter().chain(sidecars).filter(|c| only.is_none_or(|name| c.name == name)).peekable();
@@ -115,8 +114,8 @@ impl Pod {
         })
     }
 
-    fn whole_request(&self, resource: &str) -> Result<i64, String> {
-        let own = self.requests.get(resource).copied().filter(|_| counts_for_pods(resource));
+    fn pod_request(&self, resource: &str) -> Result<i64, String> {
+        let own = self.requests.get(resource).copied().filter(|_| is_pod_resource(resource));
         let overhead = self.overhead.get(resource).copied();
         let sum = [own.or_else(|| self.reserved(resource)), overhead].into_iter().flatten().reduce(i64::wrapping_add);
         sum.ok_or_else(|| format!("missing pod-level request for {resource} in Pod {}", self.name))
@@ -128,11 +127,11 @@ impl Pod {
             (Some(sum), Some(request)) => Some(sum.wrapping_add(request)),
             (sum, request) => sum.or(request),
         };
-        let of = |container: &Container| container.requests.get(resource).copied();
-        let mut running = self.containers.iter().map(of).fold(None, add);
+        let request = |container: &Container| container.requests.get(resource).copied();
+        let mut running = self.containers.iter().map(request).fold(None, add);
         let (mut sidecars, mut starting) = (None, None);
         for init in &self.init_containers {
-            let request = of(init);
+            let request = request(init);
             if init.restarts {
                 running = add(running, request);
                 sidecars = add(sidecars, request);
@@ -146,7 +145,7 @@ impl Pod {
 }
 
 /// Reports whether a resource can be requested for a pod as a whole.
-fn counts_for_pods(resource: &str) -> bool {
+fn is_pod_resource(resource: &str) -> bool {
     matches!(resource, "cpu" | "memory") || resource.starts_with("hugepages-")
 }
 
@@ -199,19 +198,19 @@ mod tests {
         }
     }
 
-    /// Goal: sidecars count, and other init containers only if the pod has a request for some resource: then the
-    /// requests for its other resources are what the scheduler reserves.
+    /// Goal: sidecars always count. Other init containers count only if the pod as a whole requests some resource: then
+    /// each other resource counts with the amount that the scheduler reserves.
     #[test]
-    fn with_a_request_for_the_pod_the_rest_is_what_the_scheduler_reserves() {
+    fn a_pod_with_own_requests_counts_the_reserved_amount_of_other_resources() {
         let init = |name, cpu, restarts| Container { restarts, ..container(name, Some(cpu)) };
         let mut pod = pod(&[("c1", Some(100)), ("c2", None)], None);
         pod.requests = [("memory".to_owned(), 1)].into();
-        assert_eq!(pod.request(None, "cpu"), Ok(100), "c2 may lack one now");
+        assert_eq!(pod.request(None, "cpu"), Ok(100), "c2 may lack a request");
         pod.init_containers = vec![init("side", 50, true), init("setup", 300, false)];
         let whole = Pod { containers: vec![container("c1", Some(100))], requests: Resources::new(), ..pod.clone() };
         assert_eq!((whole.request(None, "cpu"), whole.request(Some("side"), "cpu")), (Ok(150), Ok(50)));
-        assert!(whole.request(Some("setup"), "cpu").is_err(), "not one that counts");
-        assert_eq!(pod.request(None, "cpu"), Ok(350), "setup runs beside the sidecar");
+        assert!(whole.request(Some("setup"), "cpu").is_err(), "only sidecars count");
+        assert_eq!(pod.request(None, "cpu"), Ok(350), "setup runs while the sidecar runs");
         pod.overhead = [("cpu".to_owned(), 7)].into();
         assert_eq!(pod.request(None, "cpu"), Ok(357));
         let error = pod.request(None, "hugepages-2Mi");
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pod_without_a_request_fails_them_all() {
+    fn one_pod_without_a_request_fails_the_requests_of_all() {
         let (good, bad) = (pod(&[("c", Some(1))], None), pod(&[("c", None)], None));
         assert_eq!(requests(&[&good], None, "cpu"), Ok([("p", 1)].into()));
         assert!(requests(&[&good, &bad], None, "cpu").is_err());

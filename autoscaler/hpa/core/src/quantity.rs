@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 /// Number of billionths in one.
 const ONE: i128 = 1_000_000_000;
@@ -86,19 +86,19 @@ impl fmt::Display for Quantity {
 
 /// Writes `value` with the largest suffix that leaves it whole.
 fn reduce(f: &mut fmt::Formatter<'_>, mut value: i128, base: i128, suffixes: &[&str]) -> fmt::Result {
-    let mut place = 0;
-    while value % base == 0 && place + 1 < suffixes.len() {
+    let mut index = 0;
+    while value % base == 0 && index + 1 < suffixes.len() {
         value /= base;
-        place += 1;
+        index += 1;
     }
-    write!(f, "{value}{}", suffixes[place])
+    write!(f, "{value}{}", suffixes[index])
 }
 
 impl FromStr for Quantity {
     type Err = NotAQuantity;
 
     fn from_str(text: &str) -> Result<Self, NotAQuantity> {
-        read(text).ok_or_else(|| NotAQuantity(text.to_owned()))
+        parse(text).ok_or_else(|| NotAQuantity(text.to_owned()))
     }
 }
 
@@ -106,16 +106,16 @@ impl FromStr for Quantity {
 ///
 /// # Errors
 /// Returns an error if the text is not a quantity.
-pub fn milli(written: &Written) -> Result<i64, NotAQuantity> {
-    written.0.parse().map(Quantity::milli)
+pub fn milli(amount: &ApiQuantity) -> Result<i64, NotAQuantity> {
+    amount.0.parse().map(Quantity::milli)
 }
 
-/// Returns thousandths as an amount of the API.
-pub fn written(milli: i64, format: Format) -> Written {
-    Written(Quantity { nanos: i128::from(milli) * 1_000_000, format }.to_string())
+/// Formats thousandths as an amount of the API.
+pub fn to_api(milli: i64, format: Format) -> ApiQuantity {
+    ApiQuantity(Quantity { nanos: i128::from(milli) * 1_000_000, format }.to_string())
 }
 
-fn read(text: &str) -> Option<Quantity> {
+fn parse(text: &str) -> Option<Quantity> {
     let (negative, unsigned) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (text.starts_with('-'), rest),
         None => (false, text),
@@ -126,7 +126,7 @@ fn read(text: &str) -> Option<Quantity> {
     if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
         return None;
     }
-    let (multiplier, power, format) = scale(suffix)?;
+    let (multiplier, power, format) = parse_suffix(suffix)?;
     // The value is digits * multiplier * 10^power billionths.
     let digits = whole.trim_start_matches('0').to_owned() + fraction;
     let power = power.saturating_add(9).saturating_sub(i32::try_from(fraction.len()).ok()?);
@@ -136,13 +136,13 @@ fn read(text: &str) -> Option<Quantity> {
 }
 
 /// Returns the factor, power of ten and format of a suffix.
-fn scale(suffix: &str) -> Option<(i128, i32, Format)> {
-    let place = |suffixes: &[&str]| suffixes.iter().position(|other| *other == suffix);
-    if let Some(place) = place(&DECIMAL) {
-        return Some((1, 3 * i32::try_from(place).ok()? - 9, Format::Decimal));
+fn parse_suffix(suffix: &str) -> Option<(i128, i32, Format)> {
+    let position = |suffixes: &[&str]| suffixes.iter().position(|other| *other == suffix);
+    if let Some(index) = position(&DECIMAL) {
+        return Some((1, 3 * i32::try_from(index).ok()? - 9, Format::Decimal));
     }
-    if let Some(place) = place(&BINARY) {
-        return Some((1 << (10 * place), 0, Format::Binary));
+    if let Some(index) = position(&BINARY) {
+        return Some((1 << (10 * index), 0, Format::Binary));
     }
     Some((1, suffix.strip_prefix(['e', 'E'])?.parse().ok()?, Format::Decimal))
 }
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_read_in_thousandths_rounded_away_from_zero() {
+    fn a_text_is_parsed_to_thousandths_rounded_away_from_zero() {
         for (text, milli) in [
             ("0", 0),
             ("1", 1000),
@@ -198,22 +198,18 @@ mod tests {
             ("-1e2147483647", i64::MIN),
             ("1.5e-2147483648", 1),
             ("0e2147483647", 0),
+            ("1k", 1_000_000),
+            ("1M", 1_000_000_000),
+            ("1G", 1_000_000_000_000),
+            ("1T", 1_000_000_000_000_000),
+            ("1P", 1_000_000_000_000_000_000),
+            ("1Ki", 1_000 << 10),
+            ("1Mi", 1_000 << 20),
+            ("1Gi", 1_000 << 30),
+            ("1Ti", 1_000 << 40),
+            ("1Pi", 1_000 << 50),
         ] {
             assert_eq!(text.parse::<Quantity>().map(Quantity::milli), Ok(milli), "{text}");
-        }
-        for (suffix, milli) in [
-            ("k", 1_000_000),
-            ("M", 1_000_000_000),
-            ("G", 1_000_000_000_000),
-            ("T", 1_000_000_000_000_000),
-            ("P", 1_000_000_000_000_000_000),
-            ("Ki", 1_000 << 10),
-            ("Mi", 1_000 << 20),
-            ("Gi", 1_000 << 30),
-            ("Ti", 1_000 << 40),
-            ("Pi", 1_000 << 50),
-        ] {
-            assert_eq!(format!("1{suffix}").parse::<Quantity>().map(Quantity::milli), Ok(milli), "{suffix}");
         }
         for (text, same) in [("1E", "1e18"), ("1Ei", "1152921504606846976"), ("1Ki", "1024")] {
             assert_eq!(text.parse::<Quantity>(), same.parse(), "{text}");
@@ -224,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantity_is_written_with_the_largest_suffix_that_leaves_it_whole() {
+    fn a_quantity_is_formatted_with_the_largest_suffix_that_leaves_it_whole() {
         for (milli, format, text) in [
             (100, Format::Decimal, "100m"),
             (1, Format::Decimal, "1m"),
@@ -238,7 +234,7 @@ mod tests {
             (134_217_728_000, Format::Binary, "128Mi"),
             (1_234_567_333, Format::Binary, "1234567333m"),
         ] {
-            assert_eq!(written(milli, format).0, text);
+            assert_eq!(to_api(milli, format).0, text);
         }
     }
 
@@ -246,7 +242,7 @@ mod tests {
     #[test]
     fn billionths_are_rounded_away_from_zero() {
         let tenth = |digits: usize, last: char| format!("0.1{}{last}", "0".repeat(digits - 2));
-        for (text, written) in [
+        for (text, formatted) in [
             ("1.5n".to_owned(), "2n"),
             ("-1.5n".to_owned(), "-2n"),
             ("2.0n".to_owned(), "2n"),
@@ -258,7 +254,7 @@ mod tests {
             ("7Ei".to_owned(), "7Ei"),
             ("9E".to_owned(), "9E"),
         ] {
-            assert_eq!(text.parse::<Quantity>().map(|q| q.to_string()).as_deref(), Ok(written), "{text}");
+            assert_eq!(text.parse::<Quantity>().map(|q| q.to_string()).as_deref(), Ok(formatted), "{text}");
         }
     }
 
@@ -281,7 +277,7 @@ mod tests {
     proptest::proptest! {
         /// Goal: any text is parsed or rejected, and a formatted quantity parses to the same value.
         #[test]
-        fn what_is_written_is_read_back(text in r"[-+]?[0-9]{0,45}(\.[0-9]{0,45})?([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]{1,10})?") {
+        fn a_formatted_quantity_parses_to_the_same_value(text in r"[-+]?[0-9]{0,45}(\.[0-9]{0,45})?([numkMGTPE]|[KMGTPE]i|[eE][-+]?[0-9]{1,10})?") {
             if let Ok(quantity) = text.parse::<Quantity>() {
                 proptest::prop_assert_eq!(quantity.to_string().parse::<Quantity>(), Ok(quantity));
             }

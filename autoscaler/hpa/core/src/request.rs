@@ -4,16 +4,15 @@ use super::spec::{Source, group, selector_text};
 use super::usage::{PodUsage, PodValue};
 use k8s_openapi::api::autoscaling::v2::{CrossVersionObjectReference, MetricSpec, MetricTarget};
 
-/// Request for one metric of a spec. Selectors are texts, empty if nothing is required.
+/// Request for one metric of a spec. A selector is a text, empty if everything is selected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
-    /// Usage of all pods that the target's selector matches. It is the same for every resource and container, so one
-    /// request is enough.
+    /// Usage of all pods that the target's selector matches. One request serves all resources and containers.
     Usage {
         /// Selector of the target's pods.
         selector: String,
     },
-    /// Custom metric of those pods.
+    /// Custom metric of the pods that the target's selector matches.
     Pods {
         /// Name of the metric.
         metric: String,
@@ -74,7 +73,7 @@ impl Reading {
     /// # Errors
     /// Returns an error if the request failed, or the response is empty.
     pub fn usage(&self) -> Result<&[PodUsage], String> {
-        if let Self::Usage(usage) = self { some("resource", usage) } else { Err(self.failure("resource")) }
+        if let Self::Usage(usage) = self { non_empty("resource", usage) } else { Err(self.failure("resource")) }
     }
 
     /// Returns at least one value of a pods metric.
@@ -82,7 +81,7 @@ impl Reading {
     /// # Errors
     /// Returns an error if the request failed, or the response is empty.
     pub fn pods(&self) -> Result<&[PodValue], String> {
-        if let Self::Pods(values) = self { some("custom", values) } else { Err(self.failure("custom")) }
+        if let Self::Pods(values) = self { non_empty("custom", values) } else { Err(self.failure("custom")) }
     }
 
     /// Returns at least one value of an external metric.
@@ -90,7 +89,7 @@ impl Reading {
     /// # Errors
     /// Returns an error if the request failed, or the response is empty.
     pub fn external(&self) -> Result<&[i64], String> {
-        if let Self::External(values) = self { some("external", values) } else { Err(self.failure("external")) }
+        if let Self::External(values) = self { non_empty("external", values) } else { Err(self.failure("external")) }
     }
 
     /// Returns the value of an object's metric.
@@ -101,26 +100,26 @@ impl Reading {
         let Self::Object(values) = self else { return Err(self.failure("custom")) };
         let [value] = values[..] else {
             let (count, why) = (values.len(), "results when we asked for exactly one");
-            return Err(failed("custom", &format!("the custom metrics API server returned {count} {why}")));
+            return Err(fetch_error("custom", &format!("the custom metrics API server returned {count} {why}")));
         };
         Ok(value)
     }
 
     /// Returns the error text of a response that is not of the expected kind.
     fn failure(&self, api: &str) -> String {
-        failed(api, if let Self::Failed(why) = self { why } else { "no request was sent" })
+        fetch_error(api, if let Self::Failed(why) = self { why } else { "no request was sent" })
     }
 }
 
-fn failed(api: &str, why: &str) -> String {
+fn fetch_error(api: &str, why: &str) -> String {
     format!("unable to fetch metrics from {api} metrics API: {why}")
 }
 
-fn some<'a, T>(api: &str, values: &'a [T]) -> Result<&'a [T], String> {
+fn non_empty<'a, T>(api: &str, values: &'a [T]) -> Result<&'a [T], String> {
     if values.is_empty() { Err(format!("no metrics returned from {api} metrics API")) } else { Ok(values) }
 }
 
-/// Returns the request for a metric. Returns `None` if the metric is malformed and fails whatever the response.
+/// Returns the request for a metric, or `None` if the metric is malformed, so that it fails whatever the response.
 pub fn request(metric: &MetricSpec, selector: &str) -> Option<Request> {
     let share = |target: &MetricTarget| target.average_value.is_some() || target.average_utilization.is_some();
     let total = |target: &MetricTarget| target.average_value.is_some() || target.value.is_some();
@@ -145,7 +144,7 @@ pub fn request(metric: &MetricSpec, selector: &str) -> Option<Request> {
     }
 }
 
-/// Reports whether a metric describes a namespace. The named namespace is ignored: it is always the autoscaler's own.
+/// Reports whether a metric describes a namespace. The name in it is ignored: the autoscaler's own namespace counts.
 fn is_namespace(object: &CrossVersionObjectReference) -> bool {
     object.kind == "Namespace" && group(object) == Ok("")
 }
@@ -160,7 +159,7 @@ mod tests {
     use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
     #[test]
-    fn a_metric_of_a_namespace_is_asked_of_the_own_one() {
+    fn a_metric_of_a_namespace_describes_the_autoscalers_own_namespace() {
         let metric = |api_version: &str, kind: &str| {
             let described_object = CrossVersionObjectReference {
                 api_version: Some(api_version.into()),
@@ -178,9 +177,9 @@ mod tests {
         assert_eq!(metric("v1", "Service").as_deref(), Some("elsewhere"));
     }
 
-    /// Goal: a metric is requested only if it has a target of its kind, each from its own API.
+    /// Goal: each metric is requested from its own API, and only if it has a target of its kind.
     #[test]
-    fn a_metric_is_asked_for_if_it_has_a_target() {
+    fn a_metric_is_requested_if_it_has_a_target_of_its_kind() {
         let one = || Some(Quantity("1".into()));
         let none = MetricTarget::default;
         let value = || MetricTarget { value: one(), ..none() };
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_values_is_an_error() {
+    fn a_response_without_the_expected_values_is_an_error() {
         assert_eq!(Reading::Usage(Vec::new()).usage(), Err("no metrics returned from resource metrics API".into()));
         assert_eq!(
             Reading::Failed("busy".into()).external(),

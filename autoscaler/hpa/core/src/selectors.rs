@@ -21,7 +21,7 @@ impl Selectors {
         new
     }
 
-    /// Forgets an autoscaler. Returns whether it was known.
+    /// Removes an autoscaler. Returns whether it was known.
     pub fn remove(&mut self, namespace: &str, name: &str) -> bool {
         let Some(names) = self.0.get_mut(namespace) else { return false };
         let known = names.remove(name).is_some();
@@ -31,10 +31,10 @@ impl Selectors {
         known
     }
 
-    /// Sets the selector of an autoscaler, if it is known; `None`: it selects nothing until it is set again.
+    /// Sets the selector of an autoscaler, if it is known. With `None` the autoscaler selects nothing.
     pub fn put(&mut self, namespace: &str, name: &str, selector: Option<Selector>) {
-        if let Some(place) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
-            *place = selector;
+        if let Some(current) = self.0.get_mut(namespace).and_then(|names| names.get_mut(name)) {
+            *current = selector;
         }
     }
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_known_autoscalers_that_have_looked_select() {
+    fn only_registered_autoscalers_with_a_selector_select_pods() {
         let mut selectors = Selectors::default();
         let web: Labels = [("app".to_owned(), "web".to_owned())].into();
         let pods = BTreeSet::from([&web]);
@@ -67,12 +67,12 @@ mod tests {
         selectors.put("shop", "other", selector("app=other"));
         assert_eq!(selectors.selecting("shop", &pods), ["a", "b"]);
         assert!(selectors.selecting("elsewhere", &pods).is_empty());
-        assert!(selectors.selecting("shop", &BTreeSet::new()).is_empty(), "it takes a pod");
+        assert!(selectors.selecting("shop", &BTreeSet::new()).is_empty(), "there are no pods");
         assert!(selectors.remove("shop", "b") && !selectors.remove("shop", "b"));
         assert_eq!(selectors.selecting("shop", &pods), ["a"]);
         selectors.put("shop", "a", None);
         selectors.put("shop", "b", None);
-        assert!(selectors.selecting("shop", &pods).is_empty(), "as if it had not looked");
-        assert!(!selectors.register("shop", "a") && selectors.register("shop", "b"), "it stays known or unknown");
+        assert!(selectors.selecting("shop", &pods).is_empty(), "as before its first reconcile");
+        assert!(!selectors.register("shop", "a") && selectors.register("shop", "b"), "put registers nothing");
     }
 }

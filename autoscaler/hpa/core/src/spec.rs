@@ -1,7 +1,7 @@
-//! `spec` of an `autoscaling/v2` HorizontalPodAutoscaler: what the rules read from the API's types.
+//! Reads the `spec` of an `autoscaling/v2` HorizontalPodAutoscaler.
 //!
 //! The rules use the API's types, so every spec that a user can write can be [validated](super::validate). If an invalid
-//! spec is reconciled, it fails as it does upstream.
+//! spec is reconciled, the reconcile fails as upstream's does.
 
 use common::labels::{Expression, LabelSelector};
 use k8s_openapi::api::autoscaling::v2::{
@@ -19,12 +19,12 @@ pub fn metrics(spec: &HorizontalPodAutoscalerSpec) -> &[MetricSpec] {
     spec.metrics.as_deref().unwrap_or_default()
 }
 
-/// Reports whether some metric needs no pods: one of type `Object` or `External`.
+/// Reports whether some metric needs no pods, which is true of the types `Object` and `External`.
 pub fn has_pod_independent_metric(spec: &HorizontalPodAutoscalerSpec) -> bool {
     metrics(spec).iter().any(|metric| matches!(metric.type_.as_str(), "Object" | "External"))
 }
 
-/// Returns the API group of a reference; empty is the core group.
+/// Returns the API group of a reference; empty for the core group.
 ///
 /// # Errors
 /// Returns an error if the version has more than one slash.
@@ -57,7 +57,7 @@ pub enum Source<'a> {
 impl<'a> From<&'a MetricSpec> for Source<'a> {
     /// Returns the source in the field that the type names.
     fn from(metric: &'a MetricSpec) -> Self {
-        let found = match metric.type_.as_str() {
+        let source = match metric.type_.as_str() {
             "Resource" => metric.resource.as_ref().map(Source::Resource),
             "ContainerResource" => metric.container_resource.as_ref().map(Source::ContainerResource),
             "Pods" => metric.pods.as_ref().map(Source::Pods),
@@ -65,23 +65,23 @@ impl<'a> From<&'a MetricSpec> for Source<'a> {
             "External" => metric.external.as_ref().map(Source::External),
             _ => None,
         };
-        found.unwrap_or(Source::Unknown)
+        source.unwrap_or(Source::Unknown)
     }
 }
 
 /// Returns the selector of a metric's series, if it has one.
 pub fn selector(metric: &MetricIdentifier) -> Option<LabelSelector> {
-    let written = metric.selector.as_ref()?;
-    let expressions = written.match_expressions.iter().flatten().map(|expression| Expression {
+    let selector = metric.selector.as_ref()?;
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| Expression {
         key: expression.key.clone(),
         operator: expression.operator.clone(),
         values: expression.values.clone().unwrap_or_default(),
     });
-    let match_labels = written.match_labels.clone().unwrap_or_default();
+    let match_labels = selector.match_labels.clone().unwrap_or_default();
     Some(LabelSelector { match_labels, match_expressions: expressions.collect() })
 }
 
-/// Returns the text of that selector for the metrics APIs; empty if everything is selected.
+/// Formats the [`selector`] of a metric for the metrics APIs; empty if everything is selected.
 ///
 /// # Errors
 /// Returns an error if the selector is malformed.
@@ -94,21 +94,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_is_what_stands_before_the_only_slash() {
-        for (api_version, expected) in
-            [("apps/v1", Ok("apps")), ("v1", Ok("")), ("", Ok("")), ("/", Ok("")), ("/v1", Ok(""))]
-        {
+    fn the_group_is_the_part_before_the_only_slash() {
+        let malformed = Err("unexpected GroupVersion string: a/b/c".to_owned());
+        for (api_version, expected) in [
+            ("apps/v1", Ok("apps")),
+            ("v1", Ok("")),
+            ("", Ok("")),
+            ("/", Ok("")),
+            ("/v1", Ok("")),
+            ("a/b/c", malformed),
+        ] {
             let api_version = Some(api_version.to_owned());
             let reference = CrossVersionObjectReference { api_version, ..CrossVersionObjectReference::default() };
             assert_eq!(group(&reference), expected, "{reference:?}");
         }
-        let api_version = Some("a/b/c".to_owned());
-        let reference = CrossVersionObjectReference { api_version, ..CrossVersionObjectReference::default() };
-        assert_eq!(group(&reference), Err("unexpected GroupVersion string: a/b/c".into()));
     }
 
     #[test]
-    fn a_source_is_what_the_type_names_even_if_others_are_set() {
+    fn the_type_selects_the_source_even_if_other_sources_are_set() {
         let resource = Some(ResourceMetricSource::default());
         let metric = MetricSpec { type_: "Pods".into(), resource, ..MetricSpec::default() };
         assert_eq!(Source::from(&metric), Source::Unknown);

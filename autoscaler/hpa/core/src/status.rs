@@ -14,7 +14,7 @@ use k8s_openapi::api::autoscaling::v2::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff;
 
-use super::quantity::{Format, written};
+use super::quantity::{Format, to_api};
 
 /// Condition: the scale can be read and written.
 pub const ABLE_TO_SCALE: &str = "AbleToScale";
@@ -25,7 +25,7 @@ pub const SCALING_LIMITED: &str = "ScalingLimited";
 /// Condition: this controller, and no other writer, scaled to zero.
 pub const SCALED_TO_ZERO: &str = "ScaledToZero";
 
-/// Sets a condition, in its present place or at the end of the list.
+/// Sets a condition: updates it in place, or appends it to the list.
 pub fn set(
     status: &mut HorizontalPodAutoscalerStatus,
     kind: &str,
@@ -35,11 +35,11 @@ pub fn set(
     now: Timestamp,
 ) {
     let list = status.conditions.get_or_insert_default();
-    let place = list.iter().position(|condition| condition.type_ == kind).unwrap_or_else(|| {
+    let index = list.iter().position(|condition| condition.type_ == kind).unwrap_or_else(|| {
         list.push(Condition { type_: kind.to_owned(), ..Condition::default() });
         list.len() - 1
     });
-    let (condition, status) = (&mut list[place], if is_true { "True" } else { "False" });
+    let (condition, status) = (&mut list[index], if is_true { "True" } else { "False" });
     if condition.status != status {
         status.clone_into(&mut condition.status);
         condition.last_transition_time = Some(time(now));
@@ -55,7 +55,7 @@ pub fn is_true(status: &HorizontalPodAutoscalerStatus, kind: &str) -> bool {
 
 /// Converts to a time of the API.
 pub fn time(at: Timestamp) -> Time {
-    // Every number of nanoseconds in 64 bits is a time.
+    // Every 64-bit number of nanoseconds is in the range of `jiff::Timestamp`.
     Time(jiff::Timestamp::from_nanosecond(at.as_nanos().into()).unwrap_or_default())
 }
 
@@ -66,13 +66,13 @@ pub fn timestamp(time: &Time) -> Timestamp {
 
 /// Returns a measured total in thousandths.
 pub fn total(value: i64) -> MetricValueStatus {
-    MetricValueStatus { value: Some(written(value, Format::Decimal)), ..MetricValueStatus::default() }
+    MetricValueStatus { value: Some(to_api(value, Format::Decimal)), ..MetricValueStatus::default() }
 }
 
 /// Returns a measured average in thousandths: memory in powers of 1024, other resources in powers of 1000.
 pub fn average(value: i64, resource: Option<&str>) -> MetricValueStatus {
     let format = if resource == Some("memory") { Format::Binary } else { Format::Decimal };
-    MetricValueStatus { average_value: Some(written(value, format)), ..MetricValueStatus::default() }
+    MetricValueStatus { average_value: Some(to_api(value, format)), ..MetricValueStatus::default() }
 }
 
 /// Event about the autoscaler.
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_moves_with_the_status_alone() {
+    fn only_a_changed_status_changes_the_time_of_a_condition() {
         let (early, late) = (Timestamp::from_secs(1), Timestamp::from_secs(2));
         let mut status = HorizontalPodAutoscalerStatus::default();
         let mut change = |kind, is_true, reason: &str, now| {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_written_as_the_reference_says() {
+    fn only_memory_is_formatted_in_powers_of_1024() {
         for (resource, milli, text) in [
             (Some("memory"), 1000, "1"),
             (Some("memory"), 1_000_000, "1k"),

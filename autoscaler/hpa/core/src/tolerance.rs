@@ -1,9 +1,9 @@
-//! Tolerance of the ratio of usage to target: nothing happens if `1 − down ≤ ratio ≤ 1 + up`, both ends included.
+//! Tolerance of the ratio of usage to target: the scale holds if `1 − down ≤ ratio ≤ 1 + up`, both ends included.
 //!
 //! The controller has one tolerance for both directions. A behavior may replace it in each direction if the gate
 //! [`ConfigurableTolerance`](super::options::Gates::configurable_tolerance) is on. With `down` of 1 or more, metrics
-//! never scale down; with 0 every ratio other than exactly 1 has an effect. Infinities and NaN are never within the
-//! tolerance.
+//! never scale down. With a tolerance of 0, any deviation in its direction has an effect. Infinities and NaN are never
+//! within the tolerance.
 
 use super::options::{Gates, Options};
 use super::quantity::Quantity;
@@ -23,8 +23,8 @@ impl Tolerances {
     pub fn from_behavior(behavior: Option<&HorizontalPodAutoscalerBehavior>, options: &Options, gates: Gates) -> Self {
         let behavior = behavior.filter(|_| gates.configurable_tolerance);
         let own = |rules: Option<&HPAScalingRules>| {
-            let written = rules.and_then(|rules| rules.tolerance.as_ref());
-            let own = written.and_then(|written| written.0.parse().ok()).map(Quantity::approximate);
+            let own = rules.and_then(|rules| rules.tolerance.as_ref());
+            let own = own.and_then(|tolerance| tolerance.0.parse().ok()).map(Quantity::approximate);
             own.unwrap_or(options.tolerance)
         };
         Self {
@@ -33,7 +33,7 @@ impl Tolerances {
         }
     }
 
-    /// Reports whether a ratio is within the tolerance, so that nothing happens.
+    /// Reports whether a ratio is within the tolerance.
     pub fn admits(self, ratio: f64) -> bool {
         1.0 - self.down <= ratio && ratio <= 1.0 + self.up
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_are_within() {
+    fn both_ends_are_within_the_tolerance() {
         let tolerances = Tolerances { up: 0.1, down: 0.1 };
         for (ratio, within) in [
             (1.1, true),
@@ -58,7 +58,7 @@ mod tests {
         }
         assert!(Tolerances { up: 0.0, down: 0.0 }.admits(1.0));
         assert!(!Tolerances { up: 0.0, down: 0.0 }.admits(1.0 + f64::EPSILON));
-        assert!(Tolerances { up: 0.0, down: 1.0 }.admits(0.0), "never down");
+        assert!(Tolerances { up: 0.0, down: 1.0 }.admits(0.0), "metrics never scale down");
     }
 
     #[test]

@@ -9,15 +9,15 @@
 //!
 //! # Edge cases kept from upstream
 //!
-//! - Ready pods are running and ready, even if they terminate. If none of several pods is ready, the result is 0
+//! - Terminating pods count as ready if they run and are ready. If there are pods, but none is ready, the result is 0
 //!   replicas.
-//! - With Value a sum of external values is capped at the largest integer. With AverageValue a partial sum below zero
-//!   also counts as the largest integer, even if only one value was negative: the result is then the largest number of
+//! - With Value a sum of external values is capped at the largest integer. With AverageValue a negative partial sum
+//!   also counts as the largest integer, even if only one value was negative. The result is then the largest number of
 //!   replicas.
-//! - If an external total is that large, it is reported as is, without division by the replicas.
-//! - Replicas may be negative if the value is. Too large a number becomes the largest integer.
-//! - If the number of replicas is 0, the value that upstream reports depends on the processor. Here it is the integer
-//!   nearest to an infinity, or 0 for 0 / 0.
+//! - An external total that rounds to 2^63 is reported as the largest integer, without division by the replicas.
+//! - Replicas are negative if the value is negative. A result above the largest integer becomes that integer.
+//! - If the number of replicas is 0, the value that upstream reports depends on the processor. Here it is the largest
+//!   or smallest integer, or 0 for 0 / 0.
 
 use super::calculator::{NO_PODS, ValueAnswer, times};
 use super::measure::MetricInputs;
@@ -61,7 +61,7 @@ pub fn sum(values: &[i64]) -> i64 {
 }
 
 /// Returns the [`average_value`] of external values.
-pub fn average_of(inputs: &MetricInputs<'_>, values: &[i64], target: i64) -> ValueAnswer {
+pub fn external_average_value(inputs: &MetricInputs<'_>, values: &[i64], target: i64) -> ValueAnswer {
     let sum = sum_for_average(values);
     let answer = average_value(inputs, sum, target);
     if sum as f64 >= LARGEST { ValueAnswer { value: i64::MAX, ..answer } } else { answer }

@@ -52,7 +52,7 @@ pub type Samples<'a> = BTreeMap<&'a str, Sample>;
 
 /// Returns the usage of `resource`, for one container or summed over all reported containers. A pod has no value if it
 /// reports no container, or one of its containers lacks the resource.
-pub fn of_resource<'a>(usages: &'a [PodUsage], container: Option<&str>, resource: &str) -> Samples<'a> {
+pub fn resource_samples<'a>(usages: &'a [PodUsage], container: Option<&str>, resource: &str) -> Samples<'a> {
     let value = |usage: &PodUsage| match container {
         Some(name) => usage.containers.iter().find(|(n, _)| n == name).and_then(|(_, r)| r.get(resource)).copied(),
         None if usage.containers.is_empty() => None,
@@ -66,7 +66,7 @@ pub fn of_resource<'a>(usages: &'a [PodUsage], container: Option<&str>, resource
 }
 
 /// Returns the values of a custom metric.
-pub fn of_pods(values: &[PodValue]) -> Samples<'_> {
+pub fn pod_samples(values: &[PodValue]) -> Samples<'_> {
     const DEFAULT_WINDOW: Duration = Duration::from_secs(60);
     let window = |v: &PodValue| v.window.unwrap_or(DEFAULT_WINDOW);
     let sample = |v: &PodValue| Sample { value: v.value, timestamp: v.timestamp, window: window(v) };
@@ -122,13 +122,13 @@ mod tests {
     }
 
     #[test]
-    fn an_average_counts_every_value() {
+    fn an_average_is_rounded_towards_zero() {
         assert_eq!(average(&samples(&[("a", 5000), ("b", 10000)])), 7500);
-        assert_eq!(average(&samples(&[("a", -5), ("b", 0)])), -2, "towards zero");
+        assert_eq!(average(&samples(&[("a", -5), ("b", 0)])), -2, "not to -3");
     }
 
     #[test]
-    fn a_pod_whose_containers_do_not_all_report_the_resource_has_no_value() {
+    fn a_pod_has_no_value_if_one_of_its_containers_lacks_the_resource() {
         let usage = |pod: &str, containers: &[(&str, Option<i64>)]| PodUsage {
             pod: pod.into(),
             containers: containers
@@ -144,7 +144,7 @@ mod tests {
             usage("partly", &[("test-1", Some(300)), ("test-2", None)]),
         ];
         let values = |container| -> Vec<_> {
-            of_resource(&usages, container, "cpu").into_iter().map(|(pod, sample)| (pod, sample.value)).collect()
+            resource_samples(&usages, container, "cpu").into_iter().map(|(pod, sample)| (pod, sample.value)).collect()
         };
         assert_eq!(values(None), [("one", 100), ("two", 700)]);
         assert_eq!(values(Some("test-2")), [("two", 400)]);

@@ -4,7 +4,7 @@
 //! # A reconcile
 //!
 //! 1. The HorizontalPodAutoscaler of the same name is created or corrected ([`objects`]). If another object controls
-//!    it, it is left alone and reported in the status.
+//!    it, it is not changed, and the status reports that.
 //! 2. The ServerlessService is handled in the same way: mode `Serve`, all activators.
 //! 3. The status combines both: names of the Services, their readiness, current and desired replicas. `Active` is
 //!    always True.
@@ -71,8 +71,8 @@ impl Context {
         let (own, owners, others) = (queue.clone(), queue.clone(), queue.clone());
         Self {
             autoscalers: Arc::new(Store::new(move |key: &Key, _, _| own.add(key.clone(), Priority::Normal))),
-            horizontals: Arc::new(Store::new(move |key: &Key, old, new| wake(&owners, key, old, new))),
-            serverless: Arc::new(Store::new(move |key: &Key, old, new| wake(&others, key, old, new))),
+            horizontals: Arc::new(Store::new(move |key: &Key, old, new| queue_owner(&owners, key, old, new))),
+            serverless: Arc::new(Store::new(move |key: &Key, old, new| queue_owner(&others, key, old, new))),
             // Not tied to shutdown, because reconciles in flight still record events. It ends after all reconciles,
             // once all events are written, and at the latest with the process.
             recorder: Recorder::start(wiring.client.clone(), CancellationToken::new()),
@@ -87,7 +87,7 @@ impl Context {
 }
 
 /// Queues the PodAutoscaler that controls an object.
-fn wake<K: Resource>(queue: &WorkQueue<Key>, key: &Key, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
+fn queue_owner<K: Resource>(queue: &WorkQueue<Key>, key: &Key, old: Option<&Arc<K>>, new: Option<&Arc<K>>) {
     let owner = new.or(old).and_then(|object| controller(object.meta()));
     if let Some(owner) = owner.filter(|owner| owner.kind == "PodAutoscaler") {
         queue.add(Key::new(key.namespace(), owner.name.as_str()), Priority::Normal);
@@ -107,11 +107,11 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     }
     cx.wiring.listed.cancel();
     let mut tasks = JoinSet::new();
-    tasks.spawn(sweep(cx.clone(), shutdown.clone()));
+    tasks.spawn(queue_all_on_changes(cx.clone(), shutdown.clone()));
     for _ in 0..cx.wiring.workers {
-        let (workers, of) = (Workers { kind: "PodAutoscaler", queue: cx.queue.clone(), only: None }, cx.clone());
+        let (workers, shared) = (Workers { kind: "PodAutoscaler", queue: cx.queue.clone(), only: None }, cx.clone());
         let pass = move |key, _| {
-            let cx = of.clone();
+            let cx = shared.clone();
             async move { pass::reconcile(&cx, &key).await }
         };
         tasks.spawn(workers.work(shutdown.clone(), pass));
@@ -120,7 +120,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
 }
 
 /// Queues all objects when configuration or leadership change.
-async fn sweep(cx: Arc<Context>, shutdown: CancellationToken) {
+async fn queue_all_on_changes(cx: Arc<Context>, shutdown: CancellationToken) {
     let (mut config, mut leadership) = (cx.wiring.config.clone(), cx.wiring.leadership.changes());
     loop {
         tokio::select! {

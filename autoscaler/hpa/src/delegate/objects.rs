@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler and ServerlessService of a PodAutoscaler, as in Knative.
+//! Builds the HorizontalPodAutoscaler and the ServerlessService of a PodAutoscaler, as Knative does.
 //!
 //! | Annotations | `metrics` |
 //! |---|---|
@@ -26,7 +26,7 @@ use kube::ResourceExt;
 /// Number of activators that stands for all of them.
 const ALL_ACTIVATORS: i32 = 0;
 
-/// Returns the HorizontalPodAutoscaler. `autoscaler` has its defaults.
+/// Returns the HorizontalPodAutoscaler of a PodAutoscaler, which must have its defaults.
 pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) -> HorizontalPodAutoscaler {
     let annotations = autoscaler.annotations();
     let bounds = annotations::bounds(annotations, config, autoscaler.is_reachable());
@@ -58,7 +58,7 @@ pub(super) fn horizontal(autoscaler: &PodAutoscaler, config: &AutoscalerConfig) 
     }
 }
 
-/// Returns name, labels, annotations and owner of an object made for a PodAutoscaler.
+/// Returns name, labels, annotations and owner of an object built for a PodAutoscaler.
 fn metadata(autoscaler: &PodAutoscaler) -> ObjectMeta {
     ObjectMeta {
         name: autoscaler.metadata.name.clone(),
@@ -92,9 +92,9 @@ fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
     let annotations = autoscaler.annotations();
     let target = TARGET.float(annotations)?;
     let whole = target as i64; // The conversion saturates.
-    let each = |milli: i64, format| MetricTarget {
+    let average = |milli: i64, format| MetricTarget {
         type_: "AverageValue".to_owned(),
-        average_value: Some(quantity::written(milli, format)),
+        average_value: Some(quantity::to_api(milli, format)),
         ..MetricTarget::default()
     };
     let resource = |name: &str, target| MetricSpec {
@@ -112,12 +112,12 @@ fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
             };
             resource(METRIC_CPU, target)
         }
-        METRIC_MEMORY => resource(METRIC_MEMORY, each(whole.saturating_mul(1024 * 1024 * 1000), Format::Binary)),
+        METRIC_MEMORY => resource(METRIC_MEMORY, average(whole.saturating_mul(1024 * 1024 * 1000), Format::Binary)),
         name => MetricSpec {
             type_: "Pods".to_owned(),
             pods: Some(PodsMetricSource {
                 metric: MetricIdentifier { name: name.to_owned(), selector: None },
-                target: each(whole.saturating_mul(1000), Format::Decimal),
+                target: average(whole.saturating_mul(1000), Format::Decimal),
             }),
             ..MetricSpec::default()
         },
@@ -125,13 +125,13 @@ fn metric(autoscaler: &PodAutoscaler) -> Option<MetricSpec> {
 }
 
 /// Reports whether an object equals the desired one after the API server's defaults.
-pub(super) fn is_up_to_date(have: &HorizontalPodAutoscaler, want: &HorizontalPodAutoscaler) -> bool {
+pub(super) fn is_up_to_date(current: &HorizontalPodAutoscaler, desired: &HorizontalPodAutoscaler) -> bool {
     let filled = |object: &HorizontalPodAutoscaler| {
         let mut spec = object.spec.clone();
         defaults::fill(&mut spec);
         spec
     };
-    filled(have) == filled(want)
+    filled(current) == filled(desired)
 }
 
 #[cfg(test)]
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn made(annotations: &[(&str, &str)], reachability: &str) -> HorizontalPodAutoscaler {
+    fn built(annotations: &[(&str, &str)], reachability: &str) -> HorizontalPodAutoscaler {
         let annotations: serde_json::Map<String, Value> =
             annotations.iter().map(|(key, value)| (format!("autoscaling.knative.dev/{key}"), json!(value))).collect();
         let mut object: PodAutoscaler = serde_json::from_value(json!({
@@ -162,68 +162,60 @@ mod tests {
         let resource =
             |name: &str, target: Value| json!([{"type": "Resource", "resource": {"name": name, "target": target}}]);
         let cpu = |percent: i32| resource("cpu", json!({"type": "Utilization", "averageUtilization": percent}));
-        for (annotations, rest) in [
-            (&[][..], json!({"maxReplicas": i32::MAX})),
-            (&[("min-scale", "5")], json!({"minReplicas": 5, "maxReplicas": i32::MAX})),
+        let memory = resource("memory", json!({"type": "AverageValue", "averageValue": "50Mi"}));
+        let average = json!({"type": "AverageValue", "averageValue": "50"});
+        let custom = json!([{"type": "Pods", "pods": {"metric": {"name": "customMetric"}, "target": average}}]);
+        let rules = json!({"stabilizationWindowSeconds": 60});
+        let behavior = json!({"scaleUp": rules, "scaleDown": rules});
+        for (annotations, mut expected) in [
+            (&[][..], json!({})),
+            (&[("min-scale", "5")], json!({"minReplicas": 5})),
             (&[("min-scale", "0"), ("max-scale", "5")], json!({"maxReplicas": 5})),
-            (&[("target", "50")], json!({"maxReplicas": i32::MAX, "metrics": cpu(50)})),
-            (&[("target", "1982.4"), ("metric", "cpu")], json!({"maxReplicas": i32::MAX, "metrics": cpu(1983)})),
-            (
-                &[("target", "50"), ("metric", "memory")],
-                json!({"maxReplicas": i32::MAX,
-                       "metrics": resource("memory", json!({"type": "AverageValue", "averageValue": "50Mi"}))}),
-            ),
-            (
-                &[("target", "50.9"), ("metric", "customMetric")],
-                json!({"maxReplicas": i32::MAX, "metrics": [{"type": "Pods", "pods": {
-                    "metric": {"name": "customMetric"}, "target": {"type": "AverageValue", "averageValue": "50"},
-                }}]}),
-            ),
-            (&[("target", "many"), ("metric", "memory")], json!({"maxReplicas": i32::MAX})),
-            (
-                &[("window", "60s"), ("target-utilization-percentage", "30")],
-                json!({"maxReplicas": i32::MAX, "behavior": {
-                    "scaleUp": {"stabilizationWindowSeconds": 60}, "scaleDown": {"stabilizationWindowSeconds": 60},
-                }}),
-            ),
+            (&[("target", "50")], json!({"metrics": cpu(50)})),
+            (&[("target", "1982.4"), ("metric", "cpu")], json!({"metrics": cpu(1983)})),
+            (&[("target", "50"), ("metric", "memory")], json!({"metrics": memory})),
+            (&[("target", "50.9"), ("metric", "customMetric")], json!({"metrics": custom})),
+            (&[("target", "many"), ("metric", "memory")], json!({})),
+            (&[("window", "60s"), ("target-utilization-percentage", "30")], json!({"behavior": behavior})),
         ] {
-            let mut expected = rest;
             expected["scaleTargetRef"] = target.clone();
+            if expected["maxReplicas"].is_null() {
+                expected["maxReplicas"] = json!(i32::MAX);
+            }
             let all: Vec<_> = [CLASS].iter().chain(annotations).copied().collect();
-            let spec = serde_json::to_value(made(&all, "Reachable").spec).expect("serialisable");
+            let spec = serde_json::to_value(built(&all, "Reachable").spec).expect("serialisable");
             assert_eq!(spec, expected, "{annotations:?}");
         }
-        let unreachable = made(&[CLASS, ("min-scale", "5")], "Unreachable");
+        let unreachable = built(&[CLASS, ("min-scale", "5")], "Unreachable");
         assert_eq!(unreachable.spec.min_replicas, None);
     }
 
     #[test]
-    fn it_carries_what_the_pod_autoscaler_carries() {
-        let object = made(&[CLASS], "");
+    fn labels_annotations_and_owner_come_from_the_pod_autoscaler() {
+        let object = built(&[CLASS], "");
         assert_eq!(object.labels()["app"], "hello");
-        assert_eq!(object.annotations()["autoscaling.knative.dev/metric"], "cpu", "defaults included");
+        assert_eq!(object.annotations()["autoscaling.knative.dev/metric"], "cpu", "a default of the PodAutoscaler");
         let owner = &object.owner_references()[0];
         assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("PodAutoscaler", "u", Some(true)));
     }
 
-    /// Goal: defaults of the API server are no difference; anything else is.
     #[test]
-    fn defaults_are_no_difference() {
-        let want = made(&[CLASS, ("window", "60s")], "");
-        let mut have = want.clone();
-        have.spec.min_replicas = Some(1);
+    fn only_differences_from_the_defaults_of_the_api_server_count() {
+        let desired = built(&[CLASS, ("window", "60s")], "");
+        let mut current = desired.clone();
+        current.spec.min_replicas = Some(1);
         let cpu = json!([{"type": "Resource", "resource": {
             "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80},
         }}]);
-        have.spec.metrics = serde_json::from_value(cpu).expect("metrics");
+        current.spec.metrics = serde_json::from_value(cpu).expect("metrics");
         let policy = json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]);
-        let down = have.spec.behavior.as_mut().and_then(|behavior| behavior.scale_down.as_mut()).expect("down");
+        let down = current.spec.behavior.as_mut().and_then(|behavior| behavior.scale_down.as_mut()).expect("down");
         down.policies = serde_json::from_value(policy).expect("policies");
         down.select_policy = Some("Max".to_owned());
-        assert!(is_up_to_date(&have, &want));
-        have.spec.max_replicas = 7;
-        assert!(!is_up_to_date(&have, &want));
-        let other = made(&[CLASS, ("window", "60s"), ("target", "80.5")], "");
-        assert!(!is_up_to_date(&want, &other), "81 is not the default");
+        assert!(is_up_to_date(&current, &desired));
+        current.spec.max_replicas = 7;
+        assert!(!is_up_to_date(&current, &desired));
+        let other = built(&[CLASS, ("window", "60s"), ("target", "80.5")], "");
+        assert!(!is_up_to_date(&desired, &other), "81 is not the default");
     }
 }

@@ -59,9 +59,9 @@ impl Pass<'_> {
     async fn run(&mut self) -> Result<(), WriteError> {
         let horizontal = self.ensure_horizontal().await?;
         let serverless = self.ensure_serverless().await.map_err(WriteError::during("error reconciling SKS"))?;
-        let theirs = horizontal.status.as_ref();
-        let current = theirs.and_then(|status| status.current_replicas).unwrap_or(0);
-        let desired = theirs.map_or(0, |status| status.desired_replicas);
+        let scaled = horizontal.status.as_ref();
+        let current = scaled.and_then(|status| status.current_replicas).unwrap_or(0);
+        let desired = scaled.map_or(0, |status| status.desired_replicas);
         let services = serverless.status.clone().unwrap_or_default();
         self.status.metrics_service_name.clone_from(&services.private_service_name);
         self.status.service_name.clone_from(&services.service_name);
@@ -78,7 +78,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Returns the replicas at which the target counts as initialized.
+    /// Returns the number of replicas with which the target counts as initialized.
     fn first_scale(&self) -> i32 {
         let (config, annotations) = (self.cx.wiring.config.borrow(), self.object.annotations());
         let bounds = annotations::bounds(annotations, &config, self.object.is_reachable());
@@ -87,28 +87,28 @@ impl Pass<'_> {
 
     async fn ensure_horizontal(&mut self) -> Result<Arc<HorizontalPodAutoscaler>, WriteError> {
         let (cx, key) = (self.cx, self.key);
-        let want = objects::horizontal(self.object, &cx.wiring.config.borrow());
-        let Some(have) = cx.horizontals.get(key) else {
+        let desired = objects::horizontal(self.object, &cx.wiring.config.borrow());
+        let Some(current) = cx.horizontals.get(key) else {
             let doing = "failed to create HPA";
-            let create = async |api: BoundedApi| api.create(&want).await.map_err(WriteError::api(doing));
+            let create = async |api: BoundedApi| api.create(&desired).await.map_err(WriteError::api(doing));
             let created = cx.writer().write(key, doing, create).await;
             if matches!(created, Err(WriteError::Api { .. })) {
                 self.status.mark_failed_create("HorizontalPodAutoscaler", key.name(), self.now);
             }
             return created.map(|created| self.offer(created));
         };
-        if !self.owns(&have.metadata) {
+        if !self.owns(&current.metadata) {
             self.status.mark_not_owned("HorizontalPodAutoscaler", key.name(), self.now);
             let (owner, name) = (format!("PodAutoscaler: {:?}", key.name()), format!("{:?}", key.name()));
             return Err(WriteError::NotOwned { owner, kind: "HPA", name });
         }
-        if !objects::is_up_to_date(&have, &want) {
+        if !objects::is_up_to_date(&current, &desired) {
             let doing = "failed to update HPA";
-            // Without a version it replaces the present object, metadata included.
-            let replace = async |api: BoundedApi| api.replace(&want).await.map_err(WriteError::api(doing));
+            // Without a resource version, the write replaces any present version, metadata included.
+            let replace = async |api: BoundedApi| api.replace(&desired).await.map_err(WriteError::api(doing));
             self.offer(cx.writer().write(key, doing, replace).await?);
         }
-        Ok(have)
+        Ok(current)
     }
 
     fn offer(&self, object: HorizontalPodAutoscaler) -> Arc<HorizontalPodAutoscaler> {
@@ -118,16 +118,20 @@ impl Pass<'_> {
 
     async fn ensure_serverless(&mut self) -> Result<Arc<ServerlessService>, WriteError> {
         let (cx, key) = (self.cx, self.key);
-        let want = objects::serverless(self.object);
-        let Some(have) = cx.serverless.get(key) else {
-            return cx.writer().create(key, &cx.serverless, &want, "error creating SKS", || true).await.map(Arc::new);
+        let desired = objects::serverless(self.object);
+        let Some(current) = cx.serverless.get(key) else {
+            return cx
+                .writer()
+                .create(key, &cx.serverless, &desired, "error creating SKS", || true)
+                .await
+                .map(Arc::new);
         };
-        if !self.owns(&have.metadata) {
+        if !self.owns(&current.metadata) {
             self.status.mark_not_owned("ServerlessService", key.name(), self.now);
             let owner = format!("PA: {}", key.name());
             return Err(WriteError::NotOwned { owner, kind: "SKS", name: key.name().to_owned() });
         }
-        let Some(next) = corrected(&*have, &want) else { return Ok(have) };
+        let Some(next) = corrected(&*current, &desired) else { return Ok(current) };
         cx.writer().replace(key, &cx.serverless, &next, "error updating SKS", || true).await.map(Arc::new)
     }
 

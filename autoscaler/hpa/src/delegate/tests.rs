@@ -5,7 +5,7 @@ use super::*;
 use crate::fixture::{Mock, lines, sent};
 use common::annotations;
 use common::time::Timestamp;
-use common_runtime::lease::WriteGuard;
+use common_controller::Alone;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -16,18 +16,6 @@ const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns
 const STATUS: &str = "PUT /apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/podautoscalers/hello/status";
 const EVENTS: &str = "POST /api/v1/namespaces/ns/events?";
 
-/// Leadership of everything.
-struct All;
-
-impl Leadership for All {
-    fn owns(&self, _: &Key) -> bool {
-        true
-    }
-    fn begin_write(&self, _: &Key) -> Option<WriteGuard> {
-        Some(WriteGuard::unbounded())
-    }
-}
-
 struct Fixture {
     mock: Mock,
     cx: Context,
@@ -35,7 +23,7 @@ struct Fixture {
     _config: watch::Sender<Arc<AutoscalerConfig>>,
 }
 
-/// Returns a PodAutoscaler of class HPA with those annotations and a settled status.
+/// Returns a PodAutoscaler of class HPA with these annotations and this status.
 fn autoscaler(annotations: &[(&str, &str)], status: Value) -> Value {
     let mut all = serde_json::Map::new();
     for (key, value) in [("class", "hpa.autoscaling.knative.dev"), ("metric", "cpu")].iter().chain(annotations) {
@@ -61,8 +49,7 @@ fn settled(desired: i32, actual: i32) -> Value {
     let all = ["Active", "Ready", "SKSReady", "ScaleTargetInitialized"].map(condition);
     json!({
         "observedGeneration": 1, "serviceName": "hello", "metricsServiceName": "hello-private",
-        "desiredScale": desired, "actualScale": actual,
-        "conditions": all,
+        "desiredScale": desired, "actualScale": actual, "conditions": all,
     })
 }
 
@@ -111,7 +98,7 @@ impl Fixture {
         let wiring = Wiring {
             client: mock.client(),
             workers: 1,
-            leadership: Arc::new(All),
+            leadership: Arc::new(Alone),
             listed: CancellationToken::new(),
             config,
             clock: Clock::starting_at(NOW),
@@ -120,8 +107,8 @@ impl Fixture {
         mock.on(STATUS, 200, autoscaler.clone()).on(EVENTS, 201, json!({}));
         cx.autoscalers.apply(&key, "10", Some(serde_json::from_value(autoscaler).expect("a PodAutoscaler")));
         if let Some(mut object) = serverless {
-            // It was created with the PodAutoscaler's annotations, except the metric.
-            let mut annotations = cx.autoscalers.get(&key).expect("there").annotations().clone();
+            // The annotations that the controller gives it: those of the PodAutoscaler, except the metric.
+            let mut annotations = cx.autoscalers.get(&key).expect("stored").annotations().clone();
             annotations.remove(annotations::METRIC.name);
             if object["metadata"]["annotations"].is_null() {
                 object["metadata"]["annotations"] = json!(annotations);
@@ -161,13 +148,13 @@ fn scales(requests: &[(String, Value)]) -> (Value, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn case_1_what_is_as_it_should_be_is_left_alone() {
+async fn case_1_settled_objects_are_not_written() {
     let f = Fixture::settled(&[], ("pa", "hello-deployment"), "pa");
     assert_eq!(f.pass().await, (None, vec![]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn case_2_both_objects_are_made() {
+async fn case_2_both_objects_are_created() {
     let f = Fixture::new(autoscaler(&[], Value::Null), None, None);
     f.mock.on(&format!("POST {HPAS}"), 201, {
         let mut created = horizontal("pa", 0, 0);
@@ -183,7 +170,7 @@ async fn case_2_both_objects_are_made() {
     assert_eq!(error, None);
     assert_eq!(lines(&requests), [format!("POST {HPAS}").as_str(), &format!("POST {SKSS}"), STATUS]);
     let sks = &requests[1].1;
-    assert_eq!((&sks["spec"]["mode"], &sks["spec"]["numActivators"]), (&json!("Serve"), &Value::Null), "all of them");
+    assert_eq!((&sks["spec"]["mode"], &sks["spec"]["numActivators"]), (&json!("Serve"), &Value::Null), "0 means all");
     assert_eq!(written_condition(&requests, "Active"), ["True", "", ""]);
     assert_eq!(written_condition(&requests, "SKSReady"), ["Unknown", "NotReady", "SKS Services are not ready yet"]);
     assert_eq!(written_condition(&requests, "ScaleTargetInitialized")[0], "Unknown");
@@ -192,17 +179,19 @@ async fn case_2_both_objects_are_made() {
     assert_eq!((&status["serviceName"], &status["metricsServiceName"]), (&json!(""), &json!("")));
 }
 
-/// Rows: (ready, desired, current) -> (SKSReady, ScaleTargetInitialized); names are copied in each.
+/// Rows: (case, annotations, ready, (desired, current)) -> (SKSReady, ScaleTargetInitialized). The Services' names are
+/// copied in each.
 #[tokio::test(start_paused = true)]
-async fn cases_3_to_6_the_status_says_what_both_objects_say() {
-    for (case, ready, (desired, current), sks, initialized) in [
-        (3, false, (0, 0), "Unknown", "Unknown"),
-        (4, true, (0, 0), "True", "Unknown"),
-        (5, true, (1, 1), "True", "True"),
-        (6, true, (5, 3), "True", "True"),
+async fn cases_3_to_6_the_status_combines_both_objects() {
+    for (case, annotations, ready, (desired, current), sks, initialized) in [
+        ("3", &[][..], false, (0, 0), "Unknown", "Unknown"),
+        ("4", &[], true, (0, 0), "True", "Unknown"),
+        ("5", &[], true, (1, 1), "True", "True"),
+        ("6", &[], true, (5, 3), "True", "True"),
+        ("two of an initial scale of three", &[("initial-scale", "3")], true, (3, 2), "True", "Unknown"),
     ] {
         let f = Fixture::new(
-            autoscaler(&[], Value::Null),
+            autoscaler(annotations, Value::Null),
             Some(serverless(ready, "pa", "hello-deployment")),
             Some(horizontal("pa", desired, current)),
         );
@@ -215,18 +204,10 @@ async fn cases_3_to_6_the_status_says_what_both_objects_say() {
         let status = &sent(&requests, STATUS)["status"];
         assert_eq!((&status["serviceName"], &status["metricsServiceName"]), (&json!("hello"), &json!("hello-private")));
     }
-    let f = Fixture::new(
-        autoscaler(&[("initial-scale", "3")], Value::Null),
-        Some(serverless(true, "pa", "hello-deployment")),
-        Some(horizontal("pa", 3, 2)),
-    );
-    let (_, requests) = f.pass().await;
-    let [initialized, ..] = written_condition(&requests, "ScaleTargetInitialized");
-    assert_eq!(initialized, "Unknown", "two of an initial scale of three");
 }
 
 #[tokio::test(start_paused = true)]
-async fn case_7_a_serverless_service_for_another_target_is_put_right() {
+async fn case_7_a_serverless_service_for_another_target_is_corrected() {
     let f = Fixture::settled(&[], ("pa", "other"), "pa");
     let put = format!("PUT {SKSS}/hello");
     f.mock.on(&put, 200, serverless(true, "pa", "hello-deployment"));
@@ -235,86 +216,83 @@ async fn case_7_a_serverless_service_for_another_target_is_put_right() {
     assert_eq!(sent(&requests, &put)["spec"]["objectRef"]["name"], "hello-deployment");
 }
 
+/// Goal: an event reports each write that fails. Only a HorizontalPodAutoscaler that cannot be created changes the
+/// status, too.
 #[tokio::test(start_paused = true)]
-async fn case_8_a_serverless_service_that_cannot_be_written_is_told_in_an_event() {
-    for (have, line) in [(None, format!("POST {SKSS}")), (Some("other"), format!("PUT {SKSS}/hello"))] {
-        let sks = have.map(|target| serverless(true, "pa", target));
-        let f = Fixture::new(autoscaler(&[], settled(0, 0)), sks, Some(horizontal("pa", 0, 0)));
+async fn cases_8_11_and_12_a_failed_write_is_reported_in_an_event() {
+    let new = |sks| Fixture::new(autoscaler(&[], settled(0, 0)), sks, Some(horizontal("pa", 0, 0)));
+    let sks_error = "error reconciling SKS: error ";
+    for (f, line, start) in [
+        (new(None), format!("POST {SKSS}"), sks_error),
+        (new(Some(serverless(true, "pa", "other"))), format!("PUT {SKSS}/hello"), sks_error),
+        (Fixture::new(autoscaler(&[], Value::Null), None, None), format!("POST {HPAS}"), "failed to create HPA: "),
+        (with_another_target(), format!("PUT {HPAS}/hello"), "failed to update HPA: "),
+    ] {
         f.mock.refuses(&line, 500, "inducing failure");
         let (error, requests) = f.pass().await;
-        assert_eq!(lines(&requests), [line.as_str(), EVENTS], "the status stays as it is");
-        assert!(error.is_some_and(|error| error.starts_with("error reconciling SKS: error ")));
-        let message = sent(&requests, EVENTS)["message"].as_str().unwrap_or_default();
-        assert!(message.starts_with("error reconciling SKS: "), "{message}");
+        let error = error.expect("an error");
+        assert!(error.starts_with(start), "{error}");
+        assert_eq!(sent(&requests, EVENTS)["message"], json!(error));
+        if start.contains("create HPA") {
+            let message = "Failed to create HorizontalPodAutoscaler \"hello\".";
+            assert_eq!(written_condition(&requests, "Active"), ["False", "FailedCreate", message]);
+            assert!(!lines(&requests).iter().any(|line| line.contains("serverlessservices")), "{requests:?}");
+        } else {
+            assert_eq!(lines(&requests), [line.as_str(), EVENTS], "no status is written");
+        }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn case_9_somebody_elses_serverless_service_is_left_alone() {
-    let f = Fixture::settled(&[], ("theirs", "hello-deployment"), "pa");
-    let (error, requests) = f.pass().await;
-    assert_eq!(error.as_deref(), Some("error reconciling SKS: PA: hello does not own SKS: hello"));
-    let message = "There is an existing ServerlessService \"hello\" that we do not own.";
-    assert_eq!(written_condition(&requests, "Active"), ["False", "NotOwned", message]);
-    assert_eq!(lines(&requests).iter().filter(|line| line.contains("serverlessservices")).count(), 0);
+async fn cases_9_and_10_an_object_of_another_owner_is_not_changed() {
+    let (sks_error, hpa_error) = (
+        "error reconciling SKS: PA: hello does not own SKS: hello",
+        "PodAutoscaler: \"hello\" does not own HPA: \"hello\"",
+    );
+    for (annotations, sks_owner, hpa_owner, kind, error) in [
+        (&[][..], "theirs", "pa", "ServerlessService", sks_error),
+        (&[("target", "1")], "pa", "theirs", "HorizontalPodAutoscaler", hpa_error),
+    ] {
+        let f = Fixture::settled(annotations, (sks_owner, "hello-deployment"), hpa_owner);
+        let (outcome, requests) = f.pass().await;
+        assert_eq!((outcome.as_deref(), &sent(&requests, EVENTS)["message"]), (Some(error), &json!(error)));
+        let message = format!("There is an existing {kind} \"hello\" that we do not own.");
+        assert_eq!(written_condition(&requests, "Active"), ["False", "NotOwned", &message]);
+        assert!(!lines(&requests).iter().any(|line| line.contains(&kind.to_lowercase())), "{requests:?}");
+    }
 }
 
-#[tokio::test(start_paused = true)]
-async fn case_10_somebody_elses_horizontal_pod_autoscaler_is_left_alone() {
-    let f = Fixture::settled(&[("target", "1")], ("pa", "hello-deployment"), "theirs");
-    let (error, requests) = f.pass().await;
-    let message = "There is an existing HorizontalPodAutoscaler \"hello\" that we do not own.";
-    assert_eq!(written_condition(&requests, "Active"), ["False", "NotOwned", message]);
-    let refusal = "PodAutoscaler: \"hello\" does not own HPA: \"hello\"";
-    assert_eq!((error.as_deref(), &sent(&requests, EVENTS)["message"]), (Some(refusal), &json!(refusal)));
-    assert_eq!(lines(&requests).iter().filter(|line| line.contains("horizontal")).count(), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn case_11_what_cannot_be_made_is_told_and_nothing_else_is_touched() {
-    let f = Fixture::new(autoscaler(&[], Value::Null), None, None);
-    f.mock.refuses(&format!("POST {HPAS}"), 500, "inducing failure");
-    let (error, requests) = f.pass().await;
-    assert!(error.is_some_and(|error| error.starts_with("failed to create HPA: ")));
-    let message = "Failed to create HorizontalPodAutoscaler \"hello\".";
-    assert_eq!(written_condition(&requests, "Active"), ["False", "FailedCreate", message]);
-    assert!(!lines(&requests).iter().any(|line| line.contains("serverlessservices")), "{requests:?}");
-    assert!(sent(&requests, EVENTS)["message"].as_str().is_some_and(|text| text.starts_with("failed to create HPA: ")));
+/// Creates objects that are settled, except that the HorizontalPodAutoscaler lacks the annotated target.
+fn with_another_target() -> Fixture {
+    Fixture::settled(&[("target", "1")], ("pa", "hello-deployment"), "pa")
 }
 
 #[tokio::test(start_paused = true)]
 async fn case_12_a_changed_target_replaces_the_object() {
-    let put = format!("PUT {HPAS}/hello");
-    let fixture = || Fixture::settled(&[("target", "1")], ("pa", "hello-deployment"), "pa");
-    let f = fixture();
+    let (put, f) = (format!("PUT {HPAS}/hello"), with_another_target());
     f.mock.on(&put, 200, horizontal("pa", 7, 7));
     let (error, requests) = f.pass().await;
-    assert_eq!((error, lines(&requests)), (None, vec![put.as_str()]), "the status is that of the object before");
+    assert_eq!((error, lines(&requests)), (None, vec![put.as_str()]), "the status still describes the former object");
     let body = sent(&requests, &put);
     assert_eq!(body["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 1);
-    assert_eq!(body["metadata"]["resourceVersion"], Value::Null, "whatever is there");
-    let f = fixture();
-    f.mock.refuses(&put, 500, "inducing failure");
-    let (error, requests) = f.pass().await;
-    assert!(error.is_some_and(|error| error.starts_with("failed to update HPA: ")));
-    assert!(sent(&requests, EVENTS)["message"].as_str().is_some_and(|text| text.starts_with("failed to update HPA: ")));
+    assert_eq!(body["metadata"]["resourceVersion"], Value::Null, "any version is replaced");
 }
 
 #[tokio::test(start_paused = true)]
-async fn case_13_what_is_on_its_way_out_or_of_another_class_is_left_alone() {
-    let mut leaving = autoscaler(&[], Value::Null);
-    leaving["metadata"]["deletionTimestamp"] = json!("2023-11-14T22:00:00Z");
+async fn case_13_deleted_objects_and_other_classes_are_ignored() {
+    let mut deleted = autoscaler(&[], Value::Null);
+    deleted["metadata"]["deletionTimestamp"] = json!("2023-11-14T22:00:00Z");
     let kpa = autoscaler(&[("class", "kpa.autoscaling.knative.dev")], Value::Null);
     let mut unclassed = autoscaler(&[], Value::Null);
     unclassed["metadata"]["annotations"] = json!({});
-    for object in [leaving, kpa, unclassed] {
+    for object in [deleted, kpa, unclassed] {
         assert_eq!(Fixture::new(object, None, None).pass().await, (None, vec![]));
     }
 }
 
-/// Goal: edited or drifted settings reach the ServerlessService.
+/// Goal: labels and annotations that were edited on either object are corrected, and those of other clients stay.
 #[tokio::test(start_paused = true)]
-async fn labels_and_annotations_of_the_serverless_service_follow() {
+async fn labels_and_annotations_of_the_serverless_service_are_corrected() {
     let mut object = autoscaler(&[("target", "1")], settled(0, 0));
     object["metadata"]["labels"] = json!({"app": "hello"});
     let mut drifted = serverless(true, "pa", "hello-deployment");
@@ -328,12 +306,12 @@ async fn labels_and_annotations_of_the_serverless_service_follow() {
     let meta = &sent(&requests, &put)["metadata"];
     assert_eq!((&meta["labels"]["app"], &meta["resourceVersion"]), (&json!("hello"), &json!("20")));
     assert_eq!(meta["annotations"]["autoscaling.knative.dev/target"], "1");
-    assert_eq!(meta["annotations"]["example.com/note"], "mine", "others may add their own");
+    assert_eq!(meta["annotations"]["example.com/note"], "mine", "an annotation of another client");
 }
 
-/// Goal: a change of either object queues the PodAutoscaler that controls it, and no other.
+/// Goal: only the PodAutoscaler that controls the changed object is queued.
 #[tokio::test(start_paused = true)]
-async fn events_of_both_objects_wake_their_owner() {
+async fn a_change_of_either_object_queues_its_owner() {
     let f = Fixture::new(autoscaler(&[], settled(0, 0)), None, None);
     drop(f.cx.queue.next().await);
     let other = Key::new("ns", "unrelated");
@@ -348,22 +326,21 @@ async fn events_of_both_objects_wake_their_owner() {
     assert_eq!(*f.cx.queue.next().await.key(), f.key);
 }
 
-/// Goal: a reconcile that fails like the previous one writes no status.
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
+async fn a_repeated_failure_writes_no_status() {
     let (target, sks) = ("hello-deployment", |uid| Some(serverless(true, uid, "hello-deployment")));
-    let refusing = |f: Fixture, line: String| {
+    let failing = |f: Fixture, line: String| {
         f.mock.refuses(&line, 500, "inducing failure");
         f
     };
     let new = |sks, horizontal| Fixture::new(autoscaler(&[], Value::Null), sks, horizontal);
     let edited = Fixture::new(autoscaler(&[("target", "1")], Value::Null), sks("pa"), Some(horizontal("pa", 0, 0)));
     for (case, f) in [
-        ("no HPA can be made", refusing(new(None, None), format!("POST {HPAS}"))),
-        ("the HPA cannot be put right", refusing(edited, format!("PUT {HPAS}/hello"))),
-        ("somebody else's HPA", new(sks("pa"), Some(horizontal("theirs", 0, 0)))),
-        ("no SKS can be made", refusing(new(None, Some(horizontal("pa", 0, 0))), format!("POST {SKSS}"))),
-        ("somebody else's SKS", new(sks("theirs"), Some(horizontal("pa", 0, 0)))),
+        ("the HPA cannot be created", failing(new(None, None), format!("POST {HPAS}"))),
+        ("the HPA cannot be updated", failing(edited, format!("PUT {HPAS}/hello"))),
+        ("an HPA of another owner", new(sks("pa"), Some(horizontal("theirs", 0, 0)))),
+        ("the SKS cannot be created", failing(new(None, Some(horizontal("pa", 0, 0))), format!("POST {SKSS}"))),
+        ("an SKS of another owner", new(sks("theirs"), Some(horizontal("pa", 0, 0)))),
         ("an SKS that is not ready", new(Some(serverless(false, "pa", target)), Some(horizontal("pa", 0, 0)))),
     ] {
         let (first, requests) = f.pass().await;

@@ -61,9 +61,9 @@ pub(super) struct Controller {
     pub(super) scales: RestScales,
     pub(super) selectors: Arc<Mutex<Selectors>>,
     /// Memory of each object with its UID, kept between reconciles.
-    remembered: Mutex<HashMap<Key, (String, Memory)>>,
-    /// Objects that another manager blocks, once this was reported.
-    refused: Mutex<HashSet<Key>>,
+    memories: Mutex<HashMap<Key, (String, Memory)>>,
+    /// Objects that another manager blocks, and for which this was logged.
+    blocked: Mutex<HashSet<Key>>,
     recorder: Recorder,
 }
 
@@ -80,8 +80,8 @@ impl Controller {
                 if new.is_some() && selectors.register(key.namespace(), key.name()) {
                     series.objects.inc();
                 } else if new.is_none() && selectors.remove(key.namespace(), key.name()) {
-                    series.gone(key);
-                    explanations.forget(key);
+                    series.remove_object(key);
+                    explanations.remove(key);
                 }
                 // The next reconcile drops the state of a deleted object.
                 queue.add_after(key.clone(), period);
@@ -96,8 +96,8 @@ impl Controller {
             // Not tied to shutdown, because reconciles in flight still record events. It ends after the controller,
             // once all events are written, and at the latest with the process.
             recorder: Recorder::start(client.clone(), CancellationToken::new()),
-            remembered: Mutex::default(),
-            refused: Mutex::default(),
+            memories: Mutex::default(),
+            blocked: Mutex::default(),
             queue,
             series,
             selectors,
@@ -122,25 +122,25 @@ impl Controller {
         shutdown.run_until_cancelled(synced).await.is_some()
     }
 
-    /// Runs one reconcile. Returns whether the object should be queued again after a period.
+    /// Runs one reconcile. Returns whether the object must be queued again after a period.
     pub(super) async fn reconcile(&self, key: &Key) -> bool {
-        let Some(held) = self.objects.get(key) else {
+        let Some(cached) = self.objects.get(key) else {
             // A reconcile in flight during the deletion of the object may have restored parts of its state.
             self.drop_state(key);
             return false;
         };
         if !self.wiring.leadership.owns(key) {
             self.drop_state(key);
-        } else if self.is_blocked(key, &held) {
+        } else if self.is_blocked(key, &cached) {
             self.reset(key);
         } else {
-            self.pass(key, &held).await;
+            self.pass(key, &cached).await;
         }
         true
     }
 
-    /// Queues every object that this process does not lead, at once, so that the state of earlier reconciles is given
-    /// up. An object that it now leads waits for its period, as after each reconcile.
+    /// Queues each object that this process does not lead, so that its state is dropped at once. An object that this
+    /// process now leads waits for its period, as after each reconcile.
     pub(super) fn queue_lost(&self) {
         for key in self.objects.keys().into_iter().filter(|key| !self.wiring.leadership.owns(key)) {
             self.queue.add(key, Priority::Slow);
@@ -150,49 +150,49 @@ impl Controller {
     /// Drops all state, metrics and explanations of an object that is deleted or led by another process.
     fn drop_state(&self, key: &Key) {
         self.reset(key);
-        self.refused.lock().remove(key);
-        self.series.ended(key);
-        self.wiring.explanations.forget(key);
+        self.blocked.lock().remove(key);
+        self.series.remove_series(key);
+        self.wiring.explanations.remove(key);
     }
 
-    /// Resets an object, so that the next reconcile begins like a new leader's: the scale it finds is the first
-    /// recommendation. Older recommendations would be too old to stabilize anything, and would suppress that first one.
-    /// The selector may have changed as well.
+    /// Resets an object, so that the next reconcile begins like that of a new leader: its first recommendation is the
+    /// present scale. Earlier recommendations would prevent this, although they are too old to stabilize the scale. The
+    /// selector may have changed, too.
     fn reset(&self, key: &Key) {
-        self.remembered.lock().remove(key);
+        self.memories.lock().remove(key);
         self.selectors.lock().put(key.namespace(), key.name(), None);
     }
 
-    async fn pass(&self, key: &Key, held: &CachedObject) {
+    async fn pass(&self, key: &Key, cached: &CachedObject) {
         let (start, now) = (Instant::now(), self.wiring.clock.now());
         // The memory is removed during the reconcile; the queue lets no other worker have this key meanwhile.
-        let remembered = self.remembered.lock().remove(key).filter(|(uid, _)| uid == held.uid());
-        let mut memory = remembered.map(|(_, memory)| memory).unwrap_or_default();
-        let (namespace, name, spec) = (key.namespace(), key.name(), &held.object.spec);
-        let autoscaler = Autoscaler { namespace, name, spec, status: &held.status };
+        let memory = self.memories.lock().remove(key).filter(|(uid, _)| uid == cached.uid());
+        let mut memory = memory.map(|(_, memory)| memory).unwrap_or_default();
+        let (namespace, name, spec) = (key.namespace(), key.name(), &cached.object.spec);
+        let autoscaler = Autoscaler { namespace, name, spec, status: &cached.status };
         let (finish, target) = self.evaluate(key, autoscaler, &mut memory, now).await;
-        self.remembered.lock().insert(key.clone(), (held.uid().to_owned(), memory));
+        self.memories.lock().insert(key.clone(), (cached.uid().to_owned(), memory));
         let status = finish.status.clone();
         let written = match &status {
-            Some(status) => self.write_status(key, held, status).await,
+            Some(status) => self.write_status(key, cached, status).await,
             None => Ok(()),
         };
         let conclusion = finish.conclude(written);
-        self.record_events(key, held, &conclusion);
+        self.record_events(key, cached, &conclusion);
         let bounds = (min_replicas(spec), spec.max_replicas);
-        let status = status.as_ref().unwrap_or(&held.status);
-        self.wiring.explanations.passed(key, bounds, target.current, status, &conclusion, now);
-        self.series.concluded(key, &conclusion, start.elapsed(), &target.measured);
+        let status = status.as_ref().unwrap_or(&cached.status);
+        self.wiring.explanations.record_reconcile(key, bounds, target.current, status, &conclusion, now);
+        self.series.record_reconcile(key, &conclusion, start.elapsed(), &target.measured);
     }
 
     async fn write_status(
         &self,
         key: &Key,
-        held: &CachedObject,
+        cached: &CachedObject,
         status: &HorizontalPodAutoscalerStatus,
     ) -> Result<(), String> {
         let writer = Writer { client: &self.wiring.client, leadership: &*self.wiring.leadership, pacing: None };
-        let object = HorizontalPodAutoscaler { status: Some(status.clone()), ..held.object.clone() };
+        let object = HorizontalPodAutoscaler { status: Some(status.clone()), ..cached.object.clone() };
         let data = serde_json::to_vec(&object).map_err(|error| error.to_string())?;
         let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
         let requests = Request::new(HorizontalPodAutoscaler::url_path(&(), Some(key.namespace())));
@@ -210,12 +210,12 @@ impl Controller {
         Ok(())
     }
 
-    fn record_events(&self, key: &Key, held: &CachedObject, conclusion: &Conclusion) {
+    fn record_events(&self, key: &Key, cached: &CachedObject, conclusion: &Conclusion) {
         for event in &conclusion.events {
             match event.warning {
-                true => self.recorder.complain(COMPONENT, &held.object, event.reason, event.message.clone()),
+                true => self.recorder.complain(COMPONENT, &cached.object, event.reason, event.message.clone()),
                 false => {
-                    self.recorder.say(COMPONENT, &held.object, Severity::Normal, event.reason, event.message.clone());
+                    self.recorder.say(COMPONENT, &cached.object, Severity::Normal, event.reason, event.message.clone());
                 }
             }
             if event.reason == "SuccessfulRescale" {
@@ -223,29 +223,29 @@ impl Controller {
             }
         }
         if let Some(error) = &conclusion.error {
-            // A condition and an event contain it as well.
+            // A condition and an event contain the error, too.
             tracing::debug!(hpa = %key, %error, "the reconcile failed and is repeated after a sync period");
         }
     }
 
-    /// Reports whether another manager acts on the object, and logs the beginning and the end of that.
-    fn is_blocked(&self, key: &Key, held: &CachedObject) -> bool {
+    /// Reports whether another manager acts on the object, and logs when this begins and ends.
+    fn is_blocked(&self, key: &Key, cached: &CachedObject) -> bool {
         let now = self.wiring.clock.now();
-        let alive = held.foreign.as_ref().filter(|foreign| foreign.is_alive(now));
-        let Some(foreign) = alive else {
-            if self.refused.lock().remove(key) {
+        let active = cached.foreign.as_ref().filter(|foreign| foreign.is_active(now));
+        let Some(foreign) = active else {
+            if self.blocked.lock().remove(key) {
                 tracing::info!(hpa = %key, "no other manager writes the status of the HorizontalPodAutoscaler any more");
-                self.series.foreign(key, false);
+                self.series.set_foreign(key, false);
             }
             return false;
         };
         let manager = &foreign.manager;
-        if self.refused.lock().insert(key.clone()) {
+        if self.blocked.lock().insert(key.clone()) {
             tracing::warn!(hpa = %key, manager, "another manager writes the status of the HorizontalPodAutoscaler, so this controller leaves it alone");
-            self.series.foreign(key, true);
+            self.series.set_foreign(key, true);
         }
         let why = "this controller leaves the object alone, because another manager writes its status";
-        self.wiring.explanations.refused(key, &format!("{why}: {manager}"), now);
+        self.wiring.explanations.record_blocked(key, &format!("{why}: {manager}"), now);
         true
     }
 }

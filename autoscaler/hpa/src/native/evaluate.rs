@@ -10,7 +10,7 @@ use common::time::Timestamp;
 use common_controller::{WRITE_TIMEOUT, WriteError};
 use hpa_core::memory::Memory;
 use hpa_core::pod::Pod;
-use hpa_core::reconcile::{Autoscaler, Cluster, Finish, PAUSE, Scale, ScaleError, WriteResult, reconcile};
+use hpa_core::reconcile::{Autoscaler, CONFLICT_PAUSE, Cluster, Finish, Scale, ScaleError, WriteResult, reconcile};
 use hpa_core::request::{Reading, Request};
 use hpa_core::selectors::Selectors;
 use k8s_openapi::api::autoscaling::v2::CrossVersionObjectReference;
@@ -76,8 +76,8 @@ impl Cluster for Target<'_> {
             return WriteResult::Failed("the scale was not read".to_owned()); // The rules read it first.
         };
         if attempt > 1 {
-            sleep(PAUSE.mul_f64(rand::random_range(1.0..1.1))).await;
-            match controller.scales.again(scale).await {
+            sleep(CONFLICT_PAUSE.mul_f64(rand::random_range(1.0..1.1))).await;
+            match controller.scales.read_again(scale).await {
                 Ok(newer) => *scale = newer,
                 Err(error) => tracing::debug!(%error, "the scale could not be read again"),
             }
@@ -87,7 +87,7 @@ impl Cluster for Target<'_> {
         };
         let left = guard.deadline().map_or(WRITE_TIMEOUT, |deadline| deadline - Instant::now());
         let result = controller.scales.write(scale, replicas, left.min(WRITE_TIMEOUT)).await;
-        // A failure may be a missing response.
+        // A write without a response also counts as failed, and may still be applied.
         if !matches!(result, WriteResult::Failed(_)) {
             guard.answered();
         }

@@ -1,9 +1,9 @@
-//! Detection of another controller: two controllers that act on one HorizontalPodAutoscaler would fight over its
-//! target.
+//! Detects another controller: two controllers that act on one HorizontalPodAutoscaler would overwrite each other's
+//! scale.
 //!
 //! Each write of a status records its manager's name and the time in the object's `managedFields`. Another manager
-//! counts as an active controller if it has written the status subresource within the last [`RECENTLY`]. The object
-//! is left alone until that manager has been silent for so long.
+//! counts as an active controller for [`ACTIVE_FOR`] after each write of the status subresource. During that time, this
+//! controller does not act on the object.
 //!
 //! A controller writes the status with every change, so a second controller is noticed with its first change. A
 //! controller that never changes anything is not noticed, and does no harm. A user who edits a status by hand also
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Manager name of this controller.
 pub(crate) const MANAGER: &str = "zeroscale-hpa";
 /// Time for which a write counts as a sign of activity: four sync periods of upstream's controller.
-pub(crate) const RECENTLY: Duration = Duration::from_secs(60);
+pub(crate) const ACTIVE_FOR: Duration = Duration::from_secs(60);
 
 /// Latest write of the status by another manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,22 +30,22 @@ pub(crate) struct ForeignManager {
 }
 
 impl ForeignManager {
-    /// Returns the latest such write that an object records.
+    /// Returns the latest write of the status by another manager, if an object records one.
     pub(crate) fn from_metadata(meta: &ObjectMeta) -> Option<Self> {
         let entries = meta.managed_fields.iter().flatten();
-        let theirs = entries.filter(|entry| {
+        let of_others = entries.filter(|entry| {
             entry.subresource.as_deref() == Some("status") && entry.manager.as_deref() != Some(MANAGER)
         });
-        let write = theirs.filter_map(|entry| {
+        let writes = of_others.filter_map(|entry| {
             let at = hpa_core::status::timestamp(entry.time.as_ref()?);
             Some(Self { manager: entry.manager.clone().unwrap_or_default(), at })
         });
-        write.max_by_key(|write| write.at)
+        writes.max_by_key(|write| write.at)
     }
 
     /// Reports whether the manager counts as active. A time in the future counts as well, because clocks differ.
-    pub(crate) fn is_alive(&self, now: Timestamp) -> bool {
-        now.saturating_since(self.at) < RECENTLY
+    pub(crate) fn is_active(&self, now: Timestamp) -> bool {
+        now.saturating_since(self.at) < ACTIVE_FOR
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_another_managers_status_counts_and_only_for_a_minute() {
+    fn a_status_write_of_another_manager_counts_for_a_minute() {
         let entry = |manager: &str, subresource: Option<&str>, second: u32| {
             json!({"manager": manager, "operation": "Update", "subresource": subresource,
                    "time": format!("2023-11-14T22:13:{second:02}Z")})
@@ -70,8 +70,8 @@ mod tests {
         let at = Timestamp::from_secs(1_700_000_000);
         let expected = ForeignManager { manager: "kube-controller-manager".into(), at };
         assert_eq!(found.as_ref(), Some(&expected));
-        for (age, alive) in [(-5, true), (0, true), (59, true), (60, false)] {
-            assert_eq!(expected.is_alive(Timestamp::from_secs(at.as_secs() + age)), alive, "{age} s");
+        for (age, active) in [(-5, true), (0, true), (59, true), (60, false)] {
+            assert_eq!(expected.is_active(Timestamp::from_secs(at.as_secs() + age)), active, "{age} s");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! HorizontalPodAutoscaler controller that replaces Kubernetes' own: one reconcile of each object every sync period.
+//! HorizontalPodAutoscaler controller that replaces Kubernetes' own: it reconciles each object once every sync period.
 //!
 //! Kubernetes' own controller must be disabled (`--controllers=*,-horizontal-pod-autoscaler-controller` of its
 //! controller manager). While it is active, this controller does nothing ([`foreign_manager`]).
@@ -12,8 +12,8 @@
 //! # Memory
 //!
 //! Recommendations and changes of an object are kept between reconciles under its UID. An object that was deleted and
-//! created again starts afresh, while upstream's may inherit them. They are dropped by a restart, and while another
-//! process or manager acts on the object.
+//! created again starts without them; upstream's may inherit them. They are lost at a restart, and dropped while
+//! another process or manager acts on the object.
 //!
 //! The selectors of all objects must be known, so that no two act on the same pods. Therefore one process does all the
 //! work, and others stand by. A process that loses the lead ends its metrics and explanations of all objects.
@@ -92,7 +92,7 @@ pub async fn run(wiring: Wiring, shutdown: CancellationToken) {
     while tasks.join_next().await.is_some() {}
 }
 
-/// Gives up lost objects when leadership changes.
+/// Drops the state of lost objects when leadership changes.
 async fn follow_leadership(controller: Arc<Controller>, shutdown: CancellationToken) {
     let mut changes = controller.wiring.leadership.changes();
     while let Some(Ok(())) = shutdown.run_until_cancelled(changes.changed()).await {

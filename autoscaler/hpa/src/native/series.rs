@@ -1,7 +1,9 @@
 //! Metrics of the controller, under upstream's names, and two additional ones.
 //!
-//! `desired_replicas` ends with its object, or when another controller acts on the object; upstream's never ends. Not
-//! here: the metrics of a work queue.
+//! The series `desired_replicas` of an object ends with the object, or when another controller acts on it. Upstream's
+//! never ends.
+//!
+//! Not here: the metrics of a work queue.
 
 use common::RevisionKey as Key;
 use common_runtime::telemetry::{self, Metrics, catalog};
@@ -58,19 +60,19 @@ impl Series {
     }
 
     /// Removes a deleted object from all families.
-    pub(crate) fn gone(&self, key: &Key) {
+    pub(crate) fn remove_object(&self, key: &Key) {
         self.objects.dec();
-        self.ended(key);
+        self.remove_series(key);
     }
 
-    /// Ends the series of an object.
-    pub(crate) fn ended(&self, key: &Key) {
+    /// Removes the series of an object that this process no longer leads.
+    pub(crate) fn remove_series(&self, key: &Key) {
         self.desired.remove(&object_labels(key));
         self.foreign.remove(&object_labels(key));
     }
 
-    /// Records whether another manager blocks an object. That manager then decides its desired replicas.
-    pub(crate) fn foreign(&self, key: &Key, foreign: bool) {
+    /// Records whether another manager blocks an object. The desired replicas are then the concern of that manager.
+    pub(crate) fn set_foreign(&self, key: &Key, foreign: bool) {
         if foreign {
             self.desired.remove(&object_labels(key));
             self.foreign.get_or_create(&object_labels(key)).set(1);
@@ -80,7 +82,7 @@ impl Series {
     }
 
     /// Records a completed reconcile. `measured` are the times taken to read each metric, in order.
-    pub(crate) fn concluded(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
+    pub(crate) fn record_reconcile(&self, key: &Key, conclusion: &Conclusion, took: Duration, measured: &[Duration]) {
         let labels = [("action", conclusion.action.as_str()), ("error", conclusion.error_label.as_str())];
         self.reconciliations.get_or_create(&labels).inc();
         self.reconciliation_seconds.get_or_create(&labels).observe(took.as_secs_f64());

@@ -21,7 +21,7 @@ const STATUS: &str = "PUT /apis/autoscaling/v2/namespaces/shop/horizontalpodauto
 const USAGE: &str = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb";
 const EVENTS: &str = "POST /api/v1/namespaces/shop/events?";
 
-/// Leadership that a test can change.
+/// Leadership that a test changes.
 struct Lease {
     owns: AtomicBool,
     writes: AtomicBool,
@@ -82,8 +82,8 @@ impl Fixture {
         Self { mock, lease, metrics, explanations, controller, shutdown }
     }
 
-    /// Adds a Deployment with that many ready pods, each using that much of 1000m. Pods of another namespace with the
-    /// same labels must not count.
+    /// Sets the ready pods of the Deployment, with the cpu that each uses of 1000m. Equal pods of another namespace
+    /// must not count.
     fn using(&self, usage: &[&str]) -> &Self {
         for (i, namespace) in (0..usage.len()).flat_map(|i| [(i, "shop"), (i, "elsewhere")]) {
             let pod = pod(i, namespace);
@@ -109,7 +109,7 @@ impl Fixture {
         self.controller.objects.apply(&Key::new("shop", "web"), "", None);
     }
 
-    /// Lets time pass, so that all due work is done.
+    /// Lets time pass. Returns the requests that were sent.
     async fn after(&self, seconds: u64) -> Vec<(String, Value)> {
         tokio::time::sleep(Duration::from_secs(seconds) + Duration::from_millis(1)).await;
         self.mock.requests()
@@ -152,7 +152,7 @@ fn web() -> Value {
 }
 
 /// Returns the object after another manager has written its status at this time of the day.
-fn theirs(time: &str) -> Value {
+fn foreign_web(time: &str) -> Value {
     let mut object = web();
     object["metadata"]["managedFields"] = json!([{
         "manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
@@ -183,14 +183,14 @@ fn reasons(status: &Value) -> Vec<&str> {
     status["conditions"].as_array().into_iter().flatten().filter_map(|c| c["reason"].as_str()).collect()
 }
 
-/// Goal: a reconcile sends the expected requests in order, with the expected content.
+/// Goal: a reconcile sends the expected requests in order, with the expected content, and reports them.
 #[tokio::test(start_paused = true)]
-async fn a_busy_object_is_scaled_and_says_so() {
+async fn a_busy_object_is_scaled() {
     let f = Fixture::new(1);
     f.using(&["300m", "500m", "700m"]).mock.on(GET, 200, scale(3)).on(PUT, 200, scale(5));
     f.mock.on(STATUS, 200, stored("11", json!({"desiredReplicas": 5}))).on(EVENTS, 201, json!({}));
     f.put(web());
-    assert_eq!(f.after(14).await, [], "not before a period is over");
+    assert_eq!(f.after(14).await, [], "not before the first period ends");
     let requests = f.after(1).await;
     let expected = ["GET /apis/apps", "GET /apis/apps/v1", GET, USAGE, PUT, STATUS];
     assert_eq!(lines(&requests)[..6], expected);
@@ -227,13 +227,13 @@ async fn a_busy_object_is_scaled_and_says_so() {
     let series = f.series();
     assert!(series.contains("num_horizontal_pod_autoscalers 0") && !series.contains("hpa_name=\"web\""), "{series}");
     assert_eq!(f.explanations.document(&Key::new("shop", "web")), None);
-    assert_eq!(f.after(60).await, [], "what is gone is let go");
+    assert_eq!(f.after(60).await, [], "a deleted object is not reconciled");
 }
 
 /// Goal: each period has one reconcile. Edits do not bring it forward, errors do not delay it, and an unchanged status
 /// is not written.
 #[tokio::test(start_paused = true)]
-async fn passes_keep_their_period() {
+async fn reconciles_keep_their_period() {
     let f = Fixture::new(2);
     let start = Instant::now();
     f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2));
@@ -242,10 +242,10 @@ async fn passes_keep_their_period() {
     // The API server stores what it was sent.
     f.mock.on(STATUS, 200, stored("11", sent(&first, STATUS)["status"].clone()));
     f.put(stored("11", sent(&first, STATUS)["status"].clone()));
-    assert_eq!(lines(&f.after(14).await), [""; 0], "an edit does not hurry it");
+    assert_eq!(lines(&f.after(14).await), [""; 0], "an edit does not bring it forward");
     let second = f.after(1).await;
     assert_eq!(lines(&second)[..2], [GET, USAGE]);
-    assert_eq!(sent(&second, STATUS), &Value::Null, "nothing new: {second:?}");
+    assert_eq!(sent(&second, STATUS), &Value::Null, "an unchanged status: {second:?}");
     f.mock.refuses(GET, 500, "no");
     let mut times = Vec::new();
     while times.len() < 5 {
@@ -253,12 +253,12 @@ async fn passes_keep_their_period() {
             times.push(start.elapsed().as_secs());
         }
     }
-    assert_eq!(times, [45, 60, 75, 90, 105], "errors change nothing about the pace");
+    assert_eq!(times, [45, 60, 75, 90, 105], "errors do not change the period");
 }
 
 /// Goal: a rejected status write is reported by an event and not retried, and the change of the scale stays.
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_refused_is_told() {
+async fn a_rejected_status_write_is_reported() {
     let f = Fixture::new(1);
     f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).refuses(STATUS, 409, "modified");
     f.mock.on(EVENTS, 201, json!({}));
@@ -273,13 +273,13 @@ async fn a_status_that_is_refused_is_told() {
     assert!(f.series().contains("reconciliations_total{action=\"scale_up\",error=\"internal\"} 1"));
 }
 
-/// Goal: two controllers never act on one object, and this is reported once. This controller resumes once the other one
-/// has been silent.
+/// Goal: two controllers never act on one object, and this is reported once. This controller resumes when the other one
+/// has been silent for a minute.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_done_while_another_manager_writes_the_status() {
     let f = Fixture::new(1);
     f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(STATUS, 200, stored("12", json!({"desiredReplicas": 2})));
-    f.put(theirs("22:13:20"));
+    f.put(foreign_web("22:13:20"));
     assert_eq!(f.after(50).await, []);
     let gauge = "zeroscale_hpa_foreign_manager{namespace=\"shop\",hpa_name=\"web\"} 1";
     assert!(f.series().contains(gauge), "{}", f.series());
@@ -290,7 +290,7 @@ async fn nothing_is_done_while_another_manager_writes_the_status() {
     );
     assert_eq!(document["history"].as_array().map(Vec::len), Some(1), "reported once");
     let requests = f.after(11).await;
-    assert!(lines(&requests).contains(&GET), "a minute later: {requests:?}");
+    assert!(lines(&requests).contains(&GET), "after a minute: {requests:?}");
     assert!(!f.series().contains("hpa_foreign_manager{"));
 }
 
@@ -313,15 +313,14 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert_eq!(event_reasons, ["FailedRescale", "FailedUpdateStatus"]);
 }
 
-/// Goal: recommendations from before a time in which another controller acts on an object do not prevent the first
-/// reconcile after it from being stabilized. Method: five idle replicas, led here again after ten minutes, twice the
-/// window.
+/// Goal: after another controller has acted on an object, old recommendations do not prevent the stabilization of the
+/// first reconcile. Method: five idle replicas, led here again after ten minutes, which is twice the window.
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts() {
-    type Turn = fn(&Fixture);
-    let rows: [(&str, Turn, Turn); 2] = [
+async fn recommendations_are_dropped_while_another_controller_acts() {
+    type Change = fn(&Fixture);
+    let rows: [(&str, Change, Change); 2] = [
         ("lease", |f| f.lease.is_ours(false), |f| f.lease.is_ours(true)),
-        ("manager", |f| f.put(newer(theirs("22:23:00"), "20")), |f| f.put(newer(web(), "30"))),
+        ("manager", |f| f.put(newer(foreign_web("22:23:00"), "20")), |f| f.put(newer(web(), "30"))),
     ];
     for (row, lose, regain) in rows {
         let f = Fixture::new(1);
@@ -329,7 +328,7 @@ async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts(
         f.put(web());
         assert!(lines(&f.after(15).await).contains(&USAGE), "{row}");
         lose(&f);
-        assert_eq!(f.after(600).await, [], "{row}: not ours");
+        assert_eq!(f.after(600).await, [], "{row}: another controller acts");
         f.using(&["60m"; 5]);
         regain(&f);
         let requests = f.after(15).await;
@@ -339,9 +338,9 @@ async fn what_is_remembered_does_not_outlive_a_time_in_which_somebody_else_acts(
     }
 }
 
-/// Goal: the earlier selection of an object that another manager acts on blocks no other object.
+/// Goal: the earlier selector of an object that another manager acts on blocks no other object.
 #[tokio::test(start_paused = true)]
-async fn what_was_selected_does_not_outlive_a_time_in_which_somebody_else_acts() {
+async fn the_selector_is_dropped_while_another_manager_acts() {
     let f = Fixture::new(1);
     f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(EVENTS, 201, json!({}));
     f.put(web());
@@ -352,7 +351,7 @@ async fn what_was_selected_does_not_outlive_a_time_in_which_somebody_else_acts()
     f.after(15).await;
     let requests = f.after(15).await;
     assert!(reasons(&sent(&requests, &line)["status"]).contains(&"AmbiguousSelector"), "{requests:?}");
-    f.put(newer(theirs("22:23:00"), "20"));
+    f.put(newer(foreign_web("22:23:00"), "20"));
     f.after(15).await;
     let requests = f.after(15).await;
     assert!(reasons(&sent(&requests, &line)["status"]).contains(&"ValidMetricFound"), "{requests:?}");
@@ -361,7 +360,7 @@ async fn what_was_selected_does_not_outlive_a_time_in_which_somebody_else_acts()
 /// Goal: a process that loses the lead ends all metrics and explanations at once. A blocked controller reports only
 /// that it is blocked.
 #[tokio::test(start_paused = true)]
-async fn what_is_said_of_an_object_ends_with_the_lease() {
+async fn metrics_and_explanations_of_an_object_end_with_the_lease() {
     let (f, key) = (Fixture::new(1), Key::new("shop", "web"));
     f.using(&["300m", "300m"]).mock.on(GET, 200, scale(2)).on(STATUS, 200, stored("11", json!({"desiredReplicas": 2})));
     let (desired, foreign) = ("desired_replicas{namespace=\"shop\",", "foreign_manager{namespace=\"shop\",");
@@ -377,21 +376,20 @@ async fn what_is_said_of_an_object_ends_with_the_lease() {
     assert_eq!(reported(), (false, false, false));
     f.lease.is_ours(true);
     f.after(15).await;
-    assert_eq!(reported(), (true, false, true), "it is ours again");
-    f.put(newer(theirs("22:23:00"), "20"));
+    assert_eq!(reported(), (true, false, true), "led again");
+    f.put(newer(foreign_web("22:23:00"), "20"));
     f.after(15).await;
-    assert_eq!(reported(), (false, true, true), "another manager's");
+    assert_eq!(reported(), (false, true, true), "blocked by another manager");
     f.lease.is_ours(false);
     f.after(0).await;
-    assert_eq!(reported(), (false, false, false), "another process's");
+    assert_eq!(reported(), (false, false, false), "led by another process");
     f.lease.is_ours(true);
     f.after(15).await;
-    assert_eq!(reported(), (false, true, true), "still another manager's, and it is reported again");
+    assert_eq!(reported(), (false, true, true), "still blocked, and reported again");
 }
 
-/// Goal: events of reconciles in flight at shutdown are written.
 #[tokio::test(start_paused = true)]
-async fn events_of_the_last_passes_are_written() {
+async fn events_of_reconciles_in_flight_at_shutdown_are_written() {
     let f = Fixture::new(1);
     f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).on(EVENTS, 201, json!({}));
     f.put(web());
@@ -402,10 +400,9 @@ async fn events_of_the_last_passes_are_written() {
     assert_eq!(sent(&requests, EVENTS)["reason"], "SuccessfulRescale", "{requests:?}");
 }
 
-/// Goal: recommendations outlive a reconcile, but not an object: an object created again under the same name starts
-/// afresh.
+/// Goal: recommendations are kept between reconciles, but not for a new object of the same name.
 #[tokio::test(start_paused = true)]
-async fn what_is_remembered_belongs_to_the_object() {
+async fn an_object_that_is_created_again_starts_without_recommendations() {
     let f = Fixture::new(1);
     f.using(&["300m"; 5]).mock.on(GET, 200, scale(5)).on(PUT, 200, scale(2));
     f.put(web());
@@ -423,7 +420,7 @@ async fn what_is_remembered_belongs_to_the_object() {
     let reason = reasons(&sent(&requests, STATUS)["status"])[0].to_owned();
     let desired = &sent(&requests, STATUS)["status"]["desiredReplicas"];
     let expected = ("ScaleDownStabilized", &json!(3));
-    assert_eq!((reason.as_str(), desired), expected, "seeded with what it found: {requests:?}");
+    assert_eq!((reason.as_str(), desired), expected, "seeded with the present scale: {requests:?}");
 }
 
 /// Goal: five workers evaluate a thousand objects in one period.
@@ -443,12 +440,11 @@ async fn a_thousand_objects_are_evaluated_each_period() {
     assert!(f.series().contains("num_horizontal_pod_autoscalers 999"));
 }
 
-/// Goal: a reconcile that fails like the previous one writes no status, whatever failed, once the first status is
-/// stored in the API server's form. The exception is a rejected write of the scale: `AbleToScale` was True in between
-/// and its time changes, as upstream's does. Method: each way in which a reconcile can fail, and the reason in its
-/// status.
+/// Goal: once the API server has stored the status of a failure in its own form, the same failure writes no status. The
+/// exception is a rejected write of the scale: `AbleToScale` was True in between and its time changes, as upstream's
+/// does. Method: each way in which a reconcile can fail, with the reason in its status.
 #[tokio::test(start_paused = true)]
-async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
+async fn a_repeated_failure_writes_no_status() {
     type Break = fn(&Fixture, &mut Value);
     let rows: [(&str, Break); 5] = [
         ("FailedGetScale", |f, _| {
@@ -467,11 +463,11 @@ async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
             f.mock.on(GET, 200, scale(2)).refuses(PUT, 403, "exceeded quota");
         }),
     ];
-    for (row, (reason, break_it)) in rows.into_iter().enumerate() {
+    for (row, (reason, fail)) in rows.into_iter().enumerate() {
         let f = Fixture::new(1);
         f.using(&["600m", "600m"]).mock.on(EVENTS, 201, json!({}));
         let mut object = web();
-        break_it(&f, &mut object);
+        fail(&f, &mut object);
         f.mock.on(STATUS, 200, object.clone());
         f.put(object.clone());
         let first = f.after(15).await;
@@ -484,7 +480,7 @@ async fn a_pass_that_fails_as_the_one_before_writes_no_status() {
             let requests = f.after(15).await;
             let writes = !sent(&requests, STATUS).is_null();
             assert_eq!(writes, reason == "FailedUpdateScale", "row {row}, turn {turn}: {requests:?}");
-            assert!(sent(&requests, EVENTS).is_null(), "row {row}, turn {turn}: reported a moment ago: {requests:?}");
+            assert!(sent(&requests, EVENTS).is_null(), "row {row}, turn {turn}: repeated event: {requests:?}");
         }
     }
 }

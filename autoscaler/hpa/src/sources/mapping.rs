@@ -4,7 +4,7 @@
 //! ignored: the group's preferred version is used if it has the resource, or else the first version that has it. A kind
 //! with several resources has several mappings, in discovery's order.
 //!
-//! Discovery of a group is cached for [`REMEMBERED`]. It is repeated at once if it lacks a kind, so a new CRD is found.
+//! Discovery of a group is cached for [`CACHED_FOR`]. It is repeated at once if it lacks a kind, so a new CRD is found.
 
 use super::rest::{Rest, qualified, segment};
 use super::wording::Failure;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Time for which discovery of a group is cached.
-const REMEMBERED: Duration = Duration::from_secs(30);
+const CACHED_FOR: Duration = Duration::from_secs(30);
 
 /// Resource of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,12 +40,12 @@ impl Mapping {
     pub fn path(&self, namespace: &str, name: &str) -> String {
         let Self { group, version, resource } = self;
         let resource = segment(resource);
-        format!("{}/namespaces/{}/{resource}/{}", base(group, version), segment(namespace), segment(name))
+        format!("{}/namespaces/{}/{resource}/{}", version_path(group, version), segment(namespace), segment(name))
     }
 }
 
 /// Returns the path of a version of a group.
-fn base(group: &str, version: &str) -> String {
+fn version_path(group: &str, version: &str) -> String {
     match group {
         "" => format!("/api/{version}"),
         group => format!("/apis/{}/{}", segment(group), segment(version)),
@@ -55,11 +55,11 @@ fn base(group: &str, version: &str) -> String {
 /// Finds the resources of kinds.
 pub struct Mapper {
     rest: Rest,
-    groups: Mutex<HashMap<String, Known>>,
+    groups: Mutex<HashMap<String, CachedGroup>>,
 }
 
 /// Discovery of a group, with the time until which it is cached.
-struct Known {
+struct CachedGroup {
     until: Instant,
     kinds: Vec<(String, Mapping)>,
 }
@@ -78,7 +78,7 @@ impl Mapper {
         let of_kind = |kinds: &[(String, Mapping)]| -> Vec<Mapping> {
             kinds.iter().filter(|(other, _)| other == kind).map(|(_, mapping)| mapping.clone()).collect()
         };
-        let is_current = |known: &&Known| Instant::now() < known.until;
+        let is_current = |known: &&CachedGroup| Instant::now() < known.until;
         let known = self.groups.lock().get(group).filter(is_current).map(|known| of_kind(&known.kinds));
         let mut found = known.unwrap_or_default();
         if found.is_empty() {
@@ -86,28 +86,28 @@ impl Mapper {
             found = of_kind(&kinds);
             let mut groups = self.groups.lock();
             groups.retain(|_, known| is_current(&&*known));
-            groups.insert(group.to_owned(), Known { until: Instant::now() + REMEMBERED, kinds });
+            groups.insert(group.to_owned(), CachedGroup { until: Instant::now() + CACHED_FOR, kinds });
         }
         if found.is_empty() { Err(format!("no matches for kind {kind:?} in group {group:?}")) } else { Ok(found) }
     }
 
-    /// Returns all kinds with their resources: those of the server's preferred version first, then the others in its
-    /// order. The first version that has a resource counts.
+    /// Returns all kinds with their resources: those of the group's preferred version first, then those of its other
+    /// versions in the server's order. The first version that has a resource counts.
     async fn discover(&self, group: &str) -> Result<Vec<(String, Mapping)>, Failure> {
         let versions = if group.is_empty() {
             vec!["v1".to_owned()]
         } else {
             match self.rest.get::<APIGroup>(&format!("/apis/{}", segment(group)), &[], "").await {
-                Ok(answer) => in_order(answer),
+                Ok(group) => ordered_versions(group),
                 Err(failure) if failure.is_absent() => return Ok(Vec::new()),
                 Err(failure) => return Err(failure),
             }
         };
-        let (mut kinds, mut has_answered, mut failed) = (Vec::<(String, Mapping)>::new(), false, None);
+        let (mut kinds, mut has_responded, mut failed) = (Vec::<(String, Mapping)>::new(), false, None);
         for version in versions {
-            match self.rest.get::<APIResourceList>(&base(group, &version), &[], "").await {
+            match self.rest.get::<APIResourceList>(&version_path(group, &version), &[], "").await {
                 Ok(list) => {
-                    has_answered = true;
+                    has_responded = true;
                     for resource in list.resources.into_iter().filter(|resource| !resource.name.contains('/')) {
                         let (kind, resource) = (resource.kind, resource.name);
                         if !kinds.iter().any(|(other, known)| *other == kind && known.resource == resource) {
@@ -119,16 +119,16 @@ impl Mapper {
                 Err(failure) => failed = failed.or(Some(failure)),
             }
         }
-        // A failed version hides only itself, as long as another one responds.
+        // If another version has responded, a failed version hides only its own resources.
         match failed {
-            Some(failure) if !has_answered => Err(failure),
+            Some(failure) if !has_responded => Err(failure),
             _ => Ok(kinds),
         }
     }
 }
 
 /// Returns the versions of a group, the preferred one first.
-fn in_order(group: APIGroup) -> Vec<String> {
+fn ordered_versions(group: APIGroup) -> Vec<String> {
     let APIGroup { mut versions, preferred_version, .. } = group;
     versions.sort_by_key(|version| Some(version) != preferred_version.as_ref()); // The others keep their order.
     versions.into_iter().map(|version| version.version).collect()

@@ -36,14 +36,15 @@ pub struct RestMetrics {
     rest: Rest,
     mapper: Arc<Mapper>,
     /// Time for which the version of the custom metrics API is cached.
-    remembered: Duration,
-    custom: Mutex<Option<(&'static str, Instant)>>,
+    cached_for: Duration,
+    /// Version of the custom metrics API, and the time until which it is cached.
+    custom_version: Mutex<Option<(&'static str, Instant)>>,
 }
 
 impl RestMetrics {
     /// Builds a client. `sync_period` is the time for which the version of the custom metrics API is cached.
     pub fn new(client: Client, mapper: Arc<Mapper>, sync_period: Duration) -> Self {
-        Self { rest: Rest(client), mapper, remembered: sync_period, custom: Mutex::default() }
+        Self { rest: Rest(client), mapper, cached_for: sync_period, custom_version: Mutex::default() }
     }
 
     async fn list<T: DeserializeOwned>(
@@ -64,8 +65,8 @@ impl RestMetrics {
         parameters: &[(&str, &str)],
     ) -> Result<Vec<MetricValue>, String> {
         let version = self.custom_version().await?;
-        let (within, whose) = (segment(namespace), segment(resource));
-        let mut path = format!("/apis/{CUSTOM}/{version}/namespaces/{within}/{whose}/{}", segment(name));
+        let object = format!("{}/{}/{}", segment(namespace), segment(resource), segment(name));
+        let mut path = format!("/apis/{CUSTOM}/{version}/namespaces/{object}");
         if let Some(metric) = metric {
             path = format!("{path}/{}", segment(metric));
         }
@@ -96,21 +97,21 @@ impl RestMetrics {
     }
 
     async fn custom_version(&self) -> Result<&'static str, String> {
-        let known = self.custom.lock().filter(|(_, until)| Instant::now() < *until);
-        if let Some((version, _)) = known {
+        let cached = self.custom_version.lock().filter(|(_, until)| Instant::now() < *until);
+        if let Some((version, _)) = cached {
             return Ok(version);
         }
         let unregistered = || format!("no custom metrics API ({CUSTOM}) registered");
         let group = self.rest.get::<APIGroup>(&format!("/apis/{CUSTOM}"), &[], "").await;
         let group = group.map_err(|failure| if failure.is_absent() { unregistered() } else { failure.message })?;
         let listed = group.preferred_version.iter().chain(&group.versions);
-        let known = |version: &str| CUSTOM_VERSIONS.into_iter().find(|known| *known == version);
-        let version = listed.filter_map(|v| known(&v.version)).next().ok_or_else(unregistered)?;
-        *self.custom.lock() = Some((version, Instant::now() + self.remembered));
+        let supported = |version: &str| CUSTOM_VERSIONS.into_iter().find(|supported| *supported == version);
+        let version = listed.filter_map(|v| supported(&v.version)).next().ok_or_else(unregistered)?;
+        *self.custom_version.lock() = Some((version, Instant::now() + self.cached_for));
         Ok(version)
     }
 
-    /// Sends one request about `namespace`. A failure is part of the reading, in upstream's words.
+    /// Sends one request about `namespace`. A failure becomes a reading with upstream's text.
     pub(super) async fn read(&self, namespace: &str, request: &Request) -> Reading {
         self.try_read(namespace, request).await.unwrap_or_else(Reading::Failed)
     }

@@ -3,10 +3,10 @@
 //!
 //! # Differences from upstream
 //!
-//! - The requests of one reconcile run concurrently, [`AT_ONCE`] of them. A request that several metrics need is sent
+//! - Up to [`CONCURRENT_MAX`] requests of one reconcile run concurrently. A request that several metrics need is sent
 //!   once: cpu and memory of the same pods are one list.
 //! - Each call is limited to [`PATIENCE`]; upstream waits forever and blocks a worker. A request that cannot be sent
-//!   within [`SENT_WITHIN`] fails, so an object with thousands of metrics holds a worker for little longer than that.
+//!   within [`SENDING_PERIOD`] fails, so an object with thousands of metrics holds a worker for little longer.
 
 mod mapping;
 mod metrics;
@@ -28,13 +28,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Maximum number of concurrent requests of one reconcile.
-const AT_ONCE: usize = 8;
-/// Time within which a reconcile sends requests: twice the timeout of a request to a silent API.
-const SENT_WITHIN: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
+const CONCURRENT_MAX: usize = 8;
+/// Time within which a reconcile sends its requests: twice the timeout of a request to a silent API.
+const SENDING_PERIOD: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
 
 impl RestMetrics {
     /// Returns the responses to `requests` in their order, with the time that each took. Equal requests are sent once.
-    /// At most [`AT_ONCE`] run concurrently; requests not sent within [`SENT_WITHIN`] fail.
+    /// At most [`CONCURRENT_MAX`] run concurrently; requests not sent within [`SENDING_PERIOD`] fail.
     ///
     /// Cancel safe: nothing is written.
     pub async fn readings(&self, namespace: &str, requests: &[Option<Request>]) -> Vec<(Reading, Duration)> {
@@ -44,24 +44,24 @@ impl RestMetrics {
                 distinct.push(request);
             }
         }
-        let until = Instant::now() + SENT_WITHIN;
+        let deadline = Instant::now() + SENDING_PERIOD;
         let timed = |request| async move {
             let start = Instant::now();
-            let reading = if start < until { self.read(namespace, request).await } else { not_requested() };
+            let reading = if start < deadline { self.read(namespace, request).await } else { not_requested() };
             (request, reading, start.elapsed())
         };
         // A slow request blocks one slot, but not the requests after it.
         let pending: Vec<_> = distinct.into_iter().map(timed).collect();
-        let readings: Vec<_> = stream::iter(pending).buffer_unordered(AT_ONCE).collect().await;
-        let of = |request: &Option<Request>| {
+        let readings: Vec<_> = stream::iter(pending).buffer_unordered(CONCURRENT_MAX).collect().await;
+        let reading = |request: &Option<Request>| {
             let read = request.as_ref().and_then(|request| readings.iter().find(|(known, ..)| *known == request));
             read.map_or((Reading::None, Duration::ZERO), |(_, reading, took)| (reading.clone(), *took))
         };
-        requests.iter().map(of).collect()
+        requests.iter().map(reading).collect()
     }
 }
 
 fn not_requested() -> Reading {
-    let seconds = SENT_WITHIN.as_secs();
+    let seconds = SENDING_PERIOD.as_secs();
     Reading::Failed(format!("not requested: earlier requests took {seconds} s"))
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 /// Maximum wait for one response.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a response: the usage of some hundred thousand pods.
-const ANSWER_MAX: usize = 128 << 20;
+const RESPONSE_MAX: usize = 128 << 20;
 /// Characters that need no encoding in a path segment or parameter.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'*');
 
@@ -37,7 +37,7 @@ impl Rest {
         self.send(Method::GET, &uri, Vec::new(), resource).await
     }
 
-    /// Sends `PUT path`, which client and server give up after `within`.
+    /// Sends `PUT path`. Client and server give up after `within`.
     pub(super) async fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -47,9 +47,9 @@ impl Rest {
     ) -> Result<T, Failure> {
         let uri = format!("{path}?timeout={}ms", within.as_millis().max(1));
         let sent = self.send(Method::PUT, &uri, body.to_string().into_bytes(), resource);
-        // The text omits the duration, which depends on the rest of the lease, so that conditions do not change with
-        // each reconcile.
-        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::silent("no response in time")))
+        // The duration depends on the rest of the lease. The text omits it, so that conditions do not change with each
+        // reconcile.
+        timeout(within, sent).await.unwrap_or_else(|_| Err(Failure::client("no response in time")))
     }
 
     async fn send<T: DeserializeOwned>(
@@ -67,21 +67,21 @@ impl Rest {
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Body::from(body))
-            .map_err(|e| Failure::silent(format!("{uri:?} cannot be requested: {e}")))?;
+            .map_err(|e| Failure::client(format!("{uri:?} cannot be requested: {e}")))?;
         let exchange = async {
-            let response = self.0.send(request).await.map_err(|e| Failure::silent(e.to_string()))?;
+            let response = self.0.send(request).await.map_err(|e| Failure::client(e.to_string()))?;
             let (head, body) = response.into_parts();
-            let body = Limited::new(body, ANSWER_MAX).collect().await;
-            let body = body.map_err(|e| Failure::silent(format!("the response could not be read: {e}")))?.to_bytes();
+            let body = Limited::new(body, RESPONSE_MAX).collect().await;
+            let body = body.map_err(|e| Failure::client(format!("the response could not be read: {e}")))?.to_bytes();
             if !head.status.is_success() {
                 return Err(failure(head.status, &media_type(&head.headers), &body, &operation));
             }
-            serde_json::from_slice(&body).map_err(|e| Failure::silent(format!("the response cannot be parsed: {e}")))
+            serde_json::from_slice(&body).map_err(|e| Failure::client(format!("the response cannot be parsed: {e}")))
         };
         let seconds = PATIENCE.as_secs();
         timeout(PATIENCE, exchange)
             .await
-            .unwrap_or_else(|_| Err(Failure::silent(format!("no response within {seconds} s"))))
+            .unwrap_or_else(|_| Err(Failure::client(format!("no response within {seconds} s"))))
     }
 }
 
@@ -107,20 +107,17 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn headers(name: header::HeaderName, value: &'static str) -> HeaderMap {
-        [(name, HeaderValue::from_static(value))].into_iter().collect()
-    }
-
     #[test]
     fn a_media_type_is_read_without_its_parameters() {
         for (value, media) in [("Text/Plain; charset=utf-8", "text/plain"), ("application/json", "application/json")] {
-            assert_eq!(media_type(&headers(header::CONTENT_TYPE, value)), media);
+            let headers: HeaderMap = [(header::CONTENT_TYPE, HeaderValue::from_static(value))].into_iter().collect();
+            assert_eq!(media_type(&headers), media);
         }
         assert_eq!(media_type(&HeaderMap::new()), "");
     }
 
     #[test]
-    fn a_segment_cannot_leave_its_place() {
+    fn a_segment_cannot_change_the_structure_of_the_path() {
         assert_eq!(segment("*"), "*");
         assert_eq!(segment("ingresses.networking.k8s.io"), "ingresses.networking.k8s.io");
         assert_eq!(segment("../x?y=z&é"), "..%2Fx%3Fy%3Dz%26%C3%A9");

@@ -4,8 +4,8 @@
 //! a write after another client's write is a conflict. Upstream converts the scale to the kind that discovery
 //! announces, which is also the kind of the server's responses.
 //!
-//! Scales of old servers have their selector as a map of labels, with a text beside it for what a map cannot express;
-//! both forms are parsed.
+//! In scales of old servers, the selector is a map of labels. A second field contains, as a text, a selector that a map
+//! cannot express. Both forms are parsed.
 
 use super::mapping::Mapper;
 use super::rest::Rest;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Scale as it was read, and its path.
+/// Scale that was read, and its path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaleObject {
     /// Scale in the form of the rules.
@@ -64,7 +64,7 @@ impl RestScales {
     ///
     /// # Errors
     /// Returns upstream's text if it cannot be read.
-    pub async fn again(&self, read: &ScaleObject) -> Result<ScaleObject, String> {
+    pub async fn read_again(&self, read: &ScaleObject) -> Result<ScaleObject, String> {
         Ok(self.get(read.path.clone(), read.resource.clone()).await?)
     }
 
@@ -81,12 +81,12 @@ impl RestScales {
 
     async fn get(&self, path: String, resource: String) -> Result<ScaleObject, Failure> {
         let document = self.rest.get(&path, &[], &resource).await?;
-        Ok(ScaleObject { scale: scale_of(&document), path, resource, document })
+        Ok(ScaleObject { scale: parse_scale(&document), path, resource, document })
     }
 }
 
 /// Parses a scale. Absent numbers are 0, as in the API.
-fn scale_of(document: &Value) -> Scale {
+fn parse_scale(document: &Value) -> Scale {
     let number = |value: &Value| value.as_i64().and_then(|n| i32::try_from(n).ok()).unwrap_or(0);
     let status = &document["status"];
     let selector = match (&status["selector"], &status["targetSelector"]) {

@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn usage_is_rounded_up_container_by_container() {
+    fn usage_is_rounded_up_for_each_container() {
         let list: List<PodMetrics> = serde_json::from_value(json!({
             "kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "metadata": {},
             "items": [{
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_of_a_custom_metric_say_the_same() {
+    fn both_versions_of_a_custom_metric_parse_to_the_same_value() {
         let read = |value: Value| -> PodValue { serde_json::from_value::<MetricValue>(value).expect("a value").into() };
         let object = json!({"kind": "Pod", "namespace": "n", "name": "p", "apiVersion": "/v1"});
         let time = "2023-11-14T22:13:20Z";
@@ -158,17 +158,17 @@ mod tests {
     }
 
     #[test]
-    fn no_items_are_an_empty_list_and_nonsense_is_refused() {
+    fn absent_lists_are_empty_and_invalid_amounts_are_rejected() {
         for empty in [json!({}), json!({"items": null}), json!({"items": []})] {
             assert!(serde_json::from_value::<List<ExternalValue>>(empty).expect("a list").items.is_empty());
         }
         for usage in [json!(null), json!({})] {
             let idle = json!({"metadata": {"name": "p"}, "containers": [{"name": "c", "usage": usage}]});
-            let idle: PodUsage = serde_json::from_value::<PodMetrics>(idle).expect("one pod's").into();
+            let idle: PodUsage = serde_json::from_value::<PodMetrics>(idle).expect("usage of a pod").into();
             assert!(idle.containers[0].1.is_empty());
         }
         assert!(serde_json::from_value::<ExternalValue>(json!({"value": "many"})).is_err());
-        let bad = json!({"metadata": {"name": "p"}, "window": "soon", "containers": []});
-        assert!(serde_json::from_value::<PodMetrics>(bad).is_err());
+        let invalid = json!({"metadata": {"name": "p"}, "window": "soon", "containers": []});
+        assert!(serde_json::from_value::<PodMetrics>(invalid).is_err());
     }
 }

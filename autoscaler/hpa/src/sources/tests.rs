@@ -16,6 +16,13 @@ fn target(api_version: &str, kind: &str) -> CrossVersionObjectReference {
     CrossVersionObjectReference { api_version: Some(api_version.into()), kind: kind.into(), name: "web".into() }
 }
 
+/// Returns an API server with Deployments and Services.
+fn mock() -> Mock {
+    let mock = Mock::default();
+    with_apps(&mock);
+    mock
+}
+
 fn scales(mock: &Mock) -> RestScales {
     RestScales::new(mock.client(), Arc::new(Mapper::new(mock.client())))
 }
@@ -28,12 +35,11 @@ fn value(name: &str, value: &str) -> Value {
     json!({"describedObject": {"kind": "Pod", "name": name}, "timestamp": "2023-11-14T22:13:20Z", "value": value})
 }
 
-/// Goal: the group of the reference matters, but not its version. Discovery is requested once. A write carries the
-/// version that was read, and the server's own kind.
+/// Goal: the group of the reference matters, but not its version. Discovery is cached for half a minute. A write sends
+/// the resource version that was read, and the server's own kind.
 #[tokio::test(start_paused = true)]
 async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
-    let mock = Mock::default();
-    with_apps(&mock);
+    let mock = mock();
     mock.on(&format!("GET {SCALE}"), 200, scale(3)).on(&format!("PUT {SCALE}"), 200, scale(5));
     let scales = scales(&mock);
     let read = scales.read("shop", &target("apps/v1beta2", "Deployment")).await.expect("a scale");
@@ -48,16 +54,15 @@ async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
     assert_eq!(body, written);
 
     scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
-    assert_eq!(mock.request_lines(), [format!("GET {SCALE}")], "discovery is remembered");
+    assert_eq!(mock.request_lines(), [format!("GET {SCALE}")], "discovery is cached");
     tokio::time::advance(Duration::from_secs(30)).await;
     scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
-    assert_eq!(mock.request_lines().len(), 3, "for half a minute");
+    assert_eq!(mock.request_lines().len(), 3, "the cache has expired");
 }
 
 #[tokio::test]
-async fn why_there_is_no_scale_is_told_in_upstreams_words() {
-    let mock = Mock::default();
-    with_apps(&mock);
+async fn errors_of_a_scale_have_upstreams_texts() {
+    let mock = mock();
     mock.refuses(&format!("GET {SCALE}"), 404, "deployments.apps \"web\" not found");
     let scales = scales(&mock);
     for (api_version, kind, error) in [
@@ -72,14 +77,14 @@ async fn why_there_is_no_scale_is_told_in_upstreams_words() {
     ] {
         assert_eq!(scales.read("shop", &target(api_version, kind)).await, Err(error), "{api_version} {kind}");
     }
-    mock.refuses("GET /apis/broken.example.com", 500, "the etcd is on fire");
+    mock.refuses("GET /apis/broken.example.com", 500, "etcd is unavailable");
     let broken = scales.read("shop", &target("broken.example.com/v1", "Gadget")).await;
-    assert_eq!(broken, Err(ScaleError::Kind("the etcd is on fire".into())));
+    assert_eq!(broken, Err(ScaleError::Kind("etcd is unavailable".into())));
 }
 
-/// Goal: each resource of a kind with two resources is tried in turn, and the first failure is reported.
+/// Goal: if no resource of a kind has the scale, the first failure is reported.
 #[tokio::test]
-async fn every_resource_of_a_kind_is_tried() {
+async fn each_resource_of_a_kind_is_tried_in_turn() {
     let mock = Mock::default();
     let of = |plural| resource(plural, "Widget");
     mock.on("GET /apis/example.com", 200, group("example.com", &["v2", "v1"]));
@@ -91,7 +96,7 @@ async fn every_resource_of_a_kind_is_tried() {
     );
     let scales = scales(&mock);
     let reference = target("example.com/v1", "Widget");
-    let error = scales.read("shop", &reference).await.expect_err("nothing answers");
+    let error = scales.read("shop", &reference).await.expect_err("no response");
     assert_eq!(
         error,
         ScaleError::Read("the server could not find the requested resource (get widgets.example.com web)".into())
@@ -105,7 +110,7 @@ async fn every_resource_of_a_kind_is_tried() {
 /// Goal: requests for an object of one namespace never reach outside of it. Method: a cluster-scoped object that has a
 /// scale.
 #[tokio::test]
-async fn a_kind_without_namespaces_is_asked_for_in_the_namespace() {
+async fn a_cluster_scoped_kind_is_requested_in_the_namespace() {
     let mock = Mock::default();
     let mut gadgets = resource("gadgets", "Gadget");
     gadgets["namespaced"] = json!(false);
@@ -120,9 +125,8 @@ async fn a_kind_without_namespaces_is_asked_for_in_the_namespace() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_told_apart_from_other_refusals() {
-    let mock = Mock::default();
-    with_apps(&mock);
+async fn a_conflict_is_distinguished_from_other_errors() {
+    let mock = mock();
     let put = format!("PUT {SCALE}");
     mock.on(&format!("GET {SCALE}"), 200, scale(3));
     mock.refuses(&put, 409, "the object has been modified").refuses(&put, 422, "too many");
@@ -130,7 +134,7 @@ async fn a_conflict_is_told_apart_from_other_refusals() {
     let read = scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
     assert_eq!(scales.write(&read, 4, PATIENCE).await, WriteResult::Conflict("the object has been modified".into()));
     assert_eq!(scales.write(&read, 4, PATIENCE).await, WriteResult::Failed("too many".into()));
-    assert_eq!(scales.again(&read).await, Ok(read));
+    assert_eq!(scales.read_again(&read).await, Ok(read));
 }
 
 #[tokio::test]
@@ -140,19 +144,16 @@ async fn an_old_servers_selector_is_a_map_of_labels() {
         (json!({"selector": {"app": "web"}, "targetSelector": "app=web,tier in (a,b)"}), "app=web,tier in (a,b)"),
         (json!({}), ""),
     ] {
-        let mock = Mock::default();
-        with_apps(&mock);
+        let mock = mock();
         mock.on(&format!("GET {SCALE}"), 200, json!({"spec": {}, "status": status}));
         let read = scales(&mock).read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
         assert_eq!((read.scale.selector.as_str(), read.scale.spec_replicas), (selector, 0));
     }
 }
 
-/// Goal: each of the five requests has its path.
 #[tokio::test]
-async fn each_metric_is_asked_at_its_path() {
-    let mock = Mock::default();
-    with_apps(&mock);
+async fn each_request_has_its_path() {
+    let mock = mock();
     mock.on("GET /apis/custom.metrics.k8s.io", 200, group("custom.metrics.k8s.io", &["v1beta2", "v1beta1"]));
     let metrics = metrics(&mock);
     let pods = |metric_selector: &str| Request::Pods {
@@ -166,46 +167,27 @@ async fn each_metric_is_asked_at_its_path() {
         metric_selector: "verb=GET".into(),
     };
     let external = |selector: &str| Request::External { metric: "queue".into(), metric_selector: selector.into() };
+    let get = |version: &str, path: &str| format!("GET /apis/{version}/namespaces/shop/{path}");
+    let custom = |path: &str| get("custom.metrics.k8s.io/v1beta2", path);
+    let (selector, verb) = ("labelSelector=app%3Dweb%2Ctier%20in%20%28a%2Cb%29", "metricLabelSelector=verb%3DGET");
     for (request, line) in [
-        (
-            Request::Usage { selector: "app=web".into() },
-            "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dweb",
-        ),
-        (
-            pods(""),
-            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/qps\
-             ?labelSelector=app%3Dweb%2Ctier%20in%20%28a%2Cb%29",
-        ),
-        (
-            pods("verb=GET"),
-            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/pods/*/qps\
-             ?labelSelector=app%3Dweb%2Ctier%20in%20%28a%2Cb%29&metricLabelSelector=verb%3DGET",
-        ),
-        (
-            object(Some(target("apps/v1", "Deployment"))),
-            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/deployments.apps/web/hits\
-             ?metricLabelSelector=verb%3DGET",
-        ),
-        (
-            object(Some(target("v1", "Service"))),
-            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/services/web/hits?metricLabelSelector=verb%3DGET",
-        ),
-        (
-            object(None),
-            "GET /apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/metrics/hits?metricLabelSelector=verb%3DGET",
-        ),
-        (external(""), "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue"),
-        (external("a=b"), "GET /apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue?labelSelector=a%3Db"),
+        (Request::Usage { selector: "app=web".into() }, get("metrics.k8s.io/v1beta1", "pods?labelSelector=app%3Dweb")),
+        (pods(""), custom(&format!("pods/*/qps?{selector}"))),
+        (pods("verb=GET"), custom(&format!("pods/*/qps?{selector}&{verb}"))),
+        (object(Some(target("apps/v1", "Deployment"))), custom(&format!("deployments.apps/web/hits?{verb}"))),
+        (object(Some(target("v1", "Service"))), custom(&format!("services/web/hits?{verb}"))),
+        (object(None), custom(&format!("metrics/hits?{verb}"))),
+        (external(""), get("external.metrics.k8s.io/v1beta1", "queue")),
+        (external("a=b"), get("external.metrics.k8s.io/v1beta1", "queue?labelSelector=a%3Db")),
     ] {
         metrics.read("shop", &request).await;
-        assert_eq!(mock.request_lines().pop().as_deref(), Some(line), "{request:?}");
+        assert_eq!(mock.request_lines().pop(), Some(line), "{request:?}");
     }
 }
 
 #[tokio::test]
-async fn answers_are_read_and_failures_worded_as_upstreams() {
-    let mock = Mock::default();
-    with_apps(&mock);
+async fn responses_are_parsed_and_failures_have_upstreams_texts() {
+    let mock = mock();
     let metrics = metrics(&mock);
     let usage = Request::Usage { selector: String::new() };
     let external = Request::External { metric: "queue".into(), metric_selector: String::new() };
@@ -276,9 +258,9 @@ async fn the_custom_metrics_version_is_negotiated() {
     }
 }
 
-/// Goal: a silent metrics API fails its metric, and delays nothing else.
+/// Goal: a silent metrics API fails its metric after a bounded time.
 #[tokio::test(start_paused = true)]
-async fn a_silent_api_is_given_up() {
+async fn a_request_to_a_silent_api_times_out() {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
     });
@@ -292,7 +274,7 @@ async fn a_silent_api_is_given_up() {
 
 /// Goal: a request that several metrics need is sent once, and the responses come in the order of the requests.
 #[tokio::test]
-async fn equal_questions_are_asked_once() {
+async fn equal_requests_are_sent_once() {
     let mock = Mock::default();
     let usage = |selector: &str| Some(Request::Usage { selector: selector.into() });
     let external = Some(Request::External { metric: "queue".into(), metric_selector: String::new() });
@@ -308,15 +290,15 @@ async fn equal_questions_are_asked_once() {
 /// Goal: an object with thousands of metrics uses few connections, and its reconcile ends soon. Method: an API that
 /// responds after six seconds, with the number in the metric's name.
 #[tokio::test(start_paused = true)]
-async fn few_questions_are_asked_at_once_and_none_late() {
-    let (under_way, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let shared_most = most.clone();
+async fn concurrent_and_late_requests_are_limited() {
+    let (running, max) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let shared_max = max.clone();
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-        let (under_way, most) = (under_way.clone(), shared_most.clone());
+        let (running, max) = (running.clone(), shared_max.clone());
         async move {
-            most.fetch_max(under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            max.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             tokio::time::sleep(Duration::from_secs(6)).await;
-            under_way.fetch_sub(1, Ordering::Relaxed);
+            running.fetch_sub(1, Ordering::Relaxed);
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
             let body = json!({"items": [{"value": name}]}).to_string();
             Ok::<_, std::convert::Infallible>(http::Response::new(kube::client::Body::from(body.into_bytes())))
@@ -328,8 +310,8 @@ async fn few_questions_are_asked_at_once_and_none_late() {
     let requests: Vec<_> = (0..1_000).map(metric).chain([metric(0)]).collect();
     let start = Instant::now();
     let answers = metrics.readings("shop", &requests).await;
-    assert_eq!((most.load(Ordering::Relaxed), start.elapsed().as_secs()), (AT_ONCE, 24));
-    assert_eq!((answers.len(), &answers[1_000]), (1_001, &answers[0]), "asked once");
+    assert_eq!((max.load(Ordering::Relaxed), start.elapsed().as_secs()), (CONCURRENT_MAX, 24));
+    assert_eq!((answers.len(), &answers[1_000]), (1_001, &answers[0]), "requested once");
     let late = "not requested: earlier requests took 20 s";
     for (i, (answer, _)) in (0_i64..1_000).zip(&answers) {
         let expected = if i < 32 { Reading::External(vec![i * 1_000]) } else { Reading::Failed(late.to_owned()) };

@@ -14,15 +14,15 @@ const UNSTRUCTURED_MAX: usize = 2048;
 /// Failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// HTTP status; `None` if there was no response.
+    /// HTTP status; `None` if there was no usable response.
     pub(super) code: Option<u16>,
     /// Message for users.
     pub(super) message: String,
 }
 
 impl Failure {
-    /// Returns the failure of a request without a response.
-    pub(super) fn silent(message: impl Into<String>) -> Self {
+    /// Returns a failure that this client detected: there is no usable response.
+    pub(super) fn client(message: impl Into<String>) -> Self {
         Self { code: None, message: message.into() }
     }
 
@@ -104,9 +104,9 @@ mod tests {
 
     const PODS: &str = "get pods.metrics.k8s.io";
 
-    /// Rows: (status, media type, body) -> text for users, known from many questions on the web.
+    /// Rows: (status, media type, body) -> text for users.
     #[test]
-    fn failures_are_worded_as_kubernetes_clients_word_them() {
+    fn failures_have_the_texts_of_kubernetes_clients() {
         let status = r#"{"kind":"Status","code":404,"message":"deployments.apps \"web\" not found"}"#;
         let (not_found, on_the_server) = ("the server could not find the requested resource", |body: &str| {
             format!("an error on the server ({body}) has prevented the request from succeeding")
@@ -139,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn a_long_answer_is_cut() {
+    fn a_long_response_is_truncated() {
         let long = "é".repeat(3000);
         let message = |body: &str| failure(StatusCode::FORBIDDEN, "text/plain", body.as_bytes(), "").message;
         assert_eq!(message(&long), "é".repeat(1024));
-        let within = message(&format!("x{long}"));
-        assert_eq!(within, format!("x{}\u{fffd}", "é".repeat(1023)), "bytes, as upstream");
+        let truncated = message(&format!("x{long}"));
+        assert_eq!(truncated, format!("x{}\u{fffd}", "é".repeat(1023)), "counted in bytes, as upstream");
     }
 }

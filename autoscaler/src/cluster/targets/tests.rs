@@ -1,7 +1,6 @@
 //! Tests of target watches, with an API server that counts them, in paused time.
 
 use super::*;
-use common_api::ObjectReference;
 use common_runtime::namespaces::Namespaces;
 use http::{Request, Response};
 use kube::client::Body;
@@ -15,8 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone, Default)]
 struct Server {
     /// Times and paths of discovery requests.
-    looks: Arc<Mutex<Vec<(Instant, String)>>>,
-    lists: Arc<Mutex<Vec<(Instant, String)>>>,
+    discoveries: Arc<Mutex<Vec<(Instant, String)>>>,
+    /// Paths of lists.
+    lists: Arc<Mutex<Vec<String>>>,
+    /// Number of open watches.
     open: Arc<AtomicUsize>,
     /// Resources that exist.
     exist: Arc<Mutex<HashSet<&'static str>>>,
@@ -25,7 +26,7 @@ struct Server {
     /// Resources that can be listed but not watched.
     unwatchable: Arc<Mutex<HashSet<&'static str>>>,
     /// Failures of discovery, by path: this status, or [`SILENCE`].
-    troubles: Arc<Mutex<HashMap<&'static str, u16>>>,
+    failures: Arc<Mutex<HashMap<&'static str, u16>>>,
 }
 
 /// No response at all.
@@ -54,60 +55,58 @@ impl Server {
         let path = request.uri().path().to_owned();
         let resource = path.rsplit('/').next().unwrap_or_default();
         let watches = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        let trouble = self.troubles.lock().get(path.as_str()).copied();
-        let body = if let Some(code) = trouble {
-            self.looks.lock().push((Instant::now(), path));
-            if code == SILENCE {
-                std::future::pending::<()>().await;
+        let exists = self.exist.lock().contains(resource);
+        let (code, body) = if path.matches('/').count() == 3 {
+            self.discoveries.lock().push((Instant::now(), path.clone()));
+            let failure = self.failures.lock().get(path.as_str()).copied();
+            match failure {
+                Some(SILENCE) => std::future::pending().await,
+                Some(code) => refusal(code),
+                None if path == APPS => (200, self.resources()),
+                None => refusal(404),
             }
-            refusal(code)
-        } else if let Some(found) = self.discovered(&path) {
-            self.looks.lock().push((Instant::now(), path));
-            (200, found)
-        } else if path.matches('/').count() == 3 {
-            self.looks.lock().push((Instant::now(), path));
-            refusal(404)
-        } else if !self.exist.lock().contains(resource) {
-            self.lists.lock().push((Instant::now(), path));
-            refusal(404)
         } else if watches && self.unwatchable.lock().contains(resource) {
             refusal(405)
-        } else if watches {
+        } else if watches && exists {
             self.open.fetch_add(1, Ordering::Relaxed);
             let _open = Open(self.open.clone());
-            std::future::pending::<()>().await;
-            unreachable!("pending")
+            std::future::pending().await
         } else {
-            self.lists.lock().push((Instant::now(), path));
-            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []}))
+            self.lists.lock().push(path.clone());
+            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}, "items": []});
+            if exists { (200, list) } else { refusal(404) }
         };
-        let response = Response::builder().status(body.0).body(Body::from(body.1.to_string().into_bytes()));
+        let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
         Ok(response.expect("a response"))
     }
 
-    fn discovered(&self, path: &str) -> Option<Value> {
-        match path {
-            APPS => {
-                let (exist, unscalable) = (self.exist.lock(), self.unscalable.lock());
-                let scales = exist.difference(&unscalable).map(|name| format!("{name}/scale"));
-                let names = exist.iter().map(|name| (*name).to_owned()).chain(scales);
-                let resources: Vec<Value> = names.map(|name| json!({"name": name, "namespaced": true})).collect();
-                Some(json!({"kind": "APIResourceList", "groupVersion": "apps/v1", "resources": resources}))
-            }
-            _ => None,
-        }
+    /// Returns the list of resources of `apps/v1`.
+    fn resources(&self) -> Value {
+        let (exist, unscalable) = (self.exist.lock(), self.unscalable.lock());
+        let scales = exist.difference(&unscalable).map(|name| format!("{name}/scale"));
+        let names = exist.iter().map(|name| (*name).to_owned()).chain(scales);
+        let resources: Vec<Value> = names.map(|name| json!({"name": name, "namespaced": true})).collect();
+        json!({"kind": "APIResourceList", "groupVersion": "apps/v1", "resources": resources})
+    }
+
+    /// Returns a server on which this resource exists.
+    fn with(resource: &'static str) -> Self {
+        let server = Self::default();
+        server.exists(resource);
+        server
     }
 
     fn exists(&self, resource: &'static str) {
         self.exist.lock().insert(resource);
     }
 
-    fn looks(&self, path: &str) -> Vec<Instant> {
-        self.looks.lock().iter().filter(|(_, of)| of == path).map(|(at, _)| *at).collect()
+    /// Returns the times of discovery requests with this path.
+    fn discoveries(&self, path: &str) -> Vec<Instant> {
+        self.discoveries.lock().iter().filter(|(_, requested)| requested == path).map(|(at, _)| *at).collect()
     }
 
     fn lists(&self) -> Vec<String> {
-        self.lists.lock().iter().map(|(_, path)| path.clone()).collect()
+        self.lists.lock().clone()
     }
 
     fn open(&self) -> usize {
@@ -119,28 +118,36 @@ fn refusal(code: u16) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": ""}))
 }
 
-/// TargetListener with a configurable set of named resources, which records the listed ones.
+/// Listener with a configurable set of named resources, which records the listed ones.
 #[derive(Default)]
 struct Users {
     named: Mutex<HashSet<TargetResource>>,
     listed: Mutex<Vec<String>>,
 }
 
+impl Users {
+    fn name(&self, kind: &str) {
+        self.named.lock().insert(key(kind).resource);
+    }
+}
+
 impl TargetListener for Users {
     fn is_named(&self, resource: &TargetResource) -> bool {
         self.named.lock().contains(resource)
     }
-    fn on_event(&self, news: TargetEvent<'_>) {
-        if let TargetEvent::Listed(resource) = news {
+    fn on_event(&self, event: TargetEvent<'_>) {
+        if let TargetEvent::Listed(resource) = event {
             self.listed.lock().push(resource.to_string());
         }
     }
 }
 
 fn key(kind: &str) -> TargetKey {
-    let some = |s: &str| Some(s.to_owned());
-    let reference = ObjectReference { api_version: some("apps/v1"), kind: some(kind), name: some("a") };
-    TargetKey::from_reference("ns", &reference).expect("usable")
+    key_of("apps/v1", kind)
+}
+
+fn key_of(api_version: &str, kind: &str) -> TargetKey {
+    TargetKey { resource: TargetResource::for_kind(api_version, kind), object: Key::new("ns", "a") }
 }
 
 fn targets(server: &Server) -> (Arc<Targets>, Arc<Users>) {
@@ -149,14 +156,13 @@ fn targets(server: &Server) -> (Arc<Targets>, Arc<Users>) {
     (Arc::new(targets), users)
 }
 
-/// Goal: regardless of spelling and number of reads, a kind is listed and watched once, while a workload names it and
-/// little longer. A later user starts a new watch.
+/// Goal: regardless of spelling and number of reads, a kind is listed and watched once, until shortly after no workload
+/// names it any more. A later user starts a new watch.
 #[tokio::test(start_paused = true)]
 async fn spellings_share_a_watch_which_ends_with_the_last_user() {
-    let server = Server::default();
-    server.exists("deployments");
+    let server = Server::with("deployments");
     let (targets, users) = targets(&server);
-    users.named.lock().insert(key("Deployment").resource);
+    users.name("Deployment");
     for kind in ["Deployment", "deployment", "DEPLOYMENT", "dEpLoYmEnT"].repeat(25) {
         assert!(matches!(targets.get(&key(kind)), Err(TargetError::NotListed(_))));
     }
@@ -169,12 +175,12 @@ async fn spellings_share_a_watch_which_ends_with_the_last_user() {
 
     users.named.lock().clear();
     sleep(2 * LINGER + Duration::from_secs(1)).await;
-    assert_eq!(server.open(), 0, "nobody names it");
+    assert_eq!(server.open(), 0, "no workload names it");
     assert!(targets.watched.lock().is_empty());
     sleep(Duration::from_secs(3600)).await;
     assert_eq!(server.lists().len(), 1);
 
-    users.named.lock().insert(key("Deployment").resource);
+    users.name("Deployment");
     assert!(matches!(targets.get(&key("Deployment")), Err(TargetError::NotListed(_))));
     sleep(Duration::from_secs(1)).await;
     assert_eq!((server.lists().len(), server.open()), (2, 1));
@@ -182,9 +188,8 @@ async fn spellings_share_a_watch_which_ends_with_the_last_user() {
 
 /// Goal: while a target is read, it stays watched, even if its PodAutoscaler already names another target.
 #[tokio::test(start_paused = true)]
-async fn a_look_keeps_a_watch_too() {
-    let server = Server::default();
-    server.exists("deployments");
+async fn reads_keep_a_watch_alive() {
+    let server = Server::with("deployments");
     let (targets, _) = targets(&server);
     for _ in 0..100 {
         let _ = targets.get(&key("Deployment"));
@@ -196,15 +201,15 @@ async fn a_look_keeps_a_watch_too() {
 /// Goal: a resource that does not exist is discovered at growing intervals, is found when it is created, and is no
 /// longer discovered when no workload names it.
 #[tokio::test(start_paused = true)]
-async fn what_does_not_exist_is_looked_for_ever_more_seldom() {
+async fn a_missing_resource_is_discovered_at_growing_intervals() {
     let server = Server::default();
     let (targets, users) = targets(&server);
-    users.named.lock().insert(key("Widget").resource);
+    users.name("Widget");
     assert!(matches!(targets.get(&key("Widget")), Err(TargetError::NotListed(_))));
     sleep(Duration::from_secs(3600)).await;
-    let error = targets.get(&key("Widget")).expect_err("not there");
+    let error = targets.get(&key("Widget")).expect_err("not served");
     assert!(matches!(&error, TargetError::Unwatchable { .. }), "{error}");
-    let times = || server.looks(APPS);
+    let times = || server.discoveries(APPS);
     let pauses: Vec<_> = times().windows(2).map(|pair| (pair[1] - pair[0]).as_secs()).collect();
     assert_eq!(pauses[..7], [1, 2, 4, 8, 16, 32, 60], "{pauses:?}");
     assert!(pauses.len() < 70, "{} in an hour", pauses.len());
@@ -214,50 +219,44 @@ async fn what_does_not_exist_is_looked_for_ever_more_seldom() {
     sleep(PAUSE_MAX + Duration::from_secs(2)).await;
     assert_eq!(*users.listed.lock(), ["widgets.apps"]);
     assert_eq!(targets.get(&key("Widget")), Err(TargetError::Missing(key("Widget"))));
-    let looked = times().len();
+    let before = times().len();
     sleep(Duration::from_secs(600)).await;
-    assert_eq!(times().len(), looked, "nothing is left to look for");
+    assert_eq!(times().len(), before, "every resource is found");
 
     let _ = targets.get(&key("Gadget"));
     sleep(Duration::from_secs(600)).await;
-    let again = times().len() - looked;
-    assert!((1..=5).contains(&again), "nobody names it: {again}");
+    let again = times().len() - before;
+    assert!((1..=5).contains(&again), "no workload names it: {again}");
     assert!(!targets.watched.lock().contains_key(&key("Gadget").resource));
 }
 
 /// Goal: a resource that cannot be scaled is neither listed nor watched, and invented kinds cost few requests.
 #[tokio::test(start_paused = true)]
-async fn only_what_can_be_scaled_is_listed() {
-    let server = Server::default();
-    server.exists("configs");
+async fn only_scalable_resources_are_listed() {
+    let server = Server::with("configs");
     server.unscalable.lock().insert("configs");
     let (targets, _) = targets(&server);
-    let made_up = |n: usize| {
-        let version = format!("g{n}.example.com/v1");
-        TargetKey { resource: TargetResource::for_kind(&version, "Thing"), object: Key::new("ns", "a") }
-    };
-    for target in (0..1000).map(made_up).chain([key("Config")]) {
+    let invented = |n: usize| key_of(&format!("g{n}.example.com/v1"), "Thing");
+    for target in (0..1000).map(invented).chain([key("Config")]) {
         assert!(matches!(targets.get(&target), Err(TargetError::NotListed(_))));
     }
     sleep(Duration::from_secs(2)).await;
     let refused = |target: &TargetKey| targets.get(target).expect_err("a refusal").to_string();
     assert_eq!(refused(&key("Config")), "configs.apps of apps/v1 cannot be watched: it has no scale subresource");
     let expected = "things.g7.example.com of g7.example.com/v1 cannot be watched: the API server does not serve it";
-    assert_eq!(refused(&made_up(7)), expected);
+    assert_eq!(refused(&invented(7)), expected);
     assert_eq!(server.lists(), [""; 0]);
-    let looks = server.looks.lock().len();
-    assert!(looks <= 3 * 1001, "{looks}");
+    let count = server.discoveries.lock().len();
+    assert!(count <= 3 * 1001, "{count}");
 }
 
 /// Goal: a version without a response delays no other version, and only that version is requested more often.
 #[tokio::test(start_paused = true)]
-async fn what_is_not_answered_holds_up_nothing_else() {
-    let server = Server::default();
-    server.exists("widgets");
-    server.troubles.lock().insert(OTHER, SILENCE);
+async fn an_unanswered_discovery_delays_no_other_version() {
+    let server = Server::with("widgets");
+    server.failures.lock().insert(OTHER, SILENCE);
     let (targets, users) = targets(&server);
-    let silent =
-        TargetKey { resource: TargetResource::for_kind("other.example.com/v1", "Thing"), object: Key::new("ns", "a") };
+    let silent = key_of("other.example.com/v1", "Thing");
     for target in [&silent, &key("Widget"), &key("Gadget")] {
         users.named.lock().insert(target.resource.clone());
         assert!(matches!(targets.get(target), Err(TargetError::NotListed(_))));
@@ -266,18 +265,17 @@ async fn what_is_not_answered_holds_up_nothing_else() {
     assert_eq!(*users.listed.lock(), ["widgets.apps"]);
     assert!(matches!(targets.get(&key("Gadget")), Err(TargetError::Unwatchable { .. })));
     sleep(Duration::from_secs(3600)).await;
-    assert!(matches!(targets.get(&silent), Err(TargetError::NotListed(_))), "nobody has said that it is not there");
-    let (known, unknown) = (server.looks(APPS).len(), server.looks(OTHER).len());
+    assert!(matches!(targets.get(&silent), Err(TargetError::NotListed(_))), "no response is no refusal");
+    let (known, unknown) = (server.discoveries(APPS).len(), server.discoveries(OTHER).len());
     assert!((50..75).contains(&known), "{known} in an hour");
     assert!((300..600).contains(&unknown), "{unknown} in an hour");
 }
 
 /// Goal: if discovery is forbidden, targets are watched all the same.
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_asked_about_is_watched() {
-    let server = Server::default();
-    server.exists("widgets");
-    server.troubles.lock().insert(APPS, 403);
+async fn a_resource_is_watched_if_discovery_is_forbidden() {
+    let server = Server::with("widgets");
+    server.failures.lock().insert(APPS, 403);
     let (targets, users) = targets(&server);
     assert!(matches!(targets.get(&key("Widget")), Err(TargetError::NotListed(_))));
     sleep(Duration::from_secs(1)).await;
@@ -285,35 +283,33 @@ async fn what_may_not_be_asked_about_is_watched() {
     assert_eq!(*users.listed.lock(), ["widgets.apps"]);
 }
 
-/// Goal: a failed discovery is not a refusal, and after a failure of any length, existing resources are found soon.
+/// Goal: a failed discovery is not a refusal, and after an outage of any length, existing resources are found soon.
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_asked_about_is_found_soon_after() {
-    for (path, code) in [(APPS, 500), (APPS, SILENCE)] {
+async fn a_resource_is_found_soon_after_discovery_recovers() {
+    for code in [500, SILENCE] {
         for outage in [Duration::from_millis(500), Duration::from_secs(3600)] {
-            let server = Server::default();
-            server.exists("widgets");
-            server.troubles.lock().insert(path, code);
+            let server = Server::with("widgets");
+            server.failures.lock().insert(APPS, code);
             let (targets, users) = targets(&server);
-            users.named.lock().insert(key("Widget").resource);
+            users.name("Widget");
             let _ = targets.get(&key("Widget"));
             sleep(outage).await;
-            assert!(matches!(targets.get(&key("Widget")), Err(TargetError::NotListed(_))), "{path} {code}");
-            assert!(!server.looks(path).is_empty(), "{path} {code}");
-            server.troubles.lock().clear();
+            assert!(matches!(targets.get(&key("Widget")), Err(TargetError::NotListed(_))), "{code}");
+            assert!(!server.discoveries(APPS).is_empty(), "{code}");
+            server.failures.lock().clear();
             sleep(PAUSE_UNANSWERED + Duration::from_secs(1)).await;
-            assert_eq!(*users.listed.lock(), ["widgets.apps"], "{path} {code} after {outage:?}");
+            assert_eq!(*users.listed.lock(), ["widgets.apps"], "{code} after {outage:?}");
         }
     }
 }
 
 /// Goal: a resource that can be listed but not watched is listed at growing intervals.
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_watched_is_listed_ever_more_seldom() {
-    let server = Server::default();
-    server.exists("metrics");
+async fn an_unwatchable_resource_is_listed_at_growing_intervals() {
+    let server = Server::with("metrics");
     server.unwatchable.lock().insert("metrics");
     let (targets, users) = targets(&server);
-    users.named.lock().insert(key("Metric").resource);
+    users.name("Metric");
     let _ = targets.get(&key("Metric"));
     sleep(Duration::from_secs(3600)).await;
     assert!((1..70).contains(&server.lists().len()), "{} in an hour", server.lists().len());

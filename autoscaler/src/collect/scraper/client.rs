@@ -1,4 +1,4 @@
-//! A single request to a queue-proxy: `GET /metrics` at port 9090, with a `Stat` as response.
+//! Sends one request to a queue-proxy: `GET /metrics` on port 9090, with a `Stat` as response.
 //!
 //! A request to a pod uses the pod's address and a kept connection. A request to a Service uses a new connection each
 //! time, so that it may reach another pod.
@@ -95,14 +95,14 @@ impl Http {
     /// it.
     pub(super) async fn pod(&self, ip: IpAddr, through: Option<&Service>) -> Result<Stat, ScrapeError> {
         let url = format!("http://{}/metrics", SocketAddr::new(ip, self.port));
-        let mut question = Request::get(&url).header(header::ACCEPT, PROTOBUF);
+        let mut request = Request::get(&url).header(header::ACCEPT, PROTOBUF);
         if let Some(service) = through {
-            question = question.header(header::HOST, &service.host).header(headers::DIRECT_LB, "true");
+            request = request.header(header::HOST, &service.host).header(headers::DIRECT_LB, "true");
         }
         within(&url, async {
-            let question = question.body(Empty::new()).map_err(|error| transport(&url, &error))?;
-            let answer = self.client.request(question).await.map_err(|error| transport(&url, &error))?;
-            stat(&url, answer).await
+            let request = request.body(Empty::new()).map_err(|error| transport(&url, &error))?;
+            let response = self.client.request(request).await.map_err(|error| transport(&url, &error))?;
+            stat(&url, response).await
         })
         .await
     }
@@ -115,14 +115,14 @@ impl Http {
             let addresses = self.resolver.resolve(&service.name, self.port).await;
             let addresses = addresses.map_err(|error| transport(&url, &error))?;
             let stream = TcpStream::connect(&addresses[..]).await.map_err(|error| transport(&url, &error))?;
-            let question = Request::get("/metrics")
+            let request = Request::get("/metrics")
                 .header(header::HOST, authority)
                 .header(header::ACCEPT, PROTOBUF)
                 .header(header::CONNECTION, "close")
                 .body(Empty::<Bytes>::new())
                 .map_err(|error| transport(&url, &error))?;
-            let answer = exchange(stream, question, async |answer| stat(&url, answer).await).await;
-            answer.map_err(|error| transport(&url, &error))?
+            let exchanged = exchange(stream, request, async |response| stat(&url, response).await).await;
+            exchanged.map_err(|error| transport(&url, &error))?
         })
         .await
     }
@@ -134,16 +134,16 @@ async fn within(url: &str, exchange: impl Future<Output = Result<Stat, ScrapeErr
 }
 
 /// Reads a response.
-async fn stat(url: &str, answer: Response<Incoming>) -> Result<Stat, ScrapeError> {
-    if !answer.status().is_success() {
-        return Err(ScrapeError::Status(url.to_owned(), answer.status().as_u16()));
+async fn stat(url: &str, response: Response<Incoming>) -> Result<Stat, ScrapeError> {
+    if !response.status().is_success() {
+        return Err(ScrapeError::Status(url.to_owned(), response.status().as_u16()));
     }
-    let media_type = answer.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     if media_type != Some(PROTOBUF) {
         let media_type = media_type.unwrap_or_default();
         return Err(ScrapeError::Other(format!("{url} answered with the unsupported metric type {media_type:?}")));
     }
-    let body = Limited::new(answer.into_body(), BODY_MAX).collect().await;
+    let body = Limited::new(response.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|error| transport(url, &*error))?.to_bytes();
     common::wire::decode_stat(&body)
         .map_err(|error| ScrapeError::Other(format!("{url}: unmarshalling failed: {error}")))

@@ -1,10 +1,10 @@
 //! Collects the required number of samples, from the pods themselves or from their Service.
 //!
-//! The received stats count even if some pods do not respond: one bad pod must not blind a small revision. Upstream
-//! drops the whole second in that case. If all pods respond, the result is the same.
+//! The received stats count even if some pods do not respond, so that one bad pod does not leave a small revision
+//! without data. Upstream drops the whole second in that case. If all pods respond, the result is the same.
 //!
-//! Each method ends after [`SAMPLE_TIMEOUT`]. Otherwise many hanging pods, requested one in place of the other, would
-//! keep the received stats from being counted.
+//! Each method ends after [`SAMPLE_TIMEOUT`]. Otherwise many hanging pods, requested one after the other, would delay
+//! the received stats.
 
 use super::client::{Http, ScrapeError, Service};
 use autoscaler_core::sample::{self, Candidates};
@@ -17,13 +17,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
-/// Requests to a Service after which a worker gives up, if the last one returned nothing new.
+/// Number of requests to a Service after which a worker gives up, if the last one returned nothing new.
 const TRIES_MAX: usize = 10;
 
 /// Deadline of one sample: enough time to replace one hanging pod by another.
 pub(super) const SAMPLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time for the remaining pods once some have responded. There is a sample each second, and a second without one
+/// Time limit, from the start, once some pods have responded. There is a sample each second, and a second without one
 /// counts as no load.
 const OTHERS_WITHIN: Duration = Duration::from_millis(900);
 
@@ -73,7 +73,7 @@ pub(super) async fn from_pods(http: &Http, candidates: Candidates<IpAddr>, throu
 }
 
 /// Requests the Service in front of `population` pods repeatedly, until enough different pods have responded. Pods
-/// that have run for `window` come first; younger ones fill up.
+/// that have run for `window` come first; younger ones fill the remaining places.
 pub(super) async fn from_service(http: &Http, service: &Service, population: usize, window: Duration) -> Samples {
     let needed = sample::sample_size(population);
     let answers = Mutex::new(Answers { needed, cutoff: window.as_secs_f64(), ..Answers::default() });
@@ -123,7 +123,8 @@ struct Answers {
 }
 
 impl Answers {
-    /// Takes a response. Returns whether the worker is finished; a young pod counts only if there are not enough old ones.
+    /// Records a response. Returns whether the worker is finished; a young pod counts only if there are not enough old
+    /// ones.
     fn take(&mut self, stat: Stat) -> Result<bool, ScrapeError> {
         if !self.pods.insert(stat.pod_name.clone()) {
             return Err(ScrapeError::Unscraped);

@@ -14,6 +14,7 @@ use common::time::Timestamp;
 use common_runtime::clock::Clock;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::Full;
+use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prost::Message;
@@ -82,8 +83,8 @@ impl Fixture {
     }
 
     async fn scrape(&self) {
-        let question = self.collector.begin_scrape(&self.key).expect("nothing under way");
-        self.scraper.scrape(&self.key, self.pods.scrape_targets(&self.key), question).await;
+        let parameters = self.collector.begin_scrape(&self.key).expect("no scrape is running");
+        self.scraper.scrape(&self.key, self.pods.scrape_targets(&self.key), parameters).await;
     }
 
     /// Runs the scraper until the condition holds.
@@ -101,11 +102,8 @@ impl Fixture {
     }
 
     fn configure(&self, mesh_mode: MeshMode, mesh_pod_addressability: bool) {
-        self.network.send_replace(Arc::new(NetworkConfig {
-            mesh_mode,
-            mesh_pod_addressability,
-            ..NetworkConfig::default()
-        }));
+        let config = NetworkConfig { mesh_mode, mesh_pod_addressability, ..NetworkConfig::default() };
+        self.network.send_replace(Arc::new(config));
     }
 
     /// Puts a Service before pods of these names, uptimes and loads, which it serves in turn. Counts its requests.
@@ -122,13 +120,9 @@ impl Fixture {
                     assert_eq!(request.headers()[header::HOST], format!("a-private.ns:{port}"));
                     let pod_name = pod_name.to_owned();
                     let stat = Stat { pod_name, process_uptime, average_concurrent_requests: load, ..Stat::default() };
-                    let body = Full::new(Bytes::from(stat.encode_to_vec()));
-                    let response = Response::builder().header(header::CONTENT_TYPE, PROTOBUF).body(body);
-                    Ok::<_, Infallible>(response.expect("valid"))
+                    Ok::<_, Infallible>(response(200, PROTOBUF, &stat))
                 });
-                let connection =
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-                tokio::spawn(connection);
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
         count
@@ -148,6 +142,11 @@ impl Fixture {
     }
 }
 
+fn response(status: u16, media_type: &str, stat: &Stat) -> Response<Full<Bytes>> {
+    let body = Full::new(Bytes::from(stat.encode_to_vec()));
+    Response::builder().status(status).header(header::CONTENT_TYPE, media_type).body(body).expect("valid")
+}
+
 async fn serve(listener: TcpListener, answer: Answer, requests: SentHeaders) {
     while let Ok((stream, _)) = listener.accept().await {
         let requests = requests.clone();
@@ -164,23 +163,21 @@ async fn serve(listener: TcpListener, answer: Answer, requests: SentHeaders) {
                     Answer::Hangs => std::future::pending().await,
                 };
                 let stat = Stat { average_concurrent_requests: concurrency, pod_name: name, ..Stat::default() };
-                let body = Full::new(Bytes::from(stat.encode_to_vec()));
-                let response = Response::builder().status(status).header(header::CONTENT_TYPE, media_type).body(body);
-                Ok::<_, Infallible>(response.expect("valid"))
+                Ok::<_, Infallible>(response(status, media_type, &stat))
             }
         });
-        tokio::spawn(hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
     }
 }
 
-/// Goal: the reported loads count as a total of the revision. A pod that fails or hangs affects neither the other pods
-/// nor the rate of scrapes.
+/// Goal: the load of the revision is the mean of the reported loads times the number of pods. A pod that fails or hangs
+/// affects neither the other pods nor the rate of scrapes.
 #[tokio::test]
 async fn partial_failures_are_tolerated() {
     use Answer::{Concurrency, Hangs, Status, TooLong, WrongType};
     let rows: [(&[Answer], Option<f64>); 6] = [
         (&[Concurrency(3.0), Concurrency(5.0), Concurrency(4.0)], Some(12.0)),
-        (&[Concurrency(3.0), Concurrency(5.0), Status(503)], Some(12.0)), // The mean of two, for three.
+        (&[Concurrency(3.0), Concurrency(5.0), Status(503)], Some(12.0)), // The mean of two, times three.
         (&[Concurrency(3.0), Concurrency(5.0), Hangs], Some(12.0)),
         (&[Concurrency(2.0), WrongType, TooLong], Some(6.0)),
         (&[Status(403)], None),
@@ -188,27 +185,28 @@ async fn partial_failures_are_tolerated() {
     ];
     for (answers, expected) in rows {
         let fixture = Fixture::new(answers).await;
-        timeout(Duration::from_secs(2), fixture.scrape()).await.expect("none keeps the others back");
+        timeout(Duration::from_secs(2), fixture.scrape()).await.expect("no pod delays the others");
         assert_eq!(fixture.stable(), expected, "{answers:?}");
     }
 }
 
 /// Goal: a failure is reported with its reason, and cleared by the next success.
 #[tokio::test]
-async fn health_says_what_went_wrong() {
-    for (answer, part) in [
-        (Answer::Status(403), "HTTP status 403"),
-        (Answer::WrongType, "unsupported metric type \"text/html\""),
-        (Answer::TooLong, "length limit"),
+async fn a_failed_scrape_is_reported_with_its_reason() {
+    for (answer, expected) in [
+        (Answer::Status(403), Err("HTTP status 403")),
+        (Answer::WrongType, Err("unsupported metric type \"text/html\"")),
+        (Answer::TooLong, Err("length limit")),
+        (Answer::Concurrency(1.0), Ok(())),
     ] {
         let fixture = Fixture::new(&[answer]).await;
         fixture.scrape().await;
-        let health = fixture.collector.health(&fixture.key);
-        assert!(matches!(&health, Some(Err(CollectionError::Other(reason))) if reason.contains(part)), "{health:?}");
+        match (fixture.health(), expected) {
+            (Ok(()), Ok(())) => {}
+            (Err(CollectionError::Other(reason)), Err(part)) if reason.contains(part) => {}
+            (health, _) => panic!("{answer:?}: {health:?}"),
+        }
     }
-    let fixture = Fixture::new(&[Answer::Concurrency(1.0)]).await;
-    fixture.scrape().await;
-    assert_eq!(fixture.collector.health(&fixture.key), Some(Ok(())));
 }
 
 /// Goal: the wheel scrapes a revision with ready pods once a second, and skips a sleeping one.
@@ -223,11 +221,11 @@ async fn only_awake_revisions_are_scraped() {
     assert_eq!(fixture.collector.health(&asleep), Some(Ok(())));
 }
 
-/// Goal: if a phase has more revisions than permits, all of them are scraped, instead of the same ones never.
+/// Goal: if a phase has more revisions than permits, every revision is scraped sooner or later.
 #[tokio::test]
-async fn those_that_find_no_place_wait_for_one() {
+async fn revisions_without_a_permit_are_scraped_later() {
     let mut fixture = Fixture::new(&[Answer::Concurrency(7.0)]).await;
-    fixture.scraper.places = Arc::new(Semaphore::new(1));
+    fixture.scraper.permits = Arc::new(Semaphore::new(1));
     let how = fixture.collector.get(&fixture.key).expect("collected").lock().spec.clone();
     let same_phase = |key: &RevisionKey| phase_of(key) == phase_of(&fixture.key);
     let names = (0..).map(|n| RevisionKey::new("ns", format!("other-{n}")));
@@ -244,7 +242,7 @@ const THREE: &[ServedPod] = &[("p", 90.0, 2.0), ("q", 60.0, 4.0), ("r", 90.0, 6.
 
 /// Goal: `mesh-compatibility-mode` selects pods or Service, and an edit takes effect with the next scrape.
 #[tokio::test]
-async fn the_mesh_mode_decides_who_is_asked() {
+async fn the_mesh_mode_selects_pods_or_service() {
     let fixture = Fixture::new(HIDDEN).await;
     let count = fixture.service(THREE).await;
     fixture.configure(MeshMode::Disabled, false);
@@ -260,10 +258,10 @@ async fn the_mesh_mode_decides_who_is_asked() {
     assert!(fixture.requests.lock().is_empty(), "never the pods");
 }
 
-/// Goal: in `auto`, if all pods respond as if a mesh hid them, their Service is scraped, later at once. Any other
-/// failure is no sign of a mesh.
+/// Goal: in `auto`, if all pods respond as if a mesh hid them, their Service is scraped, and next time without trying
+/// the pods. Any other failure is no sign of a mesh.
 #[tokio::test]
-async fn a_mesh_is_found_by_its_answers() {
+async fn a_mesh_is_detected_by_its_responses() {
     let fixture = Fixture::new(HIDDEN).await;
     fixture.scrape().await;
     assert!(matches!(fixture.health(), Err(CollectionError::Other(_))), "the Service leads nowhere");
@@ -274,7 +272,7 @@ async fn a_mesh_is_found_by_its_answers() {
     fixture.scrape().await;
     assert_eq!((fixture.stable(), fixture.requests.lock().len()), (Some(12.0), 3), "the pods are tried first");
     fixture.scrape().await;
-    assert_eq!((fixture.health(), fixture.requests.lock().len()), (Ok(()), 3), "and then no more");
+    assert_eq!((fixture.health(), fixture.requests.lock().len()), (Ok(()), 3), "and then no longer");
 
     for answers in [[Answer::Status(503), Answer::Status(404)], [Answer::Status(503), Answer::Concurrency(1.0)]] {
         let fixture = Fixture::new(&answers).await;
@@ -286,17 +284,16 @@ async fn a_mesh_is_found_by_its_answers() {
 
 /// Goal: with addressable pods a request carries the headers that a mesh needs, and `auto` never falls back.
 #[tokio::test]
-async fn addressable_pods_are_asked_in_their_services_name() {
+async fn addressable_pods_are_scraped_under_their_services_name() {
     let fixture = Fixture::new(HIDDEN).await;
     let count = fixture.service(THREE).await;
     fixture.configure(MeshMode::Auto, true);
     fixture.scrape().await;
     assert_eq!(count.load(Ordering::Relaxed), 0);
-    for headers in fixture.requests.lock().iter() {
+    for headers in std::mem::take(&mut *fixture.requests.lock()) {
         assert_eq!(headers[header::HOST], "a-private.ns");
         assert_eq!(headers[common::headers::DIRECT_LB], "true");
     }
-    fixture.requests.lock().clear();
     fixture.configure(MeshMode::Disabled, false);
     fixture.scrape().await;
     for headers in fixture.requests.lock().iter() {
@@ -305,9 +302,9 @@ async fn addressable_pods_are_asked_in_their_services_name() {
     }
 }
 
-/// Goal: of a Service's pods old ones come first, and each pod counts once; young ones fill up.
+/// Goal: of a Service's pods old ones come first, and each pod counts once; young ones count if there are too few.
 #[tokio::test]
-async fn a_service_is_asked_until_enough_pods_have_answered() {
+async fn a_service_is_scraped_until_enough_pods_have_responded() {
     let rows: [(&'static [ServedPod], usize, f64); 3] = [
         (&[("p", 90.0, 2.0), ("p", 90.0, 2.0), ("q", 60.0, 4.0)], 2, 6.0),
         (&[("young", 59.0, 9.0), ("p", 90.0, 2.0), ("q", 60.0, 4.0)], 2, 6.0),
@@ -325,7 +322,7 @@ async fn a_service_is_asked_until_enough_pods_have_answered() {
 /// Goal: a Service that keeps leading to one pod yields an estimate and, if that lasts, a reason in the status. The
 /// number of requests is bounded.
 #[tokio::test]
-async fn a_service_that_leads_to_one_pod_only_is_told() {
+async fn a_service_that_leads_to_one_pod_only_is_reported() {
     let fixture = Fixture::new(HIDDEN).await;
     fixture.configure(MeshMode::Enabled, false);
     let count = fixture.service(&[("p", 90.0, 2.0)]).await;
@@ -335,35 +332,35 @@ async fn a_service_that_leads_to_one_pod_only_is_told() {
     }
     let expected = "did not receive stat from an unscraped pod";
     assert_eq!(fixture.health(), Err(CollectionError::DidNotReceiveStat(expected.into())));
-    assert!(fixture.stable().is_some_and(|load| load >= 6.0), "one pod's load, for three");
+    assert!(fixture.stable().is_some_and(|load| load >= 6.0), "one pod's load, times three");
     let each_scrape = count.load(Ordering::Relaxed) / 3;
-    assert!((20..=30).contains(&each_scrape), "{each_scrape} questions");
+    assert!((20..=30).contains(&each_scrape), "{each_scrape} requests");
 }
 
 /// Goal: pods that cannot be counted are reported as missing endpoints; a sleeping revision is healthy.
 #[tokio::test]
-async fn missing_endpoints_are_told_and_sleep_is_not_a_failure() {
+async fn missing_endpoints_are_reported_and_sleep_is_healthy() {
     let fixture = Fixture::new(&[]).await;
     let tasks = TaskTracker::new();
-    let turns = async |n| {
-        for _ in 0..n {
+    let scrape = async |times| {
+        for _ in 0..times {
             fixture.scraper.begin(fixture.key.clone(), Instant::now(), &tasks).await;
         }
     };
-    turns(5).await;
+    scrape(5).await;
     assert_eq!(fixture.health(), Ok(()));
     fixture.pods.untrack(&fixture.key);
-    turns(3).await;
+    scrape(3).await;
     assert_eq!(fixture.health(), Err(CollectionError::NoEndpoints("failed to get endpoints".into())));
     fixture.pods.track(&fixture.key, PodSet::Revision("a".into()), None);
-    turns(1).await;
+    scrape(1).await;
     assert_eq!(fixture.health(), Ok(()));
 }
 
 /// Goal: pods that accept connections and never respond do not delay a sample, however many candidates remain. Neither
 /// does a Service that leads to such pods. Method: paused time, which advances whenever all tasks wait.
 #[tokio::test(start_paused = true)]
-async fn pods_that_hang_bound_a_sample() {
+async fn hanging_pods_do_not_prolong_a_sample() {
     let hanging = TcpListener::bind("127.1.0.1:0").await.expect("bind");
     let address = hanging.local_addr().expect("address");
     tokio::spawn(async move {
@@ -381,7 +378,7 @@ async fn pods_that_hang_bound_a_sample() {
     let direct = samples::from_pods(&http, candidates, None).await;
     assert_eq!(start.elapsed(), samples::SAMPLE_TIMEOUT);
     assert!(matches!(direct.error, Some(ScrapeError::Late(_))), "{direct:?}");
-    assert!(!direct.hidden && direct.stats.is_empty(), "hanging is not what a mesh does");
+    assert!(!direct.hidden && direct.stats.is_empty(), "hanging is no sign of a mesh");
 
     let service = Service { name: SERVICE.into(), host: "a-private.ns".into() };
     let start = Instant::now();

@@ -33,7 +33,7 @@ function route() {
   }
 }
 
-function top() {
+function updateHeader() {
   const { link: is, replicas } = data.status();
   link.dataset.is = is;
   write(link.lastElementChild, LINKS[is]);
@@ -54,10 +54,10 @@ function top() {
   write(byId("saved-label"), amounts.length ? `saved by sleeping: ${podTime(seconds)}` : `${unit} saved by sleeping`);
 }
 
-data.listen((news) => {
-  top();
-  if (news) list.countStates();
-  if (!overview.hidden) news ? list.renew() : list.paint();
+data.listen((changed) => {
+  updateHeader();
+  if (changed) list.countStates();
+  if (!overview.hidden) changed ? list.refreshWhenIdle() : list.paint();
   detail.changed();
 });
 addEventListener("hashchange", route);

@@ -15,11 +15,11 @@ const workloads = new Map();
 const listeners = new Set();
 let replicas = [];
 let link = "connecting";
-let isTelling = false;
-let isNew = false;
-let ahead = 0;
+let isNotifying = false;
+let isChanged = false;
+let clockOffset = 0;
 let position = "";
-let isAsking = false;
+let isPolling = false;
 let timer;
 
 /** All workloads, by `namespace/name`. */
@@ -27,27 +27,27 @@ export const all = () => workloads;
 export const get = (key) => workloads.get(key);
 export const status = () => ({ link, replicas });
 /** Returns the time by the server's clock, in milliseconds. */
-export const now = () => Date.now() + ahead;
+export const now = () => Date.now() + clockOffset;
 export const listen = (listener) => listeners.add(listener);
 
 /** Returns the pod-seconds saved by sleep until now. */
 export function saved(workload) {
-  const { saved, took } = workload;
-  return saved ? saved.podSeconds + saved.pods * Math.max(0, (now() - took) / 1000) : 0;
+  const { saved, receivedAt } = workload;
+  return saved ? saved.podSeconds + saved.pods * Math.max(0, (now() - receivedAt) / 1000) : 0;
 }
 
 export const isProblem = (workload) =>
   workload.ready?.status === "False" || (workload.lastWake?.outcome === "failed" && workload.state === "Waking");
 
 /** Notifies all listeners in the next frame, and tells them whether anything but the time has changed. */
-function tell(news) {
-  isNew ||= news;
-  if (isTelling) return;
-  isTelling = true;
+function notify(changed) {
+  isChanged ||= changed;
+  if (isNotifying) return;
+  isNotifying = true;
   requestAnimationFrame(() => {
-    const news = isNew;
-    isTelling = isNew = false;
-    for (const listener of listeners) listener(news);
+    const changed = isChanged;
+    isNotifying = isChanged = false;
+    for (const listener of listeners) listener(changed);
   });
 }
 
@@ -62,7 +62,7 @@ function take(fresh, at) {
   const { recent } = fresh;
   delete fresh.recent;
   fresh.key = key;
-  fresh.took = at;
+  fresh.receivedAt = at;
   fresh.text = `${key} ${fresh.target} ${fresh.why} ${fresh.ready?.reason ?? ""} ${fresh.state}`.toLowerCase();
   const before = workloads.get(key);
   fresh.requests = recent ? spark(recent.requestsPerSecond) : before?.requests;
@@ -90,12 +90,12 @@ function shift() {
     }
     if (!workload.requests.some(Boolean) && !workload.holds.some(Boolean)) workload.requests = workload.holds = undefined;
   }
-  if (some) tell(false);
+  if (some) notify(false);
 }
 
 function apply(message) {
   const at = Date.parse(message.now);
-  ahead = at - Date.now();
+  clockOffset = at - Date.now();
   position = message.position;
   if (message.full) {
     const present = new Set(message.workloads.map((fresh) => `${fresh.namespace}/${fresh.name}`));
@@ -104,37 +104,37 @@ function apply(message) {
   for (const fresh of message.workloads) take(fresh, at);
   for (const key of message.removed) workloads.delete(key);
   replicas = message.replicas;
-  say("live");
+  setLink("live");
 }
 
 /** Requests changes for ever, but not while the page is hidden. */
 export function follow() {
-  document.addEventListener("visibilitychange", ask);
-  ask();
+  document.addEventListener("visibilitychange", poll);
+  poll();
 }
 
-async function ask() {
+async function poll() {
   clearTimeout(timer);
-  if (isAsking || document.hidden) return;
-  isAsking = true;
+  if (isPolling || document.hidden) return;
+  isPolling = true;
   try {
-    const answer = await fetch(`/api/v1/workloads?after=${position}`, { signal: AbortSignal.timeout(LIST_WITHIN) });
+    const response = await fetch(`/api/v1/workloads?after=${position}`, { signal: AbortSignal.timeout(LIST_WITHIN) });
     // The token has changed: reloading shows the sign-in form.
-    if (answer.status === 401) return location.reload();
-    if (!answer.ok) throw new Error(answer.statusText);
-    apply(await answer.json());
+    if (response.status === 401) return location.reload();
+    if (!response.ok) throw new Error(response.statusText);
+    apply(await response.json());
   } catch {
-    say("lost");
+    setLink("lost");
   }
-  isAsking = false;
-  timer = setTimeout(ask, EVERY);
+  isPolling = false;
+  timer = setTimeout(poll, EVERY);
 }
 
-function say(is) {
+function setLink(is) {
   link = is;
-  tell(true);
+  notify(true);
 }
 
 setInterval(shift, SPARK_SECONDS * 1000);
 // Values that change with time alone: duration of sleep, and its savings.
-setInterval(() => tell(false), 1000);
+setInterval(() => notify(false), 1000);

@@ -1,7 +1,7 @@
 // View of one workload: load and pods over the last minutes, last wakes, conditions and events.
 
 import * as data from "/data.js";
-import { STATES, ceiling, clock, command, draw, length, make, money, number, podTime, time, write } from "/draw.js";
+import { STATES, ceiling, clock, command, draw, duration, make, money, number, podTime, time, write } from "/draw.js";
 import * as list from "/list.js";
 
 const article = document.getElementById("detail");
@@ -22,7 +22,7 @@ let key = null;
 let currentTurn = 0;
 let timer;
 let podsTimer;
-let isAsking = false;
+let isPolling = false;
 let parts;
 
 /** Shows this workload; null: none. */
@@ -35,7 +35,7 @@ export function show(next) {
   article.replaceChildren();
   if (key === null) return;
   article.append(back(), make("p", { class: "quiet" }, "Loading…"));
-  ask();
+  poll();
 }
 
 /** Called when the list has changed: the details of this workload may have changed too. */
@@ -43,15 +43,15 @@ export function changed() {
   const known = key && data.get(key);
   if (parts && known && known !== parts.known) {
     parts.known = known;
-    ask();
+    poll();
   }
 }
 
 const back = () => make("a", { class: "back", href: list.address() }, "← All workloads");
 
-async function ask() {
-  if (isAsking) return;
-  isAsking = true;
+async function poll() {
+  if (isPolling) return;
+  isPolling = true;
   clearTimeout(timer);
   const turn = currentTurn;
   try {
@@ -61,19 +61,19 @@ async function ask() {
   } catch {
     if (turn === currentTurn && !parts) fail("The autoscaler does not respond.");
   }
-  isAsking = false;
-  if (turn !== currentTurn) return key !== null && ask();
-  timer = setTimeout(ask, EVERY);
+  isPolling = false;
+  if (turn !== currentTurn) return key !== null && poll();
+  timer = setTimeout(poll, EVERY);
 }
 
-async function askPods() {
+async function pollPods() {
   clearTimeout(podsTimer);
   const turn = currentTurn;
   const signal = AbortSignal.timeout(data.WITHIN);
   const answer = await fetch(`/api/v1/workloads/${key}/pods`, { signal }).then((response) => response.json()).catch(() => undefined);
   if (turn !== currentTurn || !parts) return;
   if (answer) put("pods", () => pods(answer), answer, Math.floor(data.now() / 5000));
-  podsTimer = setTimeout(askPods, PODS_EVERY);
+  podsTimer = setTimeout(pollPods, PODS_EVERY);
 }
 
 function fail(error) {
@@ -104,20 +104,20 @@ function frame() {
 }
 
 /** Rebuilds a part if its input has changed. */
-function put(slot, made, ...from) {
-  const input = JSON.stringify(from);
+function put(slot, render, ...inputs) {
+  const input = JSON.stringify(inputs);
   if (parts.rendered[slot] === input) return;
   parts.rendered[slot] = input;
-  parts.slots[slot].replaceChildren(...[made()].flat());
+  parts.slots[slot].replaceChildren(...[render()].flat());
 }
 
 function paint(workload) {
   if (!parts) {
     parts = frame();
-    askPods();
+    pollPods();
   }
   const { ready } = workload;
-  const minute = Math.floor(data.now() / 5000);
+  const tick = Math.floor(data.now() / 5000); // Updates relative times every five seconds.
   put("title", () => title(workload), workload.state, workload.paused, ready, workload.name, workload.error);
   put("sentence", () => make("p", { class: "sentence", role: "status" }, list.why(workload)), list.why(workload));
   put("open", () => links(workload.links ?? []), workload.links);
@@ -125,13 +125,13 @@ function paint(workload) {
   put("facts", () => facts(workload), workload.target, workload.pods, workload.min, workload.max, workload.owner,
     workload.requestsPerSecond, workload.held, workload.concurrency, workload.nextChange, workload.decision?.spec);
   put("chart", () => chart(workload), workload.timeline, workload.events);
-  put("wakes", () => wakes(workload.wakes), workload.wakes, minute);
+  put("wakes", () => wakes(workload.wakes), workload.wakes, tick);
   put("saved", () => saved(workload), workload.saved);
-  put("conditions", () => conditions(workload.conditions), workload.conditions, minute);
+  put("conditions", () => conditions(workload.conditions), workload.conditions, tick);
   parts.schedules.hidden = workload.schedules.length === 0;
   put("schedules", () => schedules(workload), workload.schedules, workload.nextChange);
-  put("events", () => events(workload.events), workload.events, minute);
-  put("history", () => history(workload.history), workload.history, minute);
+  put("events", () => events(workload.events), workload.events, tick);
+  put("history", () => history(workload.history), workload.history, tick);
 }
 
 function title({ namespace, name, state, paused, ready, error }) {
@@ -162,7 +162,7 @@ function facts(workload) {
     make("div", {}, make("dt", {}, term), make("dd", {}, value, more ? make("small", {}, more) : undefined))));
 }
 
-/** Returns the URLs of the workload. */
+/** Returns links to the URLs of the workload. */
 function links(all) {
   if (!all.length) return [];
   const link = (href) => make("a", { href, target: "_blank", rel: "noreferrer" }, href);
@@ -185,10 +185,10 @@ function pods({ pods, error }) {
     const head = make("p", {}, make("b", {}, pod.name), " ", make("span", { class: "badge", "data-is": pod.ready ? "True" : "" }, pod.ready ? "Ready" : pod.phase),
       make("span", { class: restarts ? "bad" : "quiet" }, ` ${restarts} restart${restarts === 1 ? "" : "s"} `), pod.since ? time(pod.since, data.now()) : undefined);
     const containers = pod.containers.flatMap((container) => [
-      container.state ? make("p", { class: "said" }, `${container.name}: ${container.state}`) : undefined,
+      container.state ? make("p", { class: "message" }, `${container.name}: ${container.state}`) : undefined,
       container.log ? make("pre", { tabindex: "0", "aria-label": `Last lines of ${container.name}` }, container.log) : undefined,
       container.logError ? make("p", { class: "quiet" }, `${container.name}: the log cannot be read: ${container.logError}`) : undefined]);
-    return make("li", {}, head, pod.reason ? make("p", { class: "said" }, pod.reason) : undefined, ...containers);
+    return make("li", {}, head, pod.reason ? make("p", { class: "message" }, pod.reason) : undefined, ...containers);
   }));
 }
 
@@ -266,7 +266,7 @@ function wakes(all) {
   const longest = Math.max(...all.map((wake) => wake.seconds));
   const names = Object.keys(PHASES);
   const items = all.map((wake) => {
-    const words = wake.phases.filter((phase) => phase.seconds > 0).map((phase) => `${phase.name} ${length(phase.seconds)}`).join(", ");
+    const words = wake.phases.filter((phase) => phase.seconds > 0).map((phase) => `${phase.name} ${duration(phase.seconds)}`).join(", ");
     const bar = make("div", { class: "bar", role: "img", "aria-label": words, title: words });
     for (const phase of wake.phases) {
       const part = make("i", { class: `p${names.indexOf(phase.name) + 1}` });
@@ -274,7 +274,7 @@ function wakes(all) {
       part.hidden = phase.seconds === 0;
       bar.append(part);
     }
-    return make("li", {}, time(wake.at, data.now()), bar, make("b", {}, length(wake.seconds)),
+    return make("li", {}, time(wake.at, data.now()), bar, make("b", {}, duration(wake.seconds)),
       wake.outcome === "failed" ? make("p", {}, `failed: ${wake.reason}`) : undefined);
   });
   const legend = make("ul", { class: "legend" }, ...names.map((name, i) =>

@@ -28,7 +28,7 @@ export function number(exact) {
   return value.toFixed(value < 0.95 ? 2 : 1).replace(/\.?0+$/, "");
 }
 
-export function length(seconds) {
+export function duration(seconds) {
   if (seconds < 0.0095) return `${(seconds * 1000).toFixed(1)} ms`;
   if (seconds < 0.95) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
@@ -39,7 +39,7 @@ export function length(seconds) {
 }
 
 /** Formats the time since an event, in whole seconds or larger units. */
-export const age = (seconds) => (seconds < 120 ? `${Math.floor(seconds)} s` : length(seconds));
+export const age = (seconds) => (seconds < 120 ? `${Math.floor(seconds)} s` : duration(seconds));
 
 export const clock = (at) => new Date(at).toLocaleTimeString("en-GB");
 

@@ -16,13 +16,13 @@ const QUIET = 250;
 
 let matching = [];
 let show = "all";
-let order = { by: "state", down: false };
-let at = -1;
-let atKey = null;
+let order = { by: "state", reversed: false };
+let selected = -1;
+let selectedKey = null;
 let height = 56;
-let isDue = false;
+let isPaintScheduled = false;
 let lastScroll = -QUIET;
-let later;
+let refreshTimer;
 const pool = [];
 
 const rank = Object.fromEntries(Object.keys(STATES).map((state, index) => [state, index]));
@@ -32,10 +32,10 @@ const MOST_FIRST = { pods: (w) => w.pods.ready, requests: (w) => w.requestsPerSe
 
 /** Sorts by a number that is computed once per workload. */
 function sort(workloads) {
-  const { by, down } = order;
+  const { by, reversed } = order;
   const value = LEAST_FIRST[by] ?? ((w) => -MOST_FIRST[by](w));
   for (const workload of workloads) workload.rank = value(workload);
-  const sign = down ? -1 : 1;
+  const sign = reversed ? -1 : 1;
   return workloads.sort((a, b) => sign * (a.rank - b.rank || (a.key < b.key ? -1 : 1)));
 }
 
@@ -45,12 +45,12 @@ const passes = (workload, words) =>
   words.every((word) => workload.text.includes(word));
 
 /** Filters and sorts again, but not before the user has finished scrolling. */
-export function renew() {
-  clearTimeout(later);
+export function refreshWhenIdle() {
+  clearTimeout(refreshTimer);
   const rest = lastScroll + QUIET - performance.now();
   if (rest <= 0) refresh();
   else {
-    later = setTimeout(renew, rest);
+    refreshTimer = setTimeout(refreshWhenIdle, rest);
     paint();
   }
 }
@@ -63,16 +63,16 @@ export function refresh() {
   height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")) || 56;
   space.style.height = `${matching.length * height}px`;
   grid.setAttribute("aria-rowcount", matching.length + 1);
-  at = atKey === null ? -1 : matching.findIndex((workload) => workload.key === atKey);
+  selected = selectedKey === null ? -1 : matching.findIndex((workload) => workload.key === selectedKey);
   const total = data.all().size;
   write(count, matching.length === total ? "" : `${number(matching.length)} of ${number(total)}`);
   empty.hidden = matching.length > 0;
-  if (!matching.length) say(total ? "fits" : data.status().link === "live" ? "first" : "waiting");
+  if (!matching.length) showMessage(total ? "fits" : data.status().link === "live" ? "first" : "waiting");
   paint();
 }
 
 /** Shows a message in place of rows. It is replaced only if it has changed, so that its text can be selected. */
-function say(what) {
+function showMessage(what) {
   if (empty.dataset.says === what) return;
   empty.dataset.says = what;
   const line = (text) => make("p", {}, text);
@@ -88,7 +88,7 @@ function say(what) {
 export function address() {
   const query = new URLSearchParams();
   if (show !== "all") query.set("show", show);
-  if (order.by !== "state" || order.down) query.set("sort", (order.down ? "-" : "") + order.by);
+  if (order.by !== "state" || order.reversed) query.set("sort", (order.reversed ? "-" : "") + order.by);
   if (search.value.trim()) query.set("q", search.value.trim());
   return query.size ? `#/?${query}` : "#/";
 }
@@ -101,25 +101,25 @@ export function read(hash) {
   const by = requested.replace(/^-/, "");
   search.value = query.get("q") ?? "";
   show = tiles.some((tile) => tile.dataset.show === query.get("show")) ? query.get("show") : "all";
-  order = by in LEAST_FIRST || by in MOST_FIRST ? { by, down: requested.startsWith("-") } : { by: "state", down: false };
-  mark();
+  order = by in LEAST_FIRST || by in MOST_FIRST ? { by, reversed: requested.startsWith("-") } : { by: "state", reversed: false };
+  updateControls();
 }
 
-/** Writes the present view into the address bar, without an entry in the browser's history. */
-function note() {
-  mark();
+/** Shows the present view from its top, and writes it into the address bar without an entry in the history. */
+function applyView() {
+  updateControls();
   rows.scrollTop = 0;
   history.replaceState(null, "", address());
   refresh();
 }
 
 /** Updates tiles and column heads to match the view. */
-function mark() {
+function updateControls() {
   select.value = order.by;
   for (const head of heads) {
     const own = head.firstElementChild.dataset.sort;
     if (own !== order.by) head.removeAttribute("aria-sort");
-    else head.setAttribute("aria-sort", (MOST_FIRST[own] !== undefined) !== order.down ? "descending" : "ascending");
+    else head.setAttribute("aria-sort", (MOST_FIRST[own] !== undefined) !== order.reversed ? "descending" : "ascending");
   }
   for (const tile of tiles) tile.setAttribute("aria-pressed", tile.dataset.show === show);
 }
@@ -152,9 +152,9 @@ function paintRow(row, index) {
     row.top = top;
     row.element.style.transform = `translateY(${top}px)`;
   }
-  row.element.classList.toggle("at", index === at);
+  row.element.classList.toggle("at", index === selected);
   row.element.setAttribute("aria-rowindex", index + 2);
-  row.element.setAttribute("aria-selected", index === at);
+  row.element.setAttribute("aria-selected", index === selected);
   const sentence = why(workload);
   if (row.workload === workload && row.sentence === sentence && row.tick === workload.requests?.[0]) return;
   [row.workload, row.sentence, row.tick] = [workload, sentence, workload.requests?.[0]];
@@ -197,40 +197,40 @@ export function paint() {
     paintRow(row, index);
   }
   for (const row of pool) if (!used.has(row)) row.element.hidden = true;
-  if (at >= first && at < last) grid.setAttribute("aria-activedescendant", `row-${atKey}`);
+  if (selected >= first && selected < last) grid.setAttribute("aria-activedescendant", `row-${selectedKey}`);
   else grid.removeAttribute("aria-activedescendant");
 }
 
-function soon() {
-  if (isDue) return;
-  isDue = true;
+function schedulePaint() {
+  if (isPaintScheduled) return;
+  isPaintScheduled = true;
   requestAnimationFrame(() => {
-    isDue = false;
+    isPaintScheduled = false;
     paint();
   });
 }
 
 function moveTo(index) {
   if (!matching.length) return;
-  at = Math.max(0, Math.min(matching.length - 1, index));
-  atKey = matching[at].key;
-  const [top, view] = [at * height, rows.clientHeight];
+  selected = Math.max(0, Math.min(matching.length - 1, index));
+  selectedKey = matching[selected].key;
+  const [top, view] = [selected * height, rows.clientHeight];
   if (top < rows.scrollTop) rows.scrollTop = top;
   else if (top + height > rows.scrollTop + view) rows.scrollTop = top + height - view;
   paint();
 }
 
 function sortBy(by) {
-  order = { by, down: order.by === by && !order.down };
-  note();
+  order = { by, reversed: order.by === by && !order.reversed };
+  applyView();
 }
 
 function showOnly(what) {
   show = what;
-  note();
+  applyView();
 }
 
-/** Returns the counts by state, for the tiles. */
+/** Counts the workloads by state, and updates the tiles. */
 export function countStates() {
   const counts = { all: 0, Awake: 0, Waking: 0, Asleep: 0, problem: 0 };
   for (const workload of data.all().values()) {
@@ -249,10 +249,10 @@ export function countStates() {
 export function start(open) {
   rows.addEventListener("scroll", () => {
     lastScroll = performance.now();
-    soon();
+    schedulePaint();
   }, { passive: true });
   new ResizeObserver(refresh).observe(rows);
-  search.addEventListener("input", note);
+  search.addEventListener("input", applyView);
   select.addEventListener("change", () => sortBy(select.value));
   for (const head of heads) head.querySelector("button")?.addEventListener("click", (event) => sortBy(event.target.dataset.sort));
   for (const tile of tiles) tile.addEventListener("click", () => showOnly(tile.dataset.show));
@@ -263,9 +263,9 @@ export function start(open) {
   grid.addEventListener("keydown", (event) => {
     if (event.target !== grid) return;
     const page = Math.max(1, Math.floor(rows.clientHeight / height) - 1);
-    const steps = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: matching.length - 1 };
+    const steps = { ArrowDown: selected + 1, ArrowUp: selected - 1, PageDown: selected + page, PageUp: selected - page, Home: 0, End: matching.length - 1 };
     if (event.key in steps) moveTo(steps[event.key]);
-    else if (event.key === "Enter" && at >= 0) open(atKey);
+    else if (event.key === "Enter" && selected >= 0) open(selectedKey);
     else return;
     event.preventDefault();
   });
@@ -273,8 +273,8 @@ export function start(open) {
     if (!matching.length || !["ArrowDown", "Enter"].includes(event.key)) return;
     event.preventDefault();
     grid.focus();
-    if (at < 0) moveTo(0);
-    if (event.key === "Enter") open(atKey);
+    if (selected < 0) moveTo(0);
+    if (event.key === "Enter") open(selectedKey);
   });
   document.addEventListener("keydown", (event) => {
     if (byId("overview").hidden) return;
@@ -286,5 +286,5 @@ export function start(open) {
       showOnly("all");
     }
   });
-  mark();
+  updateControls();
 }

@@ -38,7 +38,7 @@ fn prober(address: SocketAddr) -> (Arc<Prober>, WorkQueue<Key>) {
 }
 
 #[tokio::test]
-async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
+async fn an_activators_response_to_the_probe_is_a_proof() {
     let (address, mut requests) = server(&[ACTIVATOR_ANSWER]).await;
     let (prober, over) = prober(address);
     let key = Key::new("ns", "hello");
@@ -48,7 +48,7 @@ async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
     assert_eq!(over.next().await.key(), &key);
     assert_eq!(prober.proof(&key, &target()), ProbeResult::InPath);
     let other = ProbeTarget { port: 81, ..target() };
-    assert_eq!(prober.proof(&key, &other), ProbeResult::NotAsked, "a verdict is about one address");
+    assert_eq!(prober.proof(&key, &other), ProbeResult::NotAsked, "a proof is valid for one target");
     let request = requests.recv().await.expect("a request");
     assert!(request.starts_with("GET //healthz HTTP/1.1\r\n"), "{request}");
     for line in [
@@ -64,7 +64,7 @@ async fn an_activator_is_recognised_by_its_answer_to_exactly_this_request() {
 }
 
 #[tokio::test]
-async fn only_an_activators_whole_answer_counts() {
+async fn only_an_activators_exact_response_is_a_proof() {
     let rows: [(&'static [&'static str], bool); 3] =
         [(&[ACTIVATOR_ANSWER], true), (&[POD_ANSWER], false), (&[QUEUE_PROXY_ANSWER], false)];
     for (answers, is_proven) in rows {
@@ -77,7 +77,7 @@ async fn only_an_activators_whole_answer_counts() {
 /// Goal: a negative proof is visible while the round continues, the next probe follows one second later, and its
 /// success ends the round. Method: the first response is a pod's, the second an activator's; the test polls the proof.
 #[tokio::test]
-async fn a_round_goes_on_until_an_activator_answers() {
+async fn a_round_continues_until_an_activator_responds() {
     let (address, mut requests) = server(&[POD_ANSWER, ACTIVATOR_ANSWER]).await;
     let (prober, over) = prober(address);
     let key = Key::new("ns", "hello");

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// Time for which a port must refuse connections before this is reported.
 const REFUSES: Duration = Duration::from_secs(10);
 /// Maximum number of foreign controllers that are kept by name.
-const OTHERS_MAX: usize = 16;
+const FOREIGN_CONTROLLERS_MAX: usize = 16;
 
 pub(super) type PodName = RevisionKey;
 
@@ -25,9 +25,9 @@ pub(super) type PodName = RevisionKey;
 pub(super) struct Index {
     pub(super) pods: HashMap<PodName, Entry>,
     pub(super) tracked: HashMap<RevisionKey, Tracked>,
-    /// Revisions by one label of their selectors, or by their namespace. The label is the one with the fewest other
-    /// revisions when the revision was tracked. An event of a pod checks all revisions under each of its labels, and
-    /// `app: shop` may be part of thousands of selectors.
+    /// Revisions by one label of their selectors, or by their namespace. It is the label under which the fewest other
+    /// revisions were indexed when the revision was tracked: an event of a pod checks all revisions under each of its
+    /// labels, and `app: shop` may be part of thousands of selectors.
     selectors: HashMap<LabelHash, SmallVec<[RevisionKey; 1]>>,
     /// Pods by each of their labels, for revisions that are tracked later.
     labelled: HashMap<LabelHash, SmallVec<[PodName; 1]>>,
@@ -48,7 +48,7 @@ pub(super) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Listens {
     /// Test in progress.
-    Asked,
+    Pending,
     /// Connections have been refused since this time.
     Refused { since: Instant, port: u16 },
     /// A connection was accepted, or the port cannot be tested.
@@ -68,7 +68,7 @@ pub(super) struct Tracked {
     /// Foreign pods that the selector matches, sorted likewise.
     pub(super) foreign: Vec<PodName>,
     /// Kind and name of the controllers of unfinished foreign pods.
-    pub(super) others: Box<[String]>,
+    pub(super) foreign_controllers: Box<[String]>,
     pub(super) counts: pod_counts::PodCounts,
     pub(super) failing: Option<Box<Failing>>,
     /// Port on which its pods must listen to be ready; none: Kubernetes' condition counts.
@@ -110,7 +110,7 @@ impl Index {
                 && moved
                 && (matches!(tracked.selector, PodSet::Expressions(_)) || !tracked.foreign.is_empty())
             {
-                changed.keys.insert(key.clone()); // No Service selects this pod.
+                changed.keys.insert(key.clone()); // No Service selects its pods, so a reconcile writes their addresses.
             }
             self.recount(key, changed);
         }
@@ -124,9 +124,9 @@ impl Index {
             None => true,
             Some(owner) => match controllers.relation(owner, entry.pod.controller.as_ref()) {
                 PodRelation::Own => true,
-                PodRelation::Stranger => false,
+                PodRelation::Foreign => false,
                 PodRelation::Unknown(controller) => {
-                    if controllers.ask(&controller) {
+                    if controllers.begin_query(&controller) {
                         changed.inquiries.push(Inquiry::Controller(name.namespace().to_owned(), controller));
                     }
                     owner.chain == Chain::Unknown
@@ -147,8 +147,8 @@ impl Index {
     }
 
     /// Places all pods again whose controllers may now lead elsewhere.
-    pub(super) fn controlled_by(&mut self, uid: &str, leads: KnownOwner, changed: &mut Changed) {
-        if !self.controllers.answered(uid, leads) {
+    pub(super) fn controlled_by(&mut self, uid: &str, owner: KnownOwner, changed: &mut Changed) {
+        if !self.controllers.record_owner(uid, owner) {
             return;
         }
         let controlled = self.pods.iter().filter(|(_, entry)| entry.pod.controller.is_some());
@@ -234,16 +234,16 @@ impl Index {
         let Self { tracked, pods, controllers, .. } = self;
         let Some(tracked) = tracked.get_mut(key) else { return };
         let foreign = tracked.foreign.iter().filter_map(|name| Some((name, pods.get(name)?)));
-        let others = others(foreign, controllers);
-        if tracked.others != others {
-            tracked.others = others;
+        let foreign_controllers = controllers_of(foreign, controllers);
+        if tracked.foreign_controllers != foreign_controllers {
+            tracked.foreign_controllers = foreign_controllers;
             changed.keys.insert(key.clone());
         }
         if tracked.port.is_some() {
             for name in &tracked.members {
                 let entry = pods.get_mut(name).filter(|entry| entry.listens.is_none() && entry.pod.address.is_some());
                 if let Some(entry) = entry.filter(|entry| is_ready(&entry.pod.state)) {
-                    entry.listens = Some(Listens::Asked);
+                    entry.listens = Some(Listens::Pending);
                     changed.inquiries.push(Inquiry::Port(name.clone()));
                 }
             }
@@ -290,19 +290,19 @@ impl Tracked {
     }
 }
 
-/// Returns the controllers of the unfinished ones of these pods.
-fn others<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, controllers: &Controllers) -> Box<[String]> {
-    let mut others = BTreeSet::new();
+/// Returns kind and name of these pods' controllers, without finished pods.
+fn controllers_of<'a>(pods: impl Iterator<Item = (&'a PodName, &'a Entry)>, known: &Controllers) -> Box<[String]> {
+    let mut names = BTreeSet::new();
     for (name, entry) in pods.filter(|(_, entry)| entry.pod.state.phase != pod_counts::Phase::Other) {
-        others.insert(match &entry.pod.controller {
-            Some(controller) => controllers.describe(controller),
+        names.insert(match &entry.pod.controller {
+            Some(controller) => known.describe(controller),
             None => format!("Pod {}", name.name()),
         });
-        if others.len() == OTHERS_MAX {
+        if names.len() == FOREIGN_CONTROLLERS_MAX {
             break;
         }
     }
-    others.into_iter().collect()
+    names.into_iter().collect()
 }
 
 /// Returns why none of these pods is about to serve: the first pod's cause, if each pod has one. Terminating and
@@ -361,7 +361,7 @@ mod tests {
     /// Goal: if many selectors share a label, a pod's event does not check all of them. Each revision is found under
     /// its indexed label, by earlier and later pods, until it is untracked.
     #[test]
-    fn selectors_with_a_label_in_common_stand_apart() {
+    fn selectors_that_share_a_label_are_indexed_apart() {
         const MANY: i32 = 50;
         let mut index = Index::default();
         let tenants: Vec<String> = (0..MANY).map(|tenant| tenant.to_string()).collect();
@@ -379,7 +379,7 @@ mod tests {
         let counted = |index: &Index, tenant: &String| index.tracked.get(&of(tenant)).map(|found| found.counts.ready);
         assert!(tenants.iter().all(|tenant| counted(&index, tenant) == Some(2)));
         let most = index.selectors.values().map(SmallVec::len).max();
-        assert_eq!((index.selectors.len(), most), (tenants.len(), Some(1)), "one for each label that tells them apart");
+        assert_eq!((index.selectors.len(), most), (tenants.len(), Some(1)), "each under its own label");
 
         for tenant in &tenants {
             index.untrack(&of(tenant));

@@ -40,15 +40,13 @@ fn drain(requests: &Requests) -> Vec<RevisionKey> {
 /// tracking.
 #[test]
 fn counts_follow_the_pods() {
-    let requests = Requests::new();
-    let index = PodIndex::new(requests.clone());
-    let (a, b) = (RevisionKey::new("ns", "a"), RevisionKey::new("ns", "b"));
+    let ((index, requests, a), b) = (index(), RevisionKey::new("ns", "b"));
     index.apply("ns", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
     index.apply("other", "p1", pod(&[("app", "a"), ("tier", "web")], Phase::Running, true));
     index.track(&a, selector(&[("app", "a"), ("tier", "web")]), None);
     index.track(&b, selector(&[("app", "b")]), None);
-    assert_eq!(index.counts(&a).ready, 1, "a pod that was there before, and not its namesake elsewhere");
-    assert_eq!(drain(&requests), [], "nobody is told what he asks for");
+    assert_eq!(index.counts(&a).ready, 1, "an earlier pod, but not the pod of that name in another namespace");
+    assert_eq!(drain(&requests), [], "the caller of `track` reads the counts");
 
     index.apply("ns", "p2", pod(&[("app", "a")], Phase::Running, true));
     assert_eq!(index.counts(&a).ready, 1, "every label of a selector must match");
@@ -59,7 +57,7 @@ fn counts_follow_the_pods() {
     assert_eq!((index.counts(&a).not_ready, index.counts(&b).ready), (0, 1), "relabelled pods move");
     drain(&requests);
     index.apply("ns", "p3", pod(&[("app", "b")], Phase::Running, true));
-    assert_eq!(drain(&requests), [], "an event that changes no count is not told");
+    assert_eq!(drain(&requests), [], "an event that changes no count is not reported");
     index.delete("ns", "p1");
     assert_eq!(index.counts(&a), PodCounts::default());
     index.untrack(&b);
@@ -74,7 +72,7 @@ fn labels_of_own_pods_are_known() {
     index.begin_list();
     index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
     index.track(&key, selector(&[("app", "a")]), None);
-    assert_eq!(index.labels(&key), None, "others may follow");
+    assert_eq!(index.labels(&key), None, "other pods may follow");
     index.end_list();
     assert_eq!(index.labels(&key), Some([labels(&[("app", "a")])].into()));
     index.apply("ns", "p2", pod(&[("app", "a")], Phase::Pending, false));
@@ -93,7 +91,7 @@ fn pods_may_be_selected_by_expressions() {
     let (index, requests, key) = index();
     let expressions = common::labels::Selector::parse("app in (a,b),!canary").expect("a selector");
     index.apply("ns", "before", pod(&[("app", "b")], Phase::Running, true));
-    index.apply("other", "stranger", pod(&[("app", "b")], Phase::Running, true));
+    index.apply("other", "elsewhere", pod(&[("app", "b")], Phase::Running, true));
     index.track(&key, PodSet::Expressions(expressions), None);
     let coming = PodState { address: None, ..pod(&[("app", "a")], Phase::Pending, false) };
     index.apply("ns", "later", coming);
@@ -101,19 +99,19 @@ fn pods_may_be_selected_by_expressions() {
     assert_eq!((index.counts(&key).ready, index.counts(&key).not_ready), (1, 1));
     drain(&requests);
     index.apply("ns", "later", pod(&[("app", "a")], Phase::Pending, false));
-    assert_eq!(drain(&requests), std::slice::from_ref(&key), "no count has changed, but it can be reached");
+    assert_eq!(drain(&requests), std::slice::from_ref(&key), "no count has changed, but its address");
     let found: Vec<_> = index.addresses(&key).into_iter().map(|pod| (pod.pod, pod.ready)).collect();
     assert_eq!(found, [("before".to_owned(), true), ("later".to_owned(), false)]);
     index.untrack(&key);
     assert_eq!(index.addresses(&key), []);
 }
 
-/// Goal: of pods with the same labels only the owner's count, have addresses and fail. The others are reported by
-/// their controllers, as they change, and never count before their owner is known.
+/// Goal: of pods with the same labels, only those of the owner are counted, addressed and reported as failing. The
+/// controllers of the others are reported when they change. A pod does not count before its owner is known.
 #[test]
-fn pods_of_others_do_not_count() {
+fn foreign_pods_do_not_count() {
     let (index, requests, key) = index();
-    let mut inquiries = index.inquiries().expect("the first who calls");
+    let mut inquiries = index.inquiries().expect("the first call");
     let owner = PodOwner { chain: Chain::ReplicaSets, name: "web".into(), uid: "u".into() };
     let ready = |controller: Option<Controller>| PodState {
         controller: controller.map(Arc::new),
@@ -124,7 +122,7 @@ fn pods_of_others_do_not_count() {
     index.apply("ns", "bare", ready(None));
     index.apply("ns", "own", ready(Some(named_controller("ReplicaSet", "web-1", Some("1")))));
     index.track(&key, selector(&[("app", "a")]), Some(owner.clone()));
-    assert_eq!(others(), None, "there may be more");
+    assert_eq!(others(), None, "other pods may follow");
     index.end_list();
     assert_eq!((index.counts(&key).ready, others()), (1, Some(vec!["Pod bare".to_owned()])));
     assert_eq!(drain(&requests), std::slice::from_ref(&key));
@@ -141,19 +139,15 @@ fn pods_of_others_do_not_count() {
     let uid = controller.uid.clone();
     drop(controller);
     drain(&requests);
-    let deployment = KnownOwner::To(named_controller("Deployment", "u", None).into());
+    let deployment = KnownOwner::Controller(named_controller("Deployment", "u", None).into());
     index.controlled_by(&uid, deployment.clone());
     assert_eq!((index.counts(&key).ready, drain(&requests)), (2, vec![key.clone()]), "the owner has adopted it");
     index.controlled_by(&uid, deployment);
-    assert_eq!(drain(&requests), [], "no news");
+    assert_eq!(drain(&requests), [], "no change");
 
     index.apply("ns", "failing", pod(&[("app", "a")], Phase::Other, false));
     index.delete("ns", "bare");
-    assert_eq!(
-        (others(), drain(&requests)),
-        (Some(Vec::new()), vec![key.clone()]),
-        "finished ones are in nobody's way"
-    );
+    assert_eq!((others(), drain(&requests)), (Some(Vec::new()), vec![key.clone()]), "finished pods do not count");
     index.track(&key, selector(&[("app", "a")]), Some(PodOwner { name: "other".into(), uid: "v".into(), ..owner }));
     assert_eq!((index.counts(&key).ready, others().map(|others| others.len())), (0, Some(2)), "another target");
     index.untrack(&key);
@@ -161,7 +155,7 @@ fn pods_of_others_do_not_count() {
     for name in ["own", "doubtful", "failing"] {
         index.delete("ns", name);
     }
-    assert!(!index.is_controller(&uid), "nobody needs to be asked about it again");
+    assert!(!index.is_controller(&uid), "it has no pods any more");
 }
 
 /// Goal: unknown is not zero: before the first full list, and for revisions that are not tracked.
@@ -178,13 +172,13 @@ fn nothing_is_known_before_the_first_list() {
     assert_eq!(drain(&requests), std::slice::from_ref(&key));
     index.begin_list();
     index.end_list();
-    assert_eq!(index.ready(&key), Ok(0), "what a new list does not name is gone");
+    assert_eq!(index.ready(&key), Ok(0), "a pod that is not in a new list is gone");
 }
 
 /// Goal: a failing pod is not reported while another one is starting or ready; terminating and finished pods do not
 /// count as starting. If every pod fails, the first one's cause is reported.
 #[test]
-fn trouble_is_told_if_each_pod_is_in_it() {
+fn a_cause_is_reported_only_if_every_pod_fails() {
     let (index, _, key) = index();
     index.track(&key, selector(&[("app", "a")]), None);
     let starting = || pod(&[("app", "a")], Phase::Pending, false);
@@ -201,7 +195,7 @@ fn trouble_is_told_if_each_pod_is_in_it() {
     ending.state.deleting = true;
     index.apply("ns", "p3", ending);
     index.apply("ns", "p4", pod(&[("app", "a")], Phase::Other, false));
-    assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoopBackOff"), "nobody waits for these");
+    assert_eq!(reason(&index, &key).as_deref(), Some("CrashLoopBackOff"), "they do not count");
     index.delete("ns", "p1");
     assert_eq!(reason(&index, &key).as_deref(), Some("ImagePullBackOff"));
 }
@@ -209,24 +203,24 @@ fn trouble_is_told_if_each_pod_is_in_it() {
 /// Goal: a pod with a port test is ready once it listens, fails if it does not for a while, and is tested again after
 /// a restart.
 #[tokio::test(start_paused = true)]
-async fn who_is_not_asked_by_kubernetes_is_asked_here() {
+async fn pods_without_a_probe_are_ready_once_they_listen() {
     let index = PodIndex::new(Requests::new());
     let (key, name) = (RevisionKey::new("ns", "a"), PodName::new("ns", "p1"));
-    let mut inquiries = index.inquiries().expect("the first who calls");
+    let mut inquiries = index.inquiries().expect("the first call");
     let test = || Some(Inquiry::Port(name.clone()));
     index.track(&key, selector(&[("app", "a")]), None);
     index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
-    assert_eq!((index.counts(&key).ready, inquiries.try_recv().is_err()), (1, true), "Kubernetes' word");
+    assert_eq!((index.counts(&key).ready, inquiries.try_recv().is_err()), (1, true), "Kubernetes' condition counts");
     index.prove(&key, Some(80));
     assert_eq!((index.counts(&key).ready, inquiries.try_recv().ok()), (0, test()));
-    assert_eq!(index.unproven(&name), Some(("10.0.0.1".parse().expect("address"), 80)));
+    assert_eq!(index.probe_address(&name), Some(("10.0.0.1".parse().expect("address"), 80)));
     index.record_probe(&name, 80, false);
-    assert_eq!(reason(&index, &key), None, "it may be about to");
+    assert_eq!(reason(&index, &key), None, "it may be starting");
     tokio::time::advance(Duration::from_secs(10)).await;
     index.record_probe(&name, 80, false);
     assert_eq!(reason(&index, &key).as_deref(), Some("PortClosed"));
     index.record_probe(&name, 80, true);
-    assert_eq!((index.counts(&key).ready, reason(&index, &key), index.unproven(&name)), (1, None, None));
+    assert_eq!((index.counts(&key).ready, reason(&index, &key), index.probe_address(&name)), (1, None, None));
     for ready in [false, true] {
         index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, ready));
     }

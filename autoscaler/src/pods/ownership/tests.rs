@@ -24,49 +24,43 @@ fn owner(chain: Chain) -> PodOwner {
 fn describe_relation(controllers: &Controllers, chain: Chain, controller: Option<&Arc<Controller>>) -> &'static str {
     match controllers.relation(&owner(chain), controller) {
         PodRelation::Own => "own",
-        PodRelation::Stranger => "stranger",
+        PodRelation::Foreign => "foreign",
         PodRelation::Unknown(_) => "unknown",
     }
 }
 
-/// Goal: the rule of the table above. Method: each kind of controller against each kind of target; if the API server
+/// Goal: the rule of the module's table. Method: each kind of controller with each kind of target; if the API server
 /// must be queried, with each possible result.
 #[test]
-fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
+fn a_pod_is_own_if_its_controllers_lead_to_the_workload() {
     let itself = |kind| Some(Controller { uid: "u".into(), ..named_controller(kind, "web", None) });
-    let made_by = |kind, name| Some(KnownOwner::To(named_controller(kind, name, None).into()));
+    let made_by = |kind, name| Some(KnownOwner::Controller(named_controller(kind, name, None).into()));
     let adopted = || Some(named_controller("ReplicaSet", "former-5d8f", Some("5d8f")));
     let rollout = |name| Some(hashed("ReplicaSet", name, "rollouts-pod-template-hash", Some("5d8f")));
     let hand_made = || Some(named_controller("ReplicaSet", "web-5d8f", None));
     // (controller, its owner, relation to a StatefulSet, to a Deployment, to another kind)
     let rows = [
-        (None, None, "stranger", "stranger", "own"),
+        (None, None, "foreign", "foreign", "own"),
         (itself("StatefulSet"), None, "own", "own", "own"),
-        (
-            Some(named_controller("StatefulSet", "db", None)),
-            Some(KnownOwner::Nowhere),
-            "stranger",
-            "stranger",
-            "stranger",
-        ),
-        (Some(named_controller("Job", "batch", None)), None, "stranger", "stranger", "own"),
-        (Some(named_controller("ReplicaSet", "web-5d8f", Some("5d8f"))), None, "stranger", "own", "unknown"),
-        (rollout("web-5d8f"), None, "stranger", "unknown", "own"),
-        (rollout("web-b-5d8f"), None, "stranger", "unknown", "unknown"),
-        (Some(named_controller("ReplicaSet", "web-b-5d8f", Some("5d8f"))), None, "stranger", "unknown", "unknown"),
-        (Some(named_controller("ReplicaSet", "web-5d8f", Some("77cb"))), None, "stranger", "unknown", "unknown"),
-        (adopted(), made_by("Deployment", "u"), "stranger", "own", "own"),
-        (adopted(), made_by("Deployment", "canary"), "stranger", "stranger", "unknown"),
-        (adopted(), made_by("Job", "custom"), "stranger", "stranger", "own"),
-        (hand_made(), Some(KnownOwner::Nowhere), "stranger", "stranger", "own"),
-        (hand_made(), Some(KnownOwner::Unreadable), "stranger", "own", "own"),
+        (Some(named_controller("StatefulSet", "db", None)), Some(KnownOwner::None), "foreign", "foreign", "foreign"),
+        (Some(named_controller("Job", "batch", None)), None, "foreign", "foreign", "own"),
+        (Some(named_controller("ReplicaSet", "web-5d8f", Some("5d8f"))), None, "foreign", "own", "unknown"),
+        (rollout("web-5d8f"), None, "foreign", "unknown", "own"),
+        (rollout("web-b-5d8f"), None, "foreign", "unknown", "unknown"),
+        (Some(named_controller("ReplicaSet", "web-b-5d8f", Some("5d8f"))), None, "foreign", "unknown", "unknown"),
+        (Some(named_controller("ReplicaSet", "web-5d8f", Some("77cb"))), None, "foreign", "unknown", "unknown"),
+        (adopted(), made_by("Deployment", "u"), "foreign", "own", "own"),
+        (adopted(), made_by("Deployment", "canary"), "foreign", "foreign", "unknown"),
+        (adopted(), made_by("Job", "custom"), "foreign", "foreign", "own"),
+        (hand_made(), Some(KnownOwner::None), "foreign", "foreign", "own"),
+        (hand_made(), Some(KnownOwner::Unreadable), "foreign", "own", "own"),
     ];
     for (n, (controller, leads, direct, replica_sets, unknown)) in rows.into_iter().enumerate() {
         let mut controllers = Controllers::default();
         let controller = controller.map(Arc::new);
         if let Some((controller, leads)) = controller.as_ref().zip(leads) {
-            assert!(controllers.ask(controller) && !controllers.ask(controller), "asked once");
-            assert!(controllers.answered(&controller.uid, leads), "news");
+            assert!(controllers.begin_query(controller) && !controllers.begin_query(controller), "queried once");
+            assert!(controllers.record_owner(&controller.uid, leads), "changed");
         }
         let chains = [Chain::Direct, Chain::ReplicaSets, Chain::Unknown];
         let found = chains.map(|chain| describe_relation(&controllers, chain, controller.as_ref()));
@@ -76,18 +70,18 @@ fn a_pod_is_its_workloads_if_its_controllers_lead_there() {
 
 /// Goal: a custom kind's controller is followed through the Deployment that it creates.
 #[test]
-fn a_way_may_be_long() {
+fn a_chain_of_several_controllers_is_followed() {
     let mut controllers = Controllers::default();
     let set = Arc::new(named_controller("ReplicaSet", "made-5d8f", Some("5d8f")));
-    assert!(controllers.ask(&set));
-    controllers.answered(&set.uid, KnownOwner::To(named_controller("Deployment", "made", None).into()));
+    assert!(controllers.begin_query(&set));
+    controllers.record_owner(&set.uid, KnownOwner::Controller(named_controller("Deployment", "made", None).into()));
     let PodRelation::Unknown(next) = controllers.relation(&owner(Chain::Unknown), Some(&set)) else {
-        panic!("the Deployment has not been asked about")
+        panic!("the owner of the Deployment has not been queried")
     };
-    assert!(controllers.ask(&next), "{next:?}");
+    assert!(controllers.begin_query(&next), "{next:?}");
     let custom = Controller { uid: "u".into(), ..named_controller("Job", "web", None) };
-    for (leads, expected) in [(KnownOwner::To(custom.into()), "own"), (KnownOwner::Nowhere, "stranger")] {
-        controllers.answered(&next.uid, leads);
+    for (leads, expected) in [(KnownOwner::Controller(custom.into()), "own"), (KnownOwner::None, "foreign")] {
+        controllers.record_owner(&next.uid, leads);
         assert_eq!(describe_relation(&controllers, Chain::Unknown, Some(&set)), expected);
     }
 }
@@ -97,13 +91,13 @@ fn a_way_may_be_long() {
 fn controllers_are_named_and_forgotten() {
     let mut controllers = Controllers::default();
     let set = Arc::new(named_controller("ReplicaSet", "canary-5d8f", Some("5d8f")));
-    assert_eq!(controllers.describe(&set), "Deployment canary", "as its name says");
-    assert!(controllers.ask(&set) && !controllers.ask(&set));
-    controllers.answered(&set.uid, KnownOwner::Nowhere);
+    assert_eq!(controllers.describe(&set), "Deployment canary", "its name reveals its maker");
+    assert!(controllers.begin_query(&set) && !controllers.begin_query(&set));
+    controllers.record_owner(&set.uid, KnownOwner::None);
     assert_eq!(controllers.describe(&set), "ReplicaSet canary-5d8f");
-    controllers.answered(&set.uid, KnownOwner::To(named_controller("Deployment", "blue", None).into()));
+    controllers.record_owner(&set.uid, KnownOwner::Controller(named_controller("Deployment", "blue", None).into()));
     assert_eq!(controllers.describe(&set), "Deployment blue");
     assert!(controllers.lead_to("blue") && !controllers.lead_to("canary-5d8f"));
     controllers.forget(&set.uid);
-    assert!(!controllers.lead_to("blue") && controllers.ask(&set));
+    assert!(!controllers.lead_to("blue") && controllers.begin_query(&set));
 }

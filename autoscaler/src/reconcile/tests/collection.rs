@@ -9,7 +9,7 @@ use common_api::metric_status::CollectionError;
 use serde_json::{Value, json};
 
 /// Creates a new Metric with this health of its collection.
-fn new(health: Option<CollectionHealth>) -> Fixture {
+fn new_metric(health: Option<CollectionHealth>) -> Fixture {
     let f = fixture();
     f.put_autoscaler(autoscaler(json!({}), status("True", "", 10, 1, 1)));
     f.put_metric(metric("hello-private", "pa"));
@@ -37,7 +37,7 @@ const ERROR: &str = "Failed to reconcile metric collection: the-error";
 #[tokio::test]
 async fn a_new_metric_is_ready_if_it_is_collected() {
     for health in [None, Some(Ok(()))] {
-        let mut f = new(health);
+        let mut f = new_metric(health);
         pass(&mut f, vec![reports("True", "", "")]).await.expect("a pass");
         let collecting = f.fakes.collecting.lock().clone().expect("collected");
         assert_eq!(collecting.scrape_target.as_deref(), Some("hello-private"));
@@ -52,26 +52,26 @@ async fn an_error_is_reported_once() {
         (CollectionError::NoEndpoints("none".into()), "Unknown", "NoEndpoints", "none"),
         (CollectionError::DidNotReceiveStat("none".into()), "False", "DidNotReceiveStat", "none"),
     ] {
-        let mut f = new(Some(Err(error)));
+        let mut f = new_metric(Some(Err(error)));
         pass(&mut f, vec![reports(status, reason, message)]).await.expect(reason);
         pass(&mut f, vec![]).await.expect("the same error again");
         *f.fakes.health.lock() = Some(Ok(()));
-        pass(&mut f, vec![reports("True", "", "")]).await.expect("over");
+        pass(&mut f, vec![reports("True", "", "")]).await.expect("no error any more");
     }
 }
 
 #[tokio::test]
 async fn a_status_that_cannot_be_written_fails_the_pass() {
-    let mut f = new(None);
+    let mut f = new_metric(None);
     let error = pass(&mut f, vec![put_status().refused(500, "inducing failure")]).await.expect_err("refused");
     assert!(error.to_string().contains("inducing failure"), "{error}");
 }
 
 /// Goal: a Metric that is deleted, or owned by another process, is no longer collected.
 #[tokio::test]
-async fn a_collection_ends_with_its_metric_and_its_leadership() {
+async fn a_collection_ends_with_its_metric_or_its_leadership() {
     for led_by_another in [false, true] {
-        let mut f = new(None);
+        let mut f = new_metric(None);
         pass(&mut f, vec![put_status()]).await.expect("a pass");
         assert!(f.fakes.collecting.lock().is_some());
         if led_by_another {

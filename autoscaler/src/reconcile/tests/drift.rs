@@ -29,7 +29,7 @@ async fn an_edited_algorithm_reaches_the_collector() {
             put(METRICS, |meta| {
                 assert_eq!(meta["annotations"][ALGORITHM], "weighted-exponential");
                 assert_eq!(meta["annotations"]["autoscaling.knative.dev/metric"], "concurrency");
-                assert_eq!(meta["resourceVersion"], "30", "who wrote in between is not overwritten");
+                assert_eq!(meta["resourceVersion"], "30", "a concurrent write is not overwritten");
             }),
             put(SKSS, |meta| {
                 assert_eq!(meta["annotations"][ALGORITHM], "weighted-exponential");
@@ -38,7 +38,7 @@ async fn an_edited_algorithm_reaches_the_collector() {
         ]
     };
     pass(&mut f, script()).await.expect("a pass");
-    pass(&mut f, vec![]).await.expect("nothing is left to do");
+    pass(&mut f, vec![]).await.expect("no change");
     let status = expect(&format!("PUT {METRICS}/hello/status"));
     f.play(vec![status], async |cx, key| cx.metric().reconcile(key).await).await.expect("a pass of the Metric");
     let collecting = f.fakes.collecting.lock().clone().expect("collected");
@@ -47,7 +47,7 @@ async fn an_edited_algorithm_reaches_the_collector() {
 
 /// Goal: a removed setting is removed from both objects; annotations of other writers stay.
 #[tokio::test]
-async fn a_setting_that_is_taken_away_goes() {
+async fn a_removed_setting_is_removed_from_both_objects() {
     let mut f = edited(json!({}));
     let with_more = |mut value: Value, version: &str| {
         value["metadata"]["annotations"] = json!({

@@ -24,7 +24,7 @@ use crate::scale::{
 };
 use crate::standalone::admission::validation::Validation;
 use crate::standalone::cluster::Cluster;
-use crate::standalone::ports::Numbers;
+use crate::standalone::ports::PortAllocator;
 use crate::standalone::scalers::Scalers;
 use crate::standalone::scalers::findings::{Activity, Findings};
 use crate::standalone::scalers::publication::Publisher;
@@ -258,8 +258,8 @@ struct Standalone {
     allocator: ports::Controller,
 }
 
-/// Controllers of one front end.
-type Made = (Box<dyn Passes>, Option<Knative>, Option<Standalone>);
+/// Controllers of one front end, and its own parts.
+type FrontEndControllers = (Box<dyn Passes>, Option<Knative>, Option<Standalone>);
 
 impl Controllers {
     fn standalone(&self) -> &Standalone {
@@ -297,14 +297,14 @@ impl Controllers {
     }
 
     /// Returns the ZeroScaler with the status that is about to be written.
-    fn about_to_be(&self, key: &Key) -> Value {
+    fn next_status(&self, key: &Key) -> Value {
         let Standalone { scalers, publisher, .. } = self.standalone();
         let object = scalers.get(key).expect("a ZeroScaler");
-        let (_, status) = publisher.about_to_be(key, &object).expect("a status");
+        let (_, status) = publisher.next_status(key, &object).expect("a status");
         serde_json::to_value(ZeroScaler { status: Some(status), ..ZeroScaler::clone(&object) }).expect("serialisable")
     }
 
-    /// Returns its path.
+    /// Returns the path of a ZeroScaler.
     pub(super) fn path(&self, key: &Key) -> Option<PathProgress> {
         self.cluster().path(&*self.standalone().scalers.get(key)?)
     }
@@ -327,7 +327,7 @@ pub(super) struct Fixture {
 }
 
 /// Address at which nothing responds to probes.
-pub(super) const NOBODY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+pub(super) const UNREACHABLE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 
 impl Fixture {
     /// Creates a standalone fixture.
@@ -347,7 +347,7 @@ impl Fixture {
 
     fn standalone_with(hpa: Hpa, namespaces: Namespaces) -> Self {
         let (fakes, queue) = (Arc::new(Fakes::default()), WorkQueue::new());
-        let numbers = Numbers::new("system", queue.clone(), Clock::system());
+        let numbers = PortAllocator::new("system", queue.clone(), Clock::system());
         let scalers = Scalers::new(fakes.clone(), numbers);
         let cluster = Cluster::new(
             "system",
@@ -357,7 +357,7 @@ impl Fixture {
             scalers.clone(),
             watch::channel(Arc::default()).1,
         );
-        Self::with(NOBODY, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
+        Self::with(UNREACHABLE, fakes, queue, (cluster.clone(), namespaces.clone()), |parts| {
             let validation = Arc::new(Validation::new(hpa, parts.configs.autoscaler.clone(), scalers.clone()));
             let workloads = Arc::new(Workloads::new(parts, validation.clone(), cluster.clone()));
             let serverless = traffic::Controller::new(parts, cluster.clone(), validation.clone());
@@ -366,16 +366,19 @@ impl Fixture {
             scalers.objects.listed();
             cluster.slices.listed();
             cluster.numbers.ledger.listed();
-            let unread = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces));
+            let unlisted = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces));
             let allocator = ports::Controller {
                 cluster: cluster.clone(),
                 writes: parts.writes.clone(),
-                unread: unread.clone(),
+                unlisted: unlisted.clone(),
                 config: watch::channel(Arc::default()).1,
                 start: 0,
             };
-            let ledger =
-                hosts::ledger_writer::Controller { hosts: cluster.hosts.clone(), writes: parts.writes.clone(), unread };
+            let ledger = hosts::ledger_writer::Controller {
+                hosts: cluster.hosts.clone(),
+                writes: parts.writes.clone(),
+                unlisted,
+            };
             let scalers = scalers.clone();
             let standalone = Standalone { cluster, serverless, ledger, scalers, publisher, allocator };
             (Box::new(Controller::new(parts, workloads)), None, Some(standalone))
@@ -384,7 +387,7 @@ impl Fixture {
 
     /// Creates a Knative fixture. Each status is written at once, so that a script sees it.
     pub(super) fn knative() -> Self {
-        Self::knative_with(NOBODY, Duration::ZERO)
+        Self::knative_with(UNREACHABLE, Duration::ZERO)
     }
 
     /// Creates a Knative fixture whose probes reach `public`, and whose statuses are merged within this time.
@@ -405,7 +408,7 @@ impl Fixture {
         fakes: Arc<Fakes>,
         queue: WorkQueue<Key>,
         beside: (Arc<dyn Beside>, Namespaces),
-        front_end: impl FnOnce(&Parts) -> Made,
+        front_end: impl FnOnce(&Parts) -> FrontEndControllers,
     ) -> Self {
         let (service, server) = mock::pair();
         let client = Client::new(service, "default");
@@ -460,12 +463,12 @@ impl Fixture {
 
     /// Sets the pods' CPU usage in thousandths, as reported from now on.
     pub(super) fn pods_use(&self, cpu: &[u32]) {
-        let of = |build: &dyn Fn(usize, u32) -> Value| -> Value {
+        let list = |build: &dyn Fn(usize, u32) -> Value| -> Value {
             let items: Vec<_> = cpu.iter().enumerate().map(|(n, cpu)| build(n, *cpu)).collect();
             json!({"metadata": {}, "items": items})
         };
         let name = |n: usize| json!({"name": format!("p{n}"), "namespace": "ns", "labels": {"app": "hello"}});
-        let pods = of(&|n, _| {
+        let pods = list(&|n, _| {
             let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": ago(600)});
             let request = json!({"requests": {"cpu": "100m"}});
             json!({
@@ -473,7 +476,7 @@ impl Fixture {
                 "status": {"phase": "Running", "startTime": ago(600), "conditions": [ready]},
             })
         });
-        let usage = of(&|n, cpu| {
+        let usage = list(&|n, cpu| {
             let usage = json!({"cpu": format!("{cpu}m"), "memory": "1Mi"});
             let containers = json!([{"name": "app", "usage": usage}]);
             json!({"metadata": name(n), "timestamp": ago(0), "window": "1s", "containers": containers})
@@ -514,7 +517,7 @@ impl Fixture {
         }
         for Exchange { state, check, .. } in states {
             match state {
-                Some(Checked::Status) => check(&self.cx.about_to_be(&self.key)),
+                Some(Checked::Status) => check(&self.cx.next_status(&self.key)),
                 _ => check(&path_as_value(&self.cx.path(&self.key).expect("a path"))),
             }
         }
@@ -532,10 +535,10 @@ impl Fixture {
                 request = server.next_request() => request.expect("the client lives"),
                 outcome = &mut work => {
                     let left: Vec<_> = script.map(|exchange| exchange.line).collect();
-                    assert!(left.is_empty(), "never asked for: {left:?}");
+                    assert!(left.is_empty(), "not requested: {left:?}");
                     return outcome;
                 }
-                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("neither a request nor an end"),
+                () = tokio::time::sleep(Duration::from_secs(30)) => panic!("no request for 30 s"),
             };
             let (line, body) = read(request).await;
             let Some(exchange) = script.next() else { panic!("unexpected: {line} {body}") };
@@ -545,10 +548,10 @@ impl Fixture {
         }
     }
 
-    /// Lets one worker process the workloads' queue for `time`. The API server refuses requests that begin with a
-    /// text, and accepts all others. Returns the requests with their times since the start.
+    /// Lets one worker process the workloads' queue for `time`. The API server rejects requests that begin with the
+    /// text in `refused`, and accepts all others. Returns the requests with their times since the start.
     pub(super) async fn work_for(&mut self, time: Duration, refused: Option<(&str, u16, &str)>) -> Vec<ApiRequest> {
-        self.beside(refused, async |cx, _| {
+        self.serve_requests(refused, async |cx, _| {
             let workers = Workers { kind: "workload", queue: cx.stores.queue().clone(), only: None };
             let working =
                 workers.work(CancellationToken::new(), |key, priority| async move { cx.kpa.work(key, priority).await });
@@ -558,8 +561,8 @@ impl Fixture {
     }
 
     /// Reconciles the path once, with an API server that accepts everything.
-    pub(super) async fn look_at_path(&mut self) -> Vec<ApiRequest> {
-        self.beside(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
+    pub(super) async fn reconcile_path(&mut self) -> Vec<ApiRequest> {
+        self.serve_requests(None, async |cx, key| cx.serverless().reconcile(key).await.expect("a pass")).await
     }
 
     /// Reconciles the ZeroScaler, its path and its status until nothing is left to do, with an API server that accepts
@@ -568,38 +571,38 @@ impl Fixture {
         self.rounds(true, None).await
     }
 
-    /// Does the same before port numbers are planned.
+    /// Does the same as [`settle`](Self::settle), before port numbers are planned.
     pub(super) async fn settle_unplanned(&mut self) -> Vec<ApiRequest> {
         self.rounds(false, None).await
     }
 
-    /// Does the same as [`settle`](Self::settle), with an API server that refuses requests beginning with a text.
+    /// Does the same as [`settle`](Self::settle), with an API server that rejects requests beginning with a text.
     pub(super) async fn settle_refused(&mut self, refused: (&str, u16, &str)) -> Vec<ApiRequest> {
         self.rounds(true, Some(refused)).await
     }
 
     async fn rounds(&mut self, plans: bool, refused: Option<(&str, u16, &str)>) -> Vec<ApiRequest> {
-        self.beside(refused, async |cx, key| {
+        self.serve_requests(refused, async |cx, key| {
             for _ in 0..4 {
                 cx.kpa.reconcile(key).await.expect("a pass");
-                let looked = cx.serverless().reconcile(key).await;
-                assert!(looked.is_ok() || refused.is_some(), "a look at the path: {looked:?}");
+                let followed = cx.serverless().reconcile(key).await;
+                assert!(followed.is_ok() || refused.is_some(), "the path: {followed:?}");
                 if plans {
-                    cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
+                    cx.standalone().allocator.reconcile(key).await.expect("a pass");
                 }
             }
             let published = cx.publisher().reconcile(key).await;
-            assert!(published.is_ok() || refused.is_some(), "a look at the status: {published:?}");
+            assert!(published.is_ok() || refused.is_some(), "the status: {published:?}");
         })
         .await
     }
 
     /// Reconciles the status only.
     pub(super) async fn publish(&mut self) -> Vec<ApiRequest> {
-        self.beside(None, async |cx, key| cx.publisher().reconcile(key).await.expect("a look at the status")).await
+        self.serve_requests(None, async |cx, key| cx.publisher().reconcile(key).await.expect("a pass")).await
     }
 
-    async fn beside(
+    async fn serve_requests(
         &mut self,
         refused: Option<(&str, u16, &str)>,
         work: impl AsyncFnOnce(&Controllers, &Key),
@@ -616,7 +619,7 @@ impl Fixture {
                     Some((_, code, message)) => expect(&line).refused(code, message),
                     None if body.is_array() => expect(&line).answered(200, scaled),
                     None if line.starts_with("PATCH ") => {
-                        let known = cx.standalone().scalers.get(key).expect("only ZeroScalers are merged into");
+                        let known = cx.standalone().scalers.get(key).expect("only ZeroScalers are patched by a merge");
                         let mut merged = serde_json::to_value(&*known).expect("serialisable");
                         json_patch::merge(&mut merged, &body);
                         let known: u64 =
@@ -638,12 +641,12 @@ impl Fixture {
 
     /// Returns the ZeroScaler with the status that is about to be written.
     pub(super) fn status(&self) -> Value {
-        self.cx.about_to_be(&self.key)
+        self.cx.next_status(&self.key)
     }
 
     /// Returns the backend that activators are given for the pods.
     pub(super) fn backend(&self) -> Backend {
-        self.cx.standalone().scalers.backend(&self.key).expect("a look at the path")
+        self.cx.standalone().scalers.backend(&self.key).expect("a reconciled path")
     }
 
     /// Puts a ZeroScaler, as reported by the watch.
@@ -668,12 +671,12 @@ impl Fixture {
         self.put_autoscaler_as(&self.key, value, "10");
     }
 
-    /// Puts a newer version of it.
+    /// Puts a newer version of the autoscaler.
     pub(super) fn put_autoscaler_again(&self, value: Value) {
         self.put_autoscaler_as(&self.key, value, "11");
     }
 
-    /// Puts the same under another name.
+    /// Puts an autoscaler with this key and version.
     pub(super) fn put_autoscaler_as(&self, key: &Key, mut value: Value, version: &str) {
         if let Some(knative) = &self.cx.knative {
             let object = serde_json::from_value(value).expect("a PodAutoscaler");
@@ -730,8 +733,8 @@ impl Fixture {
         meta.annotations = meta.annotations.take().or(created.annotations);
     }
 
-    /// Sets the path of the ZeroScaler, as requested and in effect: this Service leads to activators for this many
-    /// seconds; none: to pods.
+    /// Sets the path of the ZeroScaler, as requested and in effect. `service` has led to activators for `in_path_for`
+    /// seconds; `None`: it leads to pods.
     pub(super) fn put_path(&self, mode: PathMode, service: &str, in_path_for: Option<i64>) {
         let cluster = self.cx.cluster();
         let object = self.cx.standalone().scalers.get(&self.key).expect("a ZeroScaler");
@@ -769,7 +772,7 @@ impl Fixture {
         }
     }
 
-    /// Puts a namespace, with its annotation.
+    /// Puts a namespace, with the value of its annotation about hosts.
     pub(super) fn put_namespace(&self, name: &str, hosts: Option<&str>) {
         let store = &self.cx.cluster().hosts.namespaces;
         store.apply(&Key::new("", name), "70", Some(Confinement::read(hosts)));
@@ -796,7 +799,7 @@ impl Fixture {
         self.activators_with(&addresses.iter().map(with).collect::<Vec<_>>());
     }
 
-    /// Sets the endpoints with their conditions.
+    /// Sets the endpoints of the activators' Service, each with its conditions.
     pub(super) fn activators_with(&self, addresses: &[(&str, &Value)]) {
         let endpoint =
             |(address, conditions): &(&str, &Value)| json!({"addresses": [address], "conditions": conditions});
@@ -816,31 +819,31 @@ impl Fixture {
             Wanted { port, in_slices: None, in_status: None }
         });
         numbers.exists(&self.key, Some("zs"));
-        numbers.want(&self.key, "zs", wanted.collect(), Access::Open);
-        self.beside(None, async |cx, key| {
+        numbers.set_wanted(&self.key, "zs", wanted.collect(), Access::Open);
+        self.serve_requests(None, async |cx, key| {
             for _ in 0..2 {
-                cx.standalone().allocator.reconcile(key).await.expect("a look at the ledger");
+                cx.standalone().allocator.reconcile(key).await.expect("a pass");
             }
         })
         .await;
         self.served_by(ports.len(), activators);
     }
 
-    /// Sets the activators: all are ready, and listen on the first numbers.
+    /// Sets the activators. All are ready, and listen on the first `ports` numbers.
     pub(super) fn served_by(&self, ports: usize, activators: &[&str]) {
         let ready: Vec<_> = activators.iter().map(|address| (*address, true)).collect();
         self.activators(&ready);
         let held: Vec<_> = (20_000..).take(ports).map(|number| (number, "zs")).collect();
-        activators.iter().for_each(|address| self.hear(address, &held));
+        activators.iter().for_each(|address| self.report_listening(address, &held));
     }
 
     /// Records an activator's report of the ports on which it listens.
-    pub(super) fn hear(&self, address: &str, held: &[(u16, &str)]) {
-        self.cx.cluster().numbers.hear(address.parse().expect("an address"), held);
+    pub(super) fn report_listening(&self, address: &str, held: &[(u16, &str)]) {
+        self.cx.cluster().numbers.report_listening(address.parse().expect("an address"), held);
     }
 
     /// Reconciles the ledger of numbers once.
-    pub(super) async fn look_at_numbers(&mut self, script: Vec<Exchange>) -> Result<(), Error> {
+    pub(super) async fn reconcile_numbers(&mut self, script: Vec<Exchange>) -> Result<(), Error> {
         self.play(script, async |cx, key| cx.standalone().allocator.reconcile(key).await).await
     }
 
@@ -849,7 +852,7 @@ impl Fixture {
         self.put_target_at(replicas, 60);
     }
 
-    /// Puts it as this version.
+    /// Puts the Deployment `hello` as this version.
     pub(super) fn put_target_at(&self, replicas: i32, version: u64) {
         self.put_target_of("hello", json!(replicas), version);
     }
@@ -896,7 +899,7 @@ impl Fixture {
 
     pub(super) fn decides(&self, desired: Option<i32>, excess_burst_capacity: i32) {
         *self.fakes.decision.lock() =
-            Some(ScaleStatus { desired, excess_burst_capacity, warm_in: None, unheard: false });
+            Some(ScaleStatus { desired, excess_burst_capacity, warm_up_left: None, unattested: false });
     }
 
     pub(super) fn ready(&self, ready: i32) {
@@ -921,7 +924,7 @@ fn findings(status: &Value) -> Findings {
     let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
     let find = |kind: &str| conditions.iter().find(|c| c["type"] == kind).cloned().unwrap_or_default();
     let active = find("Active");
-    let is = match (active["status"].as_str(), active["reason"].as_str()) {
+    let condition = match (active["status"].as_str(), active["reason"].as_str()) {
         (Some("True"), _) => Some(ActiveCondition::Active),
         (Some("False"), Some("TimedOut")) => Some(ActiveCondition::TimedOut),
         (Some("False"), _) => Some(ActiveCondition::NoTraffic),
@@ -931,7 +934,7 @@ fn findings(status: &Value) -> Findings {
     let since = active["lastTransitionTime"].as_str().and_then(from_rfc3339).unwrap_or_default();
     Findings {
         generation: status["observedGeneration"].as_i64(),
-        activity: is.map(|is| Activity { condition: is, since }),
+        activity: condition.map(|condition| Activity { condition, since }),
         is_initialized: find("ScaleTargetInitialized")["status"] == "True",
         desired: status["desiredScale"].as_i64().and_then(|desired| i32::try_from(desired).ok()),
         service: status["serviceName"].as_str().unwrap_or_default().to_owned(),
@@ -979,7 +982,7 @@ pub(super) fn expect(line: &str) -> Exchange {
     Exchange { line: line.to_owned(), state: None, check: Box::new(|_| {}), answer: Box::new(answer) }
 }
 
-/// Expects new findings about the ZeroScaler. Checks receive it with the status that is about to be written.
+/// Expects new findings about the ZeroScaler. Checks receive the object with the status that is about to be written.
 pub(super) fn reports() -> Exchange {
     Exchange { state: Some(Checked::Status), ..expect("the status") }
 }

@@ -1,11 +1,11 @@
-//! Tests of Services that are given back: clients are led without a gap, and no Service is forgotten.
+//! Tests of Services that are given back: clients always have a destination, and no Service is forgotten.
 
 use super::fixture::{ApiRequest, Fixture, ago};
 use super::scalers::{SERVICES, adopted_workload, asleep, edited, is_freed, is_sent, lines, service, settled};
 use crate::standalone::release::handover::RECONNECT_TIME;
 use serde_json::{Value, json};
 
-const FORMER: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
+const DELETE_SLICE: &str = "DELETE /apis/discovery.k8s.io/v1/namespaces/ns/endpointslices/hello-zeroscale-ipv4-0";
 
 /// Returns a slice of a Service that leads to this many ready pods.
 fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
@@ -19,14 +19,14 @@ fn slice(name: &str, service: &str, manager: &str, pods: usize) -> Value {
     })
 }
 
-const THEIRS: &str = "endpointslice-controller.k8s.io";
+const KUBERNETES: &str = "endpointslice-controller.k8s.io";
 
 /// Returns a deleted workload that serves two pods, once these are ready.
 fn deleted_workload() -> Fixture {
     let mut object = asleep(json!({}));
     object["metadata"]["deletionTimestamp"] = json!(ago(1));
     let f = adopted_workload(object, 2);
-    f.put_slice(slice("private", "hello-private", THEIRS, 2));
+    f.put_slice(slice("private", "hello-private", KUBERNETES, 2));
     f
 }
 
@@ -35,51 +35,50 @@ fn gave_back(requests: &[ApiRequest]) -> bool {
     requests.iter().any(|(_, line, body)| *line == put && body["spec"]["selector"]["app"] == "hello")
 }
 
-/// Goal: a Service is handed over before our slices go with their owner: by then Kubernetes' own lead to as many ready
-/// pods.
+/// Goal: our slices are not deleted with their owner before those of Kubernetes lead to as many ready pods.
 #[tokio::test(start_paused = true)]
-async fn our_slices_stay_until_kubernetes_own_lead_to_as_many() {
+async fn our_slices_stay_until_those_of_kubernetes_lead_to_as_many_pods() {
     let mut f = deleted_workload();
     let requests = f.settle().await;
     assert!(gave_back(&requests) && !is_freed(&requests), "{:?}", lines(&requests));
     let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {}
-    f.put_slice(slice("hello-abc", "hello", THEIRS, 1));
-    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "a slice of Kubernetes' own is looked at");
-    assert!(!is_freed(&f.settle().await), "half of them");
-    f.put_slice(slice("hello-abd", "hello", THEIRS, 1));
+    f.put_slice(slice("hello-abc", "hello", KUBERNETES, 1));
+    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "a slice of Kubernetes queues the object");
+    assert!(!is_freed(&f.settle().await), "one of two pods");
+    f.put_slice(slice("hello-abd", "hello", KUBERNETES, 1));
     assert!(is_freed(&f.settle().await));
 }
 
 /// Goal: once Kubernetes' own slices lead to the pods, the object stays for the time that clients of activators need
 /// to reconnect, and is requeued for its end. If the Service is gone, the object goes at once.
 #[tokio::test(start_paused = true)]
-async fn clients_of_activators_have_the_time_to_come_anew() {
+async fn a_deleted_object_stays_while_clients_of_activators_reconnect() {
     let mut f = deleted_workload();
     f.activators(&[("10.0.9.1", true)]);
     assert!(!is_freed(&f.settle().await));
-    f.put_slice(slice("hello-abc", "hello", THEIRS, 2));
+    f.put_slice(slice("hello-abc", "hello", KUBERNETES, 2));
     assert!(!is_freed(&f.settle().await));
     let queue = f.cx.stores.queue().clone();
     tokio::time::advance(RECONNECT_TIME / 2).await;
     assert!(!is_freed(&f.settle().await));
     while queue.try_next().is_some() {}
     tokio::time::advance(RECONNECT_TIME).await;
-    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "it is looked at again");
+    assert!(queue.try_next().is_some_and(|item| *item.key() == f.key), "queued again");
     assert!(is_freed(&f.settle().await));
 
     let mut f = deleted_workload();
     f.activators(&[("10.0.9.1", true)]);
     assert!(!is_freed(&f.settle().await));
     f.remove_service();
-    assert!(is_freed(&f.settle().await), "nobody would miss it");
+    assert!(is_freed(&f.settle().await), "no client uses the Service any more");
 }
 
-/// Goal: the same holds for a Service that is given back because the spec names another one.
+/// Goal: our slices also stay for a Service that is given back because the spec names another one.
 #[tokio::test(start_paused = true)]
-async fn a_former_service_is_handed_over_too() {
+async fn our_slices_of_a_former_service_stay_until_kubernetes_has_its_own() {
     let mut f = adopted_workload(asleep(json!({})), 1);
-    f.put_slice(slice("private", "hello-private", THEIRS, 1));
+    f.put_slice(slice("private", "hello-private", KUBERNETES, 1));
     f.put_slice(slice("hello-zeroscale-ipv4-0", "hello", common::names::MANAGED_BY, 1));
     settled(&mut f).await;
     let mut other = service();
@@ -87,17 +86,17 @@ async fn a_former_service_is_handed_over_too() {
     f.put_service(other);
     f.put_scaler(edited(json!({"services": [{"name": "other"}]})));
     let requests = settled(&mut f).await;
-    assert!(gave_back(&requests) && !is_sent(&requests, FORMER), "{:?}", lines(&requests));
-    assert!(is_sent(&requests, &format!("PUT {SERVICES}/other")), "the other is not waited for");
-    f.put_slice(slice("hello-abc", "hello", THEIRS, 1));
+    assert!(gave_back(&requests) && !is_sent(&requests, DELETE_SLICE), "{:?}", lines(&requests));
+    assert!(is_sent(&requests, &format!("PUT {SERVICES}/other")), "the new Service does not wait");
+    f.put_slice(slice("hello-abc", "hello", KUBERNETES, 1));
     let requests = settled(&mut f).await;
-    assert!(is_sent(&requests, FORMER), "{:?}", lines(&requests));
+    assert!(is_sent(&requests, DELETE_SLICE), "{:?}", lines(&requests));
 }
 
-/// Goal: borrowed objects are given back even if the newest version names an unusable Service and the former version
-/// is not known, whether the object stays or goes.
+/// Goal: a borrowed Service is given back even if the newest version names an unusable Service and the former version
+/// is not known, whether or not the object is being deleted.
 #[tokio::test(start_paused = true)]
-async fn what_is_borrowed_goes_back_though_another_service_is_named() {
+async fn a_borrowed_service_is_given_back_although_the_spec_names_an_unusable_one() {
     let mut headless = service();
     (headless["metadata"]["name"], headless["spec"]["clusterIP"]) = (json!("bare"), json!("None"));
     for (name, is_deleted) in [("bare", false), ("bare", true), ("nobodys", true)] {

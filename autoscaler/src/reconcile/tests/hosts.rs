@@ -4,7 +4,7 @@ use super::fixture::{Exchange, Fixture, assert_condition, condition, expect, rep
 use super::kpa_knative::status;
 use super::kpa_standalone::{pass as kpa_pass, put_settled, scaler};
 use crate::cluster::error::Error;
-use crate::standalone::unlisted::AGAIN;
+use crate::standalone::unlisted::QUERY_INTERVAL;
 use common::RevisionKey as Key;
 use common::hosts::ledger::{self, Grants};
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 const MAPS: &str = "/api/v1/namespaces/system/configmaps";
 const NAMESPACES: [&str; 3] = ["ns", "shop", "evil"];
 
-/// Requests hosts for `NAMESPACE/NAME`, created in that year; none: removes it.
-fn ask(f: &Fixture, key: &str, year: i32, hosts: Option<&str>) {
+/// Puts a ZeroScaler `NAMESPACE/NAME`, created in that year, that claims these hosts. `None`: removes it.
+fn claim(f: &Fixture, key: &str, year: i32, hosts: Option<&str>) {
     let (namespace, name) = key.split_once('/').expect("a key");
     let key_of = Key::new(namespace, name);
     let Some(hosts) = hosts else {
@@ -59,7 +59,7 @@ fn put_map(f: &Fixture, namespace: &str, grants: &Value) {
     f.cx.cluster().hosts.ledger.apply(&Key::new("system", name), "71", Some(map));
 }
 
-/// Expects a list of the ZeroScalers of `shop`, and returns these.
+/// Expects a list request for the ZeroScalers of `shop`, and returns these.
 fn shops(scalers: &[Value]) -> Exchange {
     let items: Vec<_> = scalers.iter().map(|metadata| json!({"metadata": metadata})).collect();
     let list =
@@ -82,60 +82,60 @@ fn map(line: &str, grants: Value) -> Exchange {
 }
 
 #[tokio::test]
-async fn a_host_stays_with_whoever_has_it_and_passes_on_to_the_oldest() {
+async fn a_host_stays_with_its_owner_and_then_goes_to_the_oldest_claimant() {
     let mut f = fixture();
-    ask(&f, "shop/web", 2024, Some("x.example.com"));
+    claim(&f, "shop/web", 2024, Some("x.example.com"));
     let made = creates(json!({"web": {"uid": "shop/web#2024", "hosts": ["x.example.com"]}}))
         .with(|body| assert_eq!(body["metadata"]["name"], "hosts.shop"));
     pass(&mut f, vec![made]).await.expect("a pass");
-    pass(&mut f, vec![]).await.expect("nothing to do: what was written is seen");
+    pass(&mut f, vec![]).await.expect("nothing to do: the written map is known");
 
-    ask(&f, "evil/old", 2020, Some("x.example.com, *.example.com"));
-    ask(&f, "ns/older", 2022, Some("x.example.com"));
+    claim(&f, "evil/old", 2020, Some("x.example.com, *.example.com"));
+    claim(&f, "ns/older", 2022, Some("x.example.com"));
     let made = creates(json!({"old": {"uid": "evil/old#2020", "hosts": ["*.example.com"]}}));
-    pass(&mut f, vec![made]).await.expect("an older one takes nothing from anybody");
+    pass(&mut f, vec![made]).await.expect("an older claimant takes no host");
 
-    ask(&f, "shop/web", 2024, None);
+    claim(&f, "shop/web", 2024, None);
     let grants = json!({"old": {"uid": "evil/old#2020", "hosts": ["*.example.com", "x.example.com"]}});
     let script = vec![expect(&format!("DELETE {MAPS}/hosts.shop")), map(&format!("PUT {MAPS}/hosts.evil"), grants)];
-    pass(&mut f, script).await.expect("given up, it goes to the oldest that asks");
+    pass(&mut f, script).await.expect("a released host goes to the oldest claimant");
 }
 
 /// Goal: a map that cannot be written blocks only the hosts that it should lose. No workload gets them before the map
 /// has lost them.
 #[tokio::test]
-async fn a_map_that_cannot_be_written_stands_in_nobodys_way() {
+async fn a_map_that_cannot_be_written_blocks_only_the_hosts_it_should_lose() {
     let mut f = fixture();
-    ask(&f, "shop/web", 2024, Some("x.example.com"));
+    claim(&f, "shop/web", 2024, Some("x.example.com"));
     pass(&mut f, vec![expect(&format!("POST {MAPS}"))]).await.expect("a pass");
-    ask(&f, "shop/web", 2024, None);
-    ask(&f, "evil/old", 2020, Some("x.example.com"));
-    ask(&f, "ns/b", 2021, Some("y.example.com"));
+    claim(&f, "shop/web", 2024, None);
+    claim(&f, "evil/old", 2020, Some("x.example.com"));
+    claim(&f, "ns/b", 2021, Some("y.example.com"));
     let delete = || expect(&format!("DELETE {MAPS}/hosts.shop"));
     let made = creates(json!({"b": {"uid": "ns/b#2021", "hosts": ["y.example.com"]}}));
     pass(&mut f, vec![delete().refused(403, "forbidden"), made]).await.expect_err("one map could not be written");
     let made = creates(json!({"old": {"uid": "evil/old#2020", "hosts": ["x.example.com"]}}));
-    pass(&mut f, vec![delete(), made]).await.expect("it passes on");
+    pass(&mut f, vec![delete(), made]).await.expect("the host is granted");
 }
 
 #[tokio::test]
-async fn a_typing_error_gives_no_host_away() {
+async fn an_invalid_edit_releases_no_host() {
     let mut f = fixture();
-    ask(&f, "shop/web", 2024, Some("x.example.com"));
+    claim(&f, "shop/web", 2024, Some("x.example.com"));
     pass(&mut f, vec![expect(&format!("POST {MAPS}"))]).await.expect("a pass");
-    ask(&f, "evil/old", 2020, Some("x.example.com"));
-    ask(&f, "shop/web", 2024, Some("http://x.example.com"));
+    claim(&f, "evil/old", 2020, Some("x.example.com"));
+    claim(&f, "shop/web", 2024, Some("http://x.example.com"));
     pass(&mut f, vec![]).await.expect("nothing moves");
 }
 
 /// Goal: names of another namespace's Services, and hosts that a namespace may not use, are not granted. When a
 /// namespace is created, other workloads lose names of its Services at once.
 #[tokio::test]
-async fn what_is_reserved_is_never_granted() {
+async fn reserved_hosts_are_never_granted() {
     let mut f = fixture();
     f.put_namespace("evil", Some("*.evil.example.com, hello.shop"));
-    ask(&f, "evil/a", 2020, Some("hello.shop, x.example.org, a.evil.example.com"));
-    ask(&f, "ns/b", 2021, Some("hello.later, x.later"));
+    claim(&f, "evil/a", 2020, Some("hello.shop, x.example.org, a.evil.example.com"));
+    claim(&f, "ns/b", 2021, Some("hello.later, x.later"));
     let script = vec![
         creates(json!({"a": {"uid": "evil/a#2020", "hosts": ["a.evil.example.com"]}})),
         creates(json!({"b": {"uid": "ns/b#2021", "hosts": ["hello.later", "x.later"]}})),
@@ -146,51 +146,52 @@ async fn what_is_reserved_is_never_granted() {
 }
 
 #[tokio::test]
-async fn nothing_is_written_before_all_is_known_or_by_who_does_not_lead() {
+async fn nothing_is_written_before_the_first_lists_or_without_leadership() {
     let mut unknown = Fixture::standalone();
-    ask(&unknown, "shop/web", 2024, Some("x.example.com"));
+    claim(&unknown, "shop/web", 2024, Some("x.example.com"));
     pass(&mut unknown, vec![]).await.expect("a pass");
     let mut led = fixture();
-    ask(&led, "shop/web", 2024, Some("x.example.com"));
+    claim(&led, "shop/web", 2024, Some("x.example.com"));
     *led.fakes.led_by_another.lock() = true;
     pass(&mut led, vec![]).await.expect("a pass");
 }
 
 /// Goal: with several namespaces, one without permissions counts as listed and empty. Its hosts stay granted, and no
-/// other workload gets them, until the API server reports that their holders are gone. It is queried seldom.
+/// other workload gets them, until the API server reports that their holders are gone. The namespace is queried once in
+/// an interval.
 #[tokio::test(start_paused = true)]
-async fn hosts_of_a_namespace_that_may_not_be_read_stay_where_they_are() {
+async fn hosts_of_an_unreadable_namespace_stay_granted() {
     let mut f = listed(Fixture::within(&NAMESPACES));
     put_map(&f, "shop", &json!({"web": {"uid": "u", "hosts": ["x.example.com"]}}));
-    ask(&f, "evil/old", 2020, Some("x.example.com, y.example.com"));
+    claim(&f, "evil/old", 2020, Some("x.example.com, y.example.com"));
     let others = json!({"old": {"uid": "evil/old#2020", "hosts": ["y.example.com"]}});
     pass(&mut f, vec![shops(&[]).refused(403, "forbidden"), creates(others.clone())]).await.expect("a pass");
     put_map(&f, "evil", &others);
-    pass(&mut f, vec![]).await.expect("nobody is asked again so soon");
-    tokio::time::advance(AGAIN).await;
+    pass(&mut f, vec![]).await.expect("no query before the interval ends");
+    tokio::time::advance(QUERY_INTERVAL).await;
     let there = shops(&[json!({"name": "web", "uid": "u"})]);
-    pass(&mut f, vec![there]).await.expect("the rights are back, and the watch has not told of it yet");
-    tokio::time::advance(AGAIN).await;
-    pass(&mut f, vec![shops(&[]).refused(500, "not now")]).await.expect_err("nobody knows");
+    pass(&mut f, vec![there]).await.expect("readable again, and not listed yet");
+    tokio::time::advance(QUERY_INTERVAL).await;
+    pass(&mut f, vec![shops(&[]).refused(500, "not now")]).await.expect_err("the query failed");
 
     let both = json!({"old": {"uid": "evil/old#2020", "hosts": ["x.example.com", "y.example.com"]}});
     let delete = || expect(&format!("DELETE {MAPS}/hosts.shop"));
     let put = map(&format!("PUT {MAPS}/hosts.evil"), both);
     let another = shops(&[json!({"name": "web", "uid": "another"})]);
     // The watch does not report the end of the map here, so it is deleted again.
-    pass(&mut f, vec![another, delete(), put, delete()]).await.expect("it is gone");
+    pass(&mut f, vec![another, delete(), put, delete()]).await.expect("the holder is gone");
 }
 
 /// Goal: a namespace outside the install has no hosts, and is not queried.
 #[tokio::test]
-async fn a_namespace_that_is_not_looked_at_has_no_hosts() {
+async fn a_namespace_outside_the_install_has_no_hosts() {
     let mut f = listed(Fixture::within(&["ns", "evil"]));
     put_map(&f, "shop", &json!({"web": {"uid": "u", "hosts": ["x.example.com"]}}));
     pass(&mut f, vec![expect(&format!("DELETE {MAPS}/hosts.shop"))]).await.expect("a pass");
 }
 
 #[tokio::test]
-async fn who_asks_in_vain_is_told_why_and_nothing_else_changes() {
+async fn hosts_that_are_not_granted_are_reported_with_the_reason() {
     let mut f = fixture();
     f.put_namespace("ns", Some("*.example.com, *.prod"));
     f.put_namespace("prod", None);

@@ -3,7 +3,7 @@
 //!
 //! Configuration: default target 10, utilization 50 %, burst 200, activator capacity 100, so total 10 per pod.
 
-use super::fixture::{Exchange, Fixture, NOBODY, ago, assert_condition, condition, expect};
+use super::fixture::{Exchange, Fixture, UNREACHABLE, ago, assert_condition, condition, expect};
 use crate::cluster::error::Error;
 use crate::knative::statuses::MERGED_WITHIN;
 use crate::scale::{Initial, PodSet};
@@ -15,17 +15,16 @@ pub(super) const PA: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/nam
 pub(super) const METRICS: &str = "/apis/autoscaling.internal.knative.dev/v1alpha1/namespaces/ns/metrics";
 pub(super) const SKSS: &str = "/apis/networking.internal.knative.dev/v1alpha1/namespaces/ns/serverlessservices";
 pub(super) const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
+pub(super) const PATCH: &str = "PATCH /apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
 /// Returns a status as written by the reconciler.
 pub(super) fn status(active: &str, reason: &str, since: i64, ready: i32, desired: i32) -> Value {
-    let (at, message) = (
-        ago(since),
-        match reason {
-            "NoTraffic" => "The target is not receiving traffic.",
-            "Queued" => "Requests to the target are being buffered as resources are provisioned.",
-            _ => "",
-        },
-    );
+    let at = ago(since);
+    let message = match reason {
+        "NoTraffic" => "The target is not receiving traffic.",
+        "Queued" => "Requests to the target are being buffered as resources are provisioned.",
+        _ => "",
+    };
     let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at});
     json!({
         "observedGeneration": 1, "serviceName": "hello", "metricsServiceName": "hello-private",
@@ -157,7 +156,7 @@ async fn a_settled_revision_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_class_that_is_missing_or_another_is_somebody_elses() {
+async fn an_object_without_our_class_is_left_alone() {
     for class in [Value::Null, json!("hpa.autoscaling.knative.dev")] {
         let mut f = fixture();
         let mut object = autoscaler(json!({}), Value::Null);
@@ -198,9 +197,9 @@ async fn without_a_serverless_service_nothing_is_scaled() {
     assert_eq!(*f.fakes.deciding.lock(), None, "no decider before there is a private Service");
 }
 
-/// Goal: a revision with a reported scale is taken over; one without is not.
+/// Goal: a revision with a reported scale is taken over, and a revision without one is not.
 #[tokio::test]
-async fn what_was_told_a_scale_is_taken_over() {
+async fn a_revision_with_a_reported_scale_is_taken_over() {
     for (reported, expected) in [(-1, Initial::Unknown), (0, Initial::TakenOver), (11, Initial::TakenOver)] {
         let before = status("True", "", 10, 1, reported);
         let mut f = settled(json!({}), before, serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
@@ -226,7 +225,7 @@ async fn a_missing_metric_is_created() {
 }
 
 #[tokio::test]
-async fn objects_of_somebody_else_are_told_and_left_alone() {
+async fn objects_of_another_owner_are_reported_and_left_alone() {
     let active = || status("True", "", 10, 1, 11);
     let not_owned = || put_status().with(|body| assert_condition(body, "Active", "False", "NotOwned"));
     let mut f = settled(json!({}), active(), serverless("Proxy", 3, "other"), 11, 1, Some(11), 0);
@@ -240,7 +239,7 @@ async fn objects_of_somebody_else_are_told_and_left_alone() {
 
 /// Returns a sleeping revision whose statuses are merged, at the moment when a request wakes it.
 fn waking() -> Fixture {
-    let f = configured(Fixture::knative_with(NOBODY, MERGED_WITHIN));
+    let f = configured(Fixture::knative_with(UNREACHABLE, MERGED_WITHIN));
     f.put_autoscaler(autoscaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
     f.put_serverless(serverless("Proxy", 2, "pa"));
     f.put_metric(metric("hello-private", "pa"));
@@ -252,10 +251,10 @@ fn waking() -> Fixture {
 /// Goal: a wake is one status and one event, once the pod is ready, because Knative's controller writes a Revision for
 /// each status.
 #[tokio::test(start_paused = true)]
-async fn a_wake_is_told_when_it_is_over() {
+async fn a_wake_is_reported_once_its_pod_is_ready() {
     let mut f = waking();
     pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
-    assert_eq!(f.take_events().await, [], "on its way");
+    assert_eq!(f.take_events().await, [], "the wake is in progress");
     tokio::time::advance(Duration::from_millis(1_900)).await;
     f.ready(1);
     let up = put_status().with(|body| {
@@ -267,7 +266,7 @@ async fn a_wake_is_told_when_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wake_that_takes_longer_is_told_after_two_seconds() {
+async fn a_longer_wake_is_reported_after_two_seconds() {
     let mut f = waking();
     pass(&mut f, vec![patched(1)]).await.expect("replicas first, and nothing else");
     let queue = f.cx.stores.queue().clone();
@@ -280,7 +279,7 @@ async fn a_wake_that_takes_longer_is_told_after_two_seconds() {
     pass(&mut f, vec![queued]).await.expect("a pass");
 }
 
-/// With an unknown scale nothing changes, except that upstream's path for it is Proxy.
+/// Goal: an unknown scale changes nothing except the path, which becomes Proxy, as in upstream.
 #[tokio::test]
 async fn an_unknown_scale_changes_no_replicas() {
     let mut f = settled(json!({}), status("True", "", 10, 12, 12), serverless("Serve", 4, "pa"), 12, 12, None, -200);
@@ -291,7 +290,7 @@ async fn an_unknown_scale_changes_no_replicas() {
 }
 
 #[tokio::test]
-async fn the_sign_of_the_burst_capacity_decides() {
+async fn the_sign_of_the_excess_burst_capacity_selects_the_path() {
     let active = || status("True", "", 10, 1, 11);
     for (ebc, mode, expected) in [(-42, "Proxy", None), (-18, "Serve", Some("Proxy")), (1, "Proxy", Some("Serve"))] {
         let mut f = settled(json!({}), active(), serverless(mode, 3, "pa"), 11, 1, Some(11), ebc);

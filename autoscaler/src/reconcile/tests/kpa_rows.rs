@@ -1,5 +1,5 @@
-//! Further reconciles in a Knative install: failing writes, reported statuses, bounds and initial scales, and the
-//! retention of a scale that is no longer known.
+//! Further reconciles in a Knative install: failing writes, reported statuses, bounds, initial scales, and scales that
+//! are not known any more.
 
 use super::fixture::{Exchange, Fixture, assert_condition, condition, expect};
 use super::kpa_knative::{
@@ -86,7 +86,7 @@ async fn a_metric_that_cannot_be_written_ends_the_pass() {
 }
 
 #[tokio::test]
-async fn no_replicas_are_one() {
+async fn missing_replicas_count_as_one() {
     let mut f = settled(json!({}), active(), serverless("Serve", 3, "pa"), 11, 1, Some(11), 0);
     f.put_target_of("hello", Value::Null, 61);
     pass(&mut f, vec![patched(11)]).await.expect("scaled from one");
@@ -94,7 +94,7 @@ async fn no_replicas_are_one() {
 }
 
 #[tokio::test]
-async fn the_services_are_as_ready_as_they_say() {
+async fn the_status_reports_whether_the_services_are_ready() {
     let fresh = || uninitialized(queued(0, -1));
     let mut f = settled(json!({}), fresh(), not_ready("Serve", 4), 11, 11, Some(11), 0);
     let report = reports(("True", ""), "True", (11, 11)).with(|body| {
@@ -116,7 +116,7 @@ async fn the_services_are_as_ready_as_they_say() {
 }
 
 #[tokio::test]
-async fn the_least_scale_makes_it_active() {
+async fn a_revision_is_active_at_its_min_scale() {
     for (reachability, ready, active, initialized) in [
         ("Reachable", 1, ("Unknown", "Queued"), "Unknown"),
         ("Unreachable", 1, ("True", ""), "True"),
@@ -132,7 +132,7 @@ async fn the_least_scale_makes_it_active() {
 }
 
 #[tokio::test]
-async fn a_serverless_service_that_is_wrong_is_put_right_or_ends_the_pass() {
+async fn a_wrong_serverless_service_is_corrected_or_ends_the_pass() {
     let mut wrong = not_ready("Serve", 2);
     wrong["spec"]["objectRef"]["name"] = json!("other");
     let mut f = settled(json!({}), queued(0, 11), wrong.clone(), 11, 0, Some(11), 0);
@@ -140,7 +140,7 @@ async fn a_serverless_service_that_is_wrong_is_put_right_or_ends_the_pass() {
     let report = reports(("Unknown", "Queued"), "True", (0, 11)).with(|body| {
         assert_condition(body, "SKSReady", "Unknown", "NotReady");
     });
-    pass(&mut f, vec![put, report]).await.expect("put right");
+    pass(&mut f, vec![put, report]).await.expect("corrected");
 
     let mut f = fixture();
     f.put_autoscaler(autoscaler(json!({}), active()));
@@ -155,7 +155,7 @@ async fn a_serverless_service_that_is_wrong_is_put_right_or_ends_the_pass() {
 }
 
 #[tokio::test]
-async fn the_last_pod_goes_once_an_activator_has_answered() {
+async fn the_last_pod_is_removed_once_an_activator_has_responded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     let mut f = Fixture::knative_with(address, Duration::ZERO);
@@ -165,7 +165,7 @@ async fn the_last_pod_goes_once_an_activator_has_answered() {
     f.put_metric(metric("hello-private", "pa"));
     f.put_target(1);
     f.decides(Some(0), 0);
-    pass(&mut f, vec![]).await.expect("asks whether an activator is in the path");
+    pass(&mut f, vec![]).await.expect("probes whether an activator is in the path");
     let (mut stream, _) = listener.accept().await.expect("a probe");
     let mut head = [0; 1024];
     assert_ne!(stream.read(&mut head).await.expect("a request"), 0);
@@ -174,67 +174,29 @@ async fn the_last_pod_goes_once_an_activator_has_answered() {
     pass(&mut f, vec![patched(0)]).await.expect("an activator is in the path");
 }
 
-/// Rows whose objects exist before: (name, status, minimum scale, mode and activators, replicas, ready, desired) and
-/// the expected writes.
+/// Rows: (name, annotations, status, ServerlessService, (replicas, ready, desired)) -> expected writes
 #[tokio::test]
 async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
-    let eleven = || scale("min-scale", "11");
+    let (none, eleven) = (|| json!({}), || scale("min-scale", "11"));
     let serve = |activators| serverless("Serve", activators, "pa");
     let proxy = |activators| serverless("Proxy", activators, "pa");
-    let just_now = status("True", "", 0, 1, 1);
+    let (just_now, awake) = (status("True", "", 0, 1, 1), || status("True", "", 3600, 1, 1));
+    let (slept, waking) = (status("False", "NoTraffic", 10, 0, 11), status("Unknown", "Queued", 3600, 0, 1));
+    let waits = |scales| reports(("Unknown", "Queued"), "True", scales);
+    let sleeps = |reason| reports(("False", reason), "True", (1, 0));
+    let short = status("True", "", 10, 10, 11);
+    let shrinks = vec![patched(11), path("Serve", 4), reports(("True", ""), "True", (12, 11))];
     type Row = (&'static str, Value, Value, Value, (i32, i32, Option<i32>), Vec<Exchange>);
     let rows: Vec<Row> = vec![
-        ("idle, active just now", json!({}), just_now, serve(3), (1, 1, Some(0)), vec![]),
+        ("idle, active just now", none(), just_now, serve(3), (1, 1, Some(0)), vec![]),
         ("not known", eleven(), inactive(10, 11), proxy(3), (11, 10, None), vec![]),
-        (
-            "not known, awake without replicas",
-            json!({}),
-            status("True", "", 3600, 1, 1),
-            proxy(2),
-            (0, 0, None),
-            vec![reports(("Unknown", "Queued"), "True", (0, 1))],
-        ),
-        ("asleep", json!({}), inactive(0, 0), proxy(2), (0, 0, Some(0)), vec![]),
-        (
-            "pods are wanted, and capacity is to spare",
-            json!({}),
-            status("False", "NoTraffic", 10, 0, 11),
-            proxy(2),
-            (11, 0, Some(11)),
-            vec![path("Serve", 2), reports(("Unknown", "Queued"), "True", (0, 11))],
-        ),
-        (
-            "idle",
-            json!({}),
-            status("True", "", 3600, 1, 1),
-            serve(3),
-            (1, 1, Some(0)),
-            vec![path("Proxy", 3), reports(("False", "NoTraffic"), "True", (1, 0))],
-        ),
-        (
-            "never ready, and given up",
-            json!({}),
-            status("Unknown", "Queued", 3600, 0, 1),
-            serve(3),
-            (1, 1, Some(0)),
-            vec![patched(0), path("Proxy", 3), reports(("False", "TimedOut"), "True", (1, 0))],
-        ),
-        (
-            "a pod short",
-            eleven(),
-            status("True", "", 10, 10, 11),
-            serve(3),
-            (10, 10, Some(11)),
-            vec![patched(11), reports(("Unknown", "Queued"), "True", (10, 11))],
-        ),
-        (
-            "inactive above the least scale",
-            eleven(),
-            inactive(12, 12),
-            proxy(4),
-            (12, 12, Some(0)),
-            vec![patched(11), path("Serve", 4), reports(("True", ""), "True", (12, 11))],
-        ),
+        ("not known, awake without replicas", none(), awake(), proxy(2), (0, 0, None), vec![waits((0, 1))]),
+        ("asleep", none(), inactive(0, 0), proxy(2), (0, 0, Some(0)), vec![]),
+        ("spare capacity", none(), slept, proxy(2), (11, 0, Some(11)), vec![path("Serve", 2), waits((0, 11))]),
+        ("idle", none(), awake(), serve(3), (1, 1, Some(0)), vec![path("Proxy", 3), sleeps("NoTraffic")]),
+        ("timeout", none(), waking, serve(3), (1, 1, Some(0)), vec![patched(0), path("Proxy", 3), sleeps("TimedOut")]),
+        ("a pod short", eleven(), short, serve(3), (10, 10, Some(11)), vec![patched(11), waits((10, 11))]),
+        ("inactive above the min scale", eleven(), inactive(12, 12), proxy(4), (12, 12, Some(0)), shrinks),
     ];
     for (what, annotations, status, sks, (replicas, ready, desired), script) in rows {
         let mut f = settled(annotations, status, sks, replicas, ready, desired, 0);
@@ -243,7 +205,7 @@ async fn decision_bounds_and_pods_lead_to_replicas_path_and_status() {
 }
 
 #[tokio::test]
-async fn the_initial_scale_counts_beside_the_least_scale() {
+async fn the_initial_scale_counts_besides_the_min_scale() {
     let both = || json!({"autoscaling.knative.dev/initial-scale": "20", "autoscaling.knative.dev/min-scale": "11"});
     let mut f = settled(both(), uninitialized(queued(11, 11)), serverless("Proxy", 4, "pa"), 11, 11, Some(11), -42);
     let script = vec![patched(20), reports(("Unknown", "Queued"), "Unknown", (11, 20))];
@@ -280,7 +242,7 @@ async fn an_initial_scale_of_zero_needs_no_pod() {
 }
 
 #[tokio::test]
-async fn an_unknown_key_means_nothing() {
+async fn an_unknown_key_is_ignored() {
     let mut f = fixture();
     for key in [Key::new("ns", "gone"), Key::new("", "hello"), Key::new("", "")] {
         f.key = key;

@@ -1,6 +1,7 @@
-//! Tests beside plain Deployments: creation, waking, falling asleep, refusals.
+//! Tests of workloads in standalone: creation, waking, falling asleep, refusals.
 
 use super::fixture::{Exchange, Fixture, ago, assert_condition, condition, expect, leads, reports};
+pub(super) use super::kpa_knative::pass;
 use super::kpa_knative::{SCALE, status};
 use super::scalers::ZS;
 use crate::cluster::error::Error;
@@ -30,15 +31,15 @@ pub(super) fn scaler(spec: Value, status: Value) -> Value {
     value
 }
 
-/// Changes the number of replicas at adoption.
-pub(super) fn found_with(replicas: &str, mut object: Value) -> Value {
+/// Sets the number of replicas at adoption.
+pub(super) fn adopted_at(replicas: &str, mut object: Value) -> Value {
     object["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"] = json!(replicas);
     object
 }
 
-/// Returns it as the API server's response to the patch that adopts its target.
-fn taken_up(replicas: &str) -> Value {
-    let mut value = found_with(replicas, scaler(json!({}), Value::Null));
+/// Returns the API server's response to the patch that adopts the target of a ZeroScaler.
+fn adopting_response(replicas: &str) -> Value {
+    let mut value = adopted_at(replicas, scaler(json!({}), Value::Null));
     value["metadata"]["resourceVersion"] = json!("100");
     value
 }
@@ -54,7 +55,7 @@ fn newborn() -> Value {
 /// Goal: if another writer changes the replicas, the first changes are corrected at once, later ones after a pause,
 /// and the history contains the reason. Other decisions are not delayed.
 #[tokio::test]
-async fn who_keeps_changing_the_replicas_is_not_fought_with() {
+async fn replicas_that_another_writer_keeps_changing_are_corrected_less_often() {
     let mut f = settled(json!({}), status("True", "", 60, 1, 2), 1);
     f.ready(1);
     f.decides(Some(2), -1);
@@ -63,7 +64,7 @@ async fn who_keeps_changing_the_replicas_is_not_fought_with() {
         let script = if turn < 4 { vec![patched(2)] } else { vec![] };
         scale_only(&mut f, script).await.expect("no error");
     }
-    let acted = f.fakes.acted.lock().expect("told");
+    let acted = f.fakes.acted.lock().expect("recorded");
     assert_eq!(acted.because, Cause::Obstacle(Obstacle::Contested), "{acted:?}");
     f.decides(Some(3), -1);
     scale_only(&mut f, vec![patched(3)]).await.expect("another decision");
@@ -71,7 +72,7 @@ async fn who_keeps_changing_the_replicas_is_not_fought_with() {
 
 /// Goal: pods for which requests wait are requested every second, however often another writer removes them.
 #[tokio::test(start_paused = true)]
-async fn awaited_pods_are_asked_for_every_second() {
+async fn awaited_pods_are_requested_every_second() {
     let mut f = sleeping();
     f.decides(Some(1), -1);
     for turn in 0..9 {
@@ -98,7 +99,7 @@ async fn a_wake_without_pods_ends_with_its_requests() {
 /// Goal: a patch that removes pods is not sent if new requests have arrived since the decision; the next reconcile
 /// follows the load. Unchanged load, or load beyond the bounds, does not prevent the patch.
 #[tokio::test]
-async fn what_takes_pods_is_looked_at_again_before_it_is_sent() {
+async fn a_patch_that_removes_pods_is_checked_again_before_it_is_sent() {
     for (later, max, first, then) in [(4, 0, None, Some(4)), (1, 0, Some(1), None), (9, 2, Some(2), None)] {
         let mut f = settled(json!({"scale": {"max": max}}), status("True", "", 60, 5, 5), 5);
         f.ready(5);
@@ -114,12 +115,12 @@ async fn what_takes_pods_is_looked_at_again_before_it_is_sent() {
 /// Goal: an urgent reconcile writes only the replicas. Workloads that are not adopted, refused, owned by another
 /// process or being deleted wait for an ordinary reconcile.
 #[tokio::test]
-async fn in_a_hurry_nothing_but_the_replicas_is_written() {
+async fn an_urgent_pass_writes_only_the_replicas() {
     let mut f = sleeping();
     f.decides(Some(2), -1);
     scale_only(&mut f, vec![patched(2)]).await.expect("scaled");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
-    scale_only(&mut f, vec![]).await.expect("nothing is left to do");
+    scale_only(&mut f, vec![]).await.expect("no change");
 
     let asleep = status("False", "NoTraffic", 3600, 0, 0);
     let mut leaving = scaler(json!({}), asleep.clone());
@@ -133,7 +134,7 @@ async fn in_a_hurry_nothing_but_the_replicas_is_written() {
     let mut f = sleeping();
     f.decides(Some(2), -1);
     *f.fakes.led_by_another.lock() = true;
-    scale_only(&mut f, vec![]).await.expect("another's");
+    scale_only(&mut f, vec![]).await.expect("owned by another process");
 }
 
 /// Returns a fixture with all objects of a settled workload.
@@ -180,10 +181,6 @@ pub(super) async fn scale_only(f: &mut Fixture, script: Vec<Exchange>) -> Result
     f.play(script, async |cx, key| cx.kpa.scale_only(key).await).await
 }
 
-pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), Error> {
-    f.play(script, async |cx, key| cx.kpa.reconcile(key).await).await
-}
-
 /// Returns the last recorded action: wanted, patched, cause.
 pub(super) fn acted(f: &Fixture) -> (Option<i32>, bool, Cause) {
     let action = f.fakes.acted.lock().expect("an action");
@@ -197,9 +194,9 @@ pub(super) fn patched(to: i32) -> Exchange {
         .answered(200, json!({"metadata": {"name": "hello", "resourceVersion": "61"}, "spec": {"replicas": to}}))
 }
 
-/// Goal: a target adopted at zero is asleep from the first reconcile on, and its decider starts at zero.
+/// Goal: a target adopted at zero is inactive from the first reconcile on, and its decider starts at zero.
 #[tokio::test]
-async fn born_at_zero_it_is_inactive_from_the_first_pass() {
+async fn a_target_adopted_at_zero_is_inactive_from_the_first_pass() {
     let mut f = Fixture::standalone();
     f.put_autoscaler(newborn());
     f.put_target(0);
@@ -215,7 +212,7 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
                 }});
                 assert_eq!(*body, expected);
             })
-            .answered(200, taken_up("0")),
+            .answered(200, adopting_response("0")),
         leads().with(|path| assert_eq!(path["mode"], "Proxy")),
         reports().with(|body| {
             assert_condition(body, "Active", "False", "NoTraffic");
@@ -231,14 +228,15 @@ async fn born_at_zero_it_is_inactive_from_the_first_pass() {
     assert_eq!(deciding.0.labels.configuration, "hello");
     let selector = [("app".to_owned(), "hello".to_owned())].into();
     assert_eq!(*f.fakes.tracking.lock(), Some(PodSet::Selector(selector)));
-    let owner = f.fakes.owner.lock().clone().expect("whose pods count");
+    let owner = f.fakes.owner.lock().clone().expect("an owner");
     assert_eq!((owner.chain, owner.name.as_str()), (Chain::ReplicaSets, "hello"));
-    assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(0));
+    assert_eq!(f.fakes.surroundings.lock().expect("observed").replicas, Some(0));
 }
 
-/// Goal: some of the other workloads whose pods the selector matches are named; the condition ends with the last.
+/// Goal: the condition names some of the other controllers whose pods the selector matches, and ends when there are
+/// none.
 #[tokio::test]
-async fn others_with_the_same_labels_are_named() {
+async fn foreign_pods_with_the_same_labels_are_reported() {
     let mut f = sleeping();
     let others = ["Deployment canary", "Job a", "Job b", "Pod c", "Pod d"].map(str::to_owned);
     f.fakes.foreign_pods.lock().controllers = others.into();
@@ -261,7 +259,7 @@ async fn others_with_the_same_labels_are_named() {
 /// Goal: a running target is adopted with its replicas, and no first reconcile changes them, whatever the
 /// configuration.
 #[tokio::test]
-async fn born_running_it_keeps_its_replicas() {
+async fn a_target_adopted_while_running_keeps_its_replicas() {
     for decision in [None, Some(3)] {
         let mut f = Fixture::standalone();
         f.put_autoscaler(newborn());
@@ -271,7 +269,7 @@ async fn born_running_it_keeps_its_replicas() {
         let script = vec![
             expect(&format!("PATCH {ZS}"))
                 .with(|body| assert_eq!(body["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "3"))
-                .answered(200, taken_up("3")),
+                .answered(200, adopting_response("3")),
             leads(),
             reports().with(|body| {
                 assert_condition(body, "Active", "True", "Awake");
@@ -298,7 +296,7 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(*f.fakes.scaled.lock(), [(0, 2)]);
     assert_eq!(acted(&f), (Some(2), true, Cause::Rule(Reason::Desired)));
-    assert_eq!(f.fakes.surroundings.lock().expect("told").replicas, Some(2));
+    assert_eq!(f.fakes.surroundings.lock().expect("observed").replicas, Some(2));
     // Our own write is known before the watch reports it: the next reconcile has nothing to patch.
     pass(&mut f, vec![]).await.expect("a pass");
 }
@@ -306,7 +304,7 @@ async fn a_poke_leads_to_the_patch_before_anything_else() {
 /// Goal: after the clock was set back by an hour, a workload that has been idle for a window falls asleep without
 /// delay.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_was_set_back_keeps_nobody_awake() {
+async fn a_clock_that_was_set_back_keeps_no_workload_awake() {
     let mut f = settled(json!({}), status("True", "", -3600, 1, 1), 1);
     f.ready(1);
     f.decides(Some(0), -1);
@@ -324,18 +322,18 @@ async fn a_clock_that_was_set_back_keeps_nobody_awake() {
 
 /// Goal: an idle workload wakes when its schedule begins, with the scheduled number of pods.
 #[tokio::test]
-async fn a_schedule_wakes_what_sleeps() {
+async fn a_schedule_wakes_a_sleeping_workload() {
     let asleep = || status("False", "NoTraffic", 60, 0, 0);
     let schedule = |min: i32| json!({"schedules": [{"cron": "* * * * *", "duration": "1h", "min": min}]});
     let mut f = settled(schedule(0), asleep(), 0);
     f.decides(Some(0), -1);
-    pass(&mut f, vec![]).await.expect("it sleeps on");
+    pass(&mut f, vec![]).await.expect("it stays asleep");
     put_settled(&f, schedule(2), asleep(), 0);
     pass(&mut f, vec![patched(2), reports()]).await.expect("it wakes");
     assert_eq!(acted(&f).0, Some(2));
 }
 
-/// Leads the only port of the Service to an activator, which has not reported its number yet.
+/// Leads the only port of the Service to an activator that has not reported the number yet.
 pub(super) async fn lead_to_activator(f: &mut Fixture) {
     f.numbered(&[("", 80)], &[]).await;
     f.activators(&[(ACTIVATOR, true)]);
@@ -359,7 +357,7 @@ pub(super) async fn lead_to_activator(f: &mut Fixture) {
 /// Goal: after an idle window the workload is inactive and the pod stays. Without a proof there is no patch, nor if
 /// the activator in the slice reports another workload. When it reports this one, the pod is removed.
 #[tokio::test]
-async fn the_last_pod_goes_when_an_activator_has_answered() {
+async fn the_last_pod_is_removed_once_an_activator_reports_the_workload() {
     let mut f = settled(json!({}), status("True", "", 61, 1, 1), 1);
     f.ready(1);
     lead_to_activator(&mut f).await;
@@ -370,40 +368,24 @@ async fn the_last_pod_goes_when_an_activator_has_answered() {
     })];
     pass(&mut f, script).await.expect("becomes inactive");
     assert_eq!(acted(&f), (Some(0), false, Cause::Rule(Reason::Idle)));
-    pass(&mut f, vec![]).await.expect("asks for a probe and holds the pod");
+    pass(&mut f, vec![]).await.expect("requests a probe and keeps the pod");
     assert_eq!(acted(&f), (Some(0), false, Cause::Rule(Reason::ProbePending)));
 
-    f.hear(ACTIVATOR, &[(20_000, "another")]);
-    pass(&mut f, vec![]).await.expect("its clients would meet another");
+    f.report_listening(ACTIVATOR, &[(20_000, "another")]);
+    pass(&mut f, vec![]).await.expect("the number belongs to another workload");
     let queue = f.cx.stores.queue().clone();
     while queue.try_next().is_some() {}
-    f.hear(ACTIVATOR, &[(20_000, "zs")]);
-    assert_eq!(queue.try_next().map(|item| item.key().clone()), Some(f.key.clone()), "it is looked at again");
+    f.report_listening(ACTIVATOR, &[(20_000, "zs")]);
+    assert_eq!(queue.try_next().map(|item| item.key().clone()), Some(f.key.clone()), "queued again");
     // In the path for an hour already, so the grace period is over as well.
     pass(&mut f, vec![patched(0)]).await.expect("goes to zero");
     assert_eq!(*f.fakes.scaled.lock(), [(1, 0)]);
     assert_eq!(acted(&f), (Some(0), true, Cause::Rule(Reason::Zero)));
 }
 
-#[tokio::test]
-async fn a_foreign_service_means_hands_off() {
-    let mut f = Fixture::standalone();
-    f.put_autoscaler(newborn());
-    f.put_target(3);
-    f.decides(Some(0), -1);
-    f.put_service(taken_service());
-    let script = vec![reports().with(|body| {
-        assert_condition(body, "Ready", "False", "ServiceNotOwned");
-        assert!(condition(body, "Ready").2.contains("is adopted by another ZeroScaler"));
-    })];
-    pass(&mut f, script).await.expect("a pass");
-    assert_eq!(*f.fakes.deciding.lock(), None);
-    assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::ServiceNotOwned)));
-}
-
 /// Goal: before our controller owns the public Service, replicas are not changed.
 #[tokio::test]
-async fn no_patch_before_the_public_service_is_in_hand() {
+async fn no_patch_is_sent_before_the_public_service_is_ours() {
     let mut f = sleeping();
     f.put_path(PathMode::Proxy, "", None);
     f.decides(Some(2), -1);
@@ -413,37 +395,34 @@ async fn no_patch_before_the_public_service_is_in_hand() {
 }
 
 #[tokio::test]
-async fn what_cannot_work_is_refused_by_name_and_changes_nothing() {
-    let rows = [
-        (json!({"scale": {"window": "1s"}}), "Invalid", "spec.scale.window"),
-        (json!({"wake": {"timeout": "soon"}}), "Invalid", "spec.wake.timeout"),
-        (json!({"services": []}), "ServiceNotFound", "spec.services"),
+async fn an_unusable_object_is_refused_with_its_field_and_changes_nothing() {
+    let missing = "spec.target: deployments.apps \"hello\" does not exist";
+    let taken = "is adopted by another ZeroScaler";
+    type Row = (Value, fn(&Fixture), &'static str, Obstacle, &'static str);
+    let rows: [Row; 5] = [
+        (json!({"scale": {"window": "1s"}}), |_| {}, "Invalid", Obstacle::Invalid, "spec.scale.window"),
+        (json!({"wake": {"timeout": "soon"}}), |_| {}, "Invalid", Obstacle::Invalid, "spec.wake.timeout"),
+        (json!({"services": []}), |_| {}, "ServiceNotFound", Obstacle::ServicePending, "spec.services"),
+        (json!({}), Fixture::remove_target, "TargetNotFound", Obstacle::TargetNotFound, missing),
+        (json!({}), |f| f.put_service(taken_service()), "ServiceNotOwned", Obstacle::ServiceNotOwned, taken),
     ];
-    for (spec, reason, named) in rows {
+    for (spec, change, reason, obstacle, named) in rows {
         let mut f = Fixture::standalone();
         let mut object = newborn();
         json_patch::merge(&mut object["spec"], &spec);
         f.put_autoscaler(object);
-        f.put_target(0);
+        f.put_target(3);
+        f.decides(Some(0), -1);
+        change(&f);
         let script = vec![reports().with(move |body| {
             assert_condition(body, "Ready", "False", reason);
-            assert!(condition(body, "Ready").2.contains(named), "{}", condition(body, "Ready").2);
+            let message = condition(body, "Ready").2;
+            assert!(if named == missing { message.starts_with(named) } else { message.contains(named) }, "{message}");
         })];
         pass(&mut f, script).await.expect("a pass");
-        let obstacle = if reason == "Invalid" { Obstacle::Invalid } else { Obstacle::ServicePending };
+        assert_eq!(*f.fakes.deciding.lock(), None, "{reason}");
         assert_eq!(acted(&f), (None, false, Cause::Obstacle(obstacle)));
     }
-    let mut f = Fixture::standalone();
-    f.put_autoscaler(newborn());
-    f.put_target(0);
-    f.remove_target();
-    let script = vec![reports().with(|body| {
-        assert_condition(body, "Ready", "False", "TargetNotFound");
-        let message = condition(body, "Ready").2;
-        assert!(message.starts_with("spec.target: deployments.apps \"hello\" does not exist"), "{message}");
-    })];
-    pass(&mut f, script).await.expect("a pass");
-    assert_eq!(acted(&f), (None, false, Cause::Obstacle(Obstacle::TargetNotFound)));
 }
 
 #[tokio::test]
@@ -456,12 +435,12 @@ async fn only_the_leader_acts_and_only_while_its_lease_lasts() {
     assert_eq!(acted(&f), (Some(1), false, Cause::Obstacle(Obstacle::LeaseEnding)));
     assert!(f.fakes.deciding.lock().is_some());
     *f.fakes.led_by_another.lock() = true;
-    pass(&mut f, vec![]).await.expect("not ours");
-    assert_eq!(*f.fakes.deciding.lock(), None, "what was lost is forgotten");
+    pass(&mut f, vec![]).await.expect("owned by another process");
+    assert_eq!(*f.fakes.deciding.lock(), None, "the decider of a lost workload is removed");
 }
 
 #[tokio::test]
-async fn a_failed_patch_is_told_and_tried_again() {
+async fn a_failed_patch_is_reported_and_retried() {
     let mut f = settled(json!({}), status("True", "", 10, 1, 1), 1);
     f.ready(1);
     f.decides(Some(4), -1);

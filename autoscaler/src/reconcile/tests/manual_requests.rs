@@ -1,13 +1,11 @@
 //! Tests of an operator's requests: pause, wake, sleep.
 
 use super::fixture::{Fixture, ago, condition};
-use super::kpa_knative::status;
+use super::kpa_knative::{PATCH, status};
 use super::kpa_standalone::{ACTIVATOR, lead_to_activator, patched, scale_only, settled};
 use super::scalers::{adopted_workload, asleep, awake, is_sent, last_status, lines};
 use common_controller::Failure;
 use serde_json::{Value, json};
-
-const PATCH: &str = "PATCH /apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
 /// Returns a workload that has been waking for a second, with a pod that is not ready.
 fn waking(spec: Value) -> Value {
@@ -43,12 +41,12 @@ async fn a_pause_keeps_replicas_as_they_are() {
         let (is, reason, message) = condition(status, "Active");
         assert_eq!((is.as_str(), reason.as_str()), (active, "Paused"), "{status}");
         assert!(message.contains("spec.paused"), "{message}");
-        assert_eq!(condition(status, "Ready").0, "True", "kept, and served: {status}");
+        assert_eq!(condition(status, "Ready").0, "True", "Ready while paused: {status}");
         assert_eq!(f.backend().paused, replicas == 0);
         assert_eq!(status["status"]["backend"]["paused"], if replicas == 0 { json!(true) } else { Value::Null });
     }
     let mut f = fixture(asleep(json!({"scale": {"min": 3}})), 0, 7);
-    assert!(is_sent(&f.settle().await, PATCH), "and it counts again when it is over");
+    assert!(is_sent(&f.settle().await, PATCH), "the load counts again after the pause");
 }
 
 /// Goal: a requested wake is one patch, whatever the load, and is reported; it is not repeated for the same request.
@@ -62,14 +60,14 @@ async fn a_wake_is_carried_out_once() {
     let mut over = asleep(request("Awake", 5));
     over["status"]["request"] = json!({"state": "Awake", "at": over["spec"]["request"]["at"], "result": "Done"});
     let mut f = fixture(over.clone(), 0, 0);
-    assert!(!is_sent(&f.settle().await, PATCH), "by another process, long ago");
+    assert!(!is_sent(&f.settle().await, PATCH), "another process has carried it out");
     over["spec"]["request"]["at"] = json!(ago(1));
     let mut f = fixture(over, 0, 0);
-    assert!(is_sent(&f.settle().await, PATCH), "asked anew");
+    assert!(is_sent(&f.settle().await, PATCH), "a new request");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_carried_out_says_why() {
+async fn a_request_that_is_not_carried_out_is_reported_with_the_reason() {
     let mut paused = request("Awake", 5);
     paused["paused"] = json!(true);
     let mut least = request("Asleep", 5);
@@ -93,7 +91,7 @@ async fn what_is_not_carried_out_says_why() {
 
 /// Goal: a requested sleep discards the past load, and waits neither for the window nor for the retention.
 #[tokio::test(start_paused = true)]
-async fn a_sleep_waits_for_no_window() {
+async fn a_requested_sleep_waits_for_no_window() {
     let mut spec = request("Asleep", 5);
     spec["scale"] = json!({"window": "1h", "retention": "1h"});
     let mut scaler = awake(spec, 1);
@@ -102,7 +100,7 @@ async fn a_sleep_waits_for_no_window() {
     let requests = f.settle().await;
     assert!(*f.fakes.forgotten.lock());
     assert_eq!(condition(last_status(&requests), "Active").0, "False", "{requests:?}");
-    assert_eq!(last_status(&requests)["status"]["request"]["result"], "Pending", "the last pod is there");
+    assert_eq!(last_status(&requests)["status"]["request"]["result"], "Pending", "the last pod still runs");
     assert!(!is_sent(&requests, PATCH), "no activator has proven that it is in the path");
     f.put_target_at(0, 101);
     f.ready(0);
@@ -112,7 +110,7 @@ async fn a_sleep_waits_for_no_window() {
 /// Goal: a workload without a ready pod falls asleep on request, like an idle one. A sleep in progress does not
 /// expire, however long it takes.
 #[tokio::test(start_paused = true)]
-async fn a_sleep_ends_a_wake_that_nobody_waits_for_and_takes_its_time() {
+async fn a_requested_sleep_ends_an_idle_wake_and_does_not_expire() {
     for (mut scaler, ready) in [(waking(request("Asleep", 700)), 0), (awake(request("Asleep", 700), 1), 1)] {
         let at = scaler["spec"]["request"]["at"].clone();
         scaler["status"]["request"] = json!({"state": "Asleep", "at": at, "result": "Pending"});
@@ -137,21 +135,21 @@ async fn about_to_sleep() -> Fixture {
     f.decides(Some(0), -1);
     *f.fakes.serving.lock() = Some(false);
     lead_to_activator(&mut f).await;
-    f.hear(ACTIVATOR, &[(20_000, "zs")]);
+    f.report_listening(ACTIVATOR, &[(20_000, "zs")]);
     f
 }
 
-/// Goal: the last pod is not removed if a request has arrived while the patch waited for its turn. The next reconcile,
-/// which follows at once, keeps it.
+/// Goal: the last pod is not removed if a request has arrived while the patch waited for its token. The next reconcile,
+/// which follows at once, keeps the pod.
 #[tokio::test]
-async fn a_sleep_is_not_sent_when_somebody_has_come_meanwhile() {
+async fn a_requested_sleep_is_not_sent_if_a_request_has_arrived() {
     let mut f = about_to_sleep().await;
-    scale_only(&mut f, vec![patched(0)]).await.expect("nobody has come");
+    scale_only(&mut f, vec![patched(0)]).await.expect("no request has arrived");
     let mut f = about_to_sleep().await;
     *f.fakes.next_serving.lock() = Some(true);
     let sent = scale_only(&mut f, vec![]).await;
     assert!(sent.is_err_and(|error| error.is_conflict()), "outdated");
     f.decides(Some(1), -1);
-    scale_only(&mut f, vec![]).await.expect("kept, since somebody is served");
+    scale_only(&mut f, vec![]).await.expect("the pod stays, because it serves a request");
     assert_eq!(*f.fakes.scaled.lock(), []);
 }

@@ -21,37 +21,37 @@ async fn evaluated(cpu: [u32; 2]) -> Fixture {
     f.ready(2);
     f.pods_use(&cpu);
     f.decides(Some(1), -1);
-    pass(&mut f, vec![]).await.expect("not looked at yet, so nothing goes");
+    pass(&mut f, vec![]).await.expect("not evaluated yet, so no pod is removed");
     let request = f.cx.ports.requests.next().await;
-    assert_eq!(*request.key(), f.key, "looked at");
+    assert_eq!(*request.key(), f.key, "evaluated");
     f
 }
 
-/// Goal: of load and CPU usage the larger recommendation is patched, and the history names it.
+/// Goal: the larger recommendation of load and CPU usage is patched, and the history names its source.
 #[tokio::test]
-async fn a_metric_that_asks_for_more_than_the_load_wins() {
+async fn a_metric_that_requests_more_pods_than_the_load_wins() {
     let mut f = evaluated([150, 150]).await; // 150 % of the request; the target is 50 %.
     let script = vec![patched(6), reports().with(|body| assert_eq!(body["status"]["desired"], 6))];
     pass(&mut f, script).await.expect("a pass");
     assert_eq!(acted(&f), (Some(6), true, Cause::Rule(Reason::Metrics)));
-    let blended = f.fakes.blended.lock().clone().expect("told");
+    let blended = f.fakes.blended.lock().clone().expect("blended");
     assert_eq!((&*blended.metric, blended.asked), ("cpu resource utilization (percentage of request)", 6));
 
     f.decides(Some(9), -1);
-    pass(&mut f, vec![]).await.expect("four were added a moment ago, and no more may be");
+    pass(&mut f, vec![]).await.expect("no more pods may be added so soon after four");
     assert_eq!(acted(&f).0, Some(6));
     assert_eq!(f.fakes.blended.lock().clone().map(|b| b.metric.to_string()).as_deref(), Some("concurrency"));
 }
 
 /// Goal: a failing metric prevents any reduction, even of the last pod, is reported, and does not prevent a wake.
 #[tokio::test]
-async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
+async fn a_failing_metric_blocks_scaling_down_but_not_up() {
     let mut f = evaluated([10, 10]).await;
     f.metrics.now(USAGE, 503, json!({"kind": "Status", "message": "the metrics are down", "code": 503}));
     // Another plan starts a new evaluation.
     f.put_autoscaler(scaler(requests_cpu(60), status("True", "", 600, 2, 2)));
     f.decides(Some(0), -1);
-    pass(&mut f, vec![]).await.expect("nothing goes before the look");
+    pass(&mut f, vec![]).await.expect("no pod is removed before the evaluation");
     f.cx.ports.requests.next().await;
     let script = vec![reports().with(|body| {
         assert_condition(body, "MetricsMeasured", "False", "FailedGetResourceMetric");
@@ -67,7 +67,7 @@ async fn a_failing_metric_blocks_down_and_zero_but_not_up() {
 
 /// Goal: an invalid plan is reported with the path of the field, and has no effect on the scale.
 #[tokio::test]
-async fn a_plan_that_breaks_a_rule_is_named_with_its_path() {
+async fn an_invalid_plan_is_reported_with_the_path_of_its_field() {
     let spec = json!({"metrics": [{"type": "Resource"}], "behavior": {"scaleUp": {"policies": []}}});
     let mut f = settled(spec, status("False", "NoTraffic", 3600, 0, 0), 0);
     let script = vec![reports().with(|body| {

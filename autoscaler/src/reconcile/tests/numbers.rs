@@ -1,7 +1,7 @@
 //! Tests of the ledger of port numbers: release of numbers.
 
 use super::fixture::{Exchange, Fixture, expect};
-use crate::standalone::unlisted::AGAIN;
+use crate::standalone::unlisted::QUERY_INTERVAL;
 use common::RevisionKey as Key;
 use serde_json::{Value, json};
 
@@ -25,10 +25,10 @@ fn is_released(line: &Value, rest: &str) -> bool {
 }
 
 /// Goal: with several namespaces, one without permissions counts as listed and empty. Its numbers stay allocated until
-/// the API server reports that their workloads do not exist. It is queried seldom, and other workloads do not wait for
-/// it.
+/// the API server reports that their workloads do not exist. The namespace is queried once in an interval, and other
+/// workloads do not wait for it.
 #[tokio::test(start_paused = true)]
-async fn numbers_of_a_namespace_that_may_not_be_read_stay_held() {
+async fn numbers_of_an_unreadable_namespace_stay_allocated() {
     let mut f = Fixture::within(&["denied", "shop"]);
     put_map(&f, "70", &json!({"20000": "held denied/a ua 80 web", "20001": "held shop/b ub 80 web"}));
     let one = expect(MAP).with(|body: &Value| {
@@ -36,11 +36,11 @@ async fn numbers_of_a_namespace_that_may_not_be_read_stay_held() {
         assert!(is_released(&body["data"]["20001"], " shop/b ub 80 web"), "{body}");
     });
     let denied = no_scalers("denied").refused(403, "forbidden");
-    f.look_at_numbers(vec![denied, no_scalers("shop"), one]).await.expect("a pass");
+    f.reconcile_numbers(vec![denied, no_scalers("shop"), one]).await.expect("a pass");
     put_map(&f, "101", &json!({"20000": "held denied/a ua 80 web", "20001": "released:1795000000 shop/b ub 80 web"}));
-    f.look_at_numbers(vec![]).await.expect("nobody is asked again so soon");
-    tokio::time::advance(AGAIN).await;
+    f.reconcile_numbers(vec![]).await.expect("no query before the interval ends");
+    tokio::time::advance(QUERY_INTERVAL).await;
     let both =
         expect(MAP).with(|body: &Value| assert!(is_released(&body["data"]["20000"], " denied/a ua 80 web"), "{body}"));
-    f.look_at_numbers(vec![no_scalers("denied"), both]).await.expect("the rights are back, and nobody is there");
+    f.reconcile_numbers(vec![no_scalers("denied"), both]).await.expect("readable again, and without ZeroScalers");
 }

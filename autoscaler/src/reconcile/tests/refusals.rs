@@ -2,7 +2,7 @@
 
 use super::fixture::{ApiRequest, Fixture, condition};
 use super::kpa_knative as knative;
-use super::kpa_knative::{SCALE, serverless, status};
+use super::kpa_knative::{PATCH, SCALE, serverless, status};
 use super::kpa_standalone::sleeping;
 use common::backend::Backend;
 use common_controller::Priority;
@@ -11,7 +11,6 @@ use std::time::Duration;
 
 const QUOTA: &str = "admission webhook \"quota\" denied the request:\n  only 3 replicas\tare left";
 const REPORTED: &str = "admission webhook \"quota\" denied the request: only 3 replicas are left";
-const PATCH: &str = "PATCH /apis/apps/v1/namespaces/ns/deployments/hello/scale";
 const MINUTES: Duration = Duration::from_secs(600);
 
 fn patches(requests: &[ApiRequest]) -> Vec<Duration> {
@@ -22,20 +21,20 @@ fn refused() -> Option<(&'static str, u16, &'static str)> {
     Some((PATCH, 403, QUOTA))
 }
 
-/// Asserts that attempts are frequent at first, and never more than five seconds apart.
+/// Asserts that retries are frequent at first, and never more than five seconds apart.
 fn assert_pace(times: &[Duration], until: Duration) {
-    assert!(times.len() > 100, "{} tries", times.len());
+    assert!(times.len() > 100, "{} attempts", times.len());
     assert!(times[4] < Duration::from_secs(1), "{times:?}");
     let last = times.last().copied().unwrap_or_default();
     let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default().max(until - last);
-    assert!(longest <= Duration::from_millis(5100), "{longest:?} between two tries");
+    assert!(longest <= Duration::from_millis(5100), "{longest:?} between two attempts");
 }
 
 /// Goal: while requests wait, a refused wake is retried within five seconds, however often it was refused. The API
 /// server's error is in the status and in the report to activators, on one line. All of that ends when the wake is
 /// accepted.
 #[tokio::test(start_paused = true)]
-async fn a_refused_wake_is_tried_again_while_somebody_waits() {
+async fn a_rejected_wake_is_retried_while_requests_wait() {
     assert_eq!(PATCH, format!("PATCH {SCALE}"));
     let mut f = sleeping();
     f.decides(Some(1), -1);
@@ -55,7 +54,7 @@ async fn a_refused_wake_is_tried_again_while_somebody_waits() {
 
 /// Goal: when no request waits any more, nothing is retried or reported.
 #[tokio::test(start_paused = true)]
-async fn a_refused_wake_that_nobody_waits_for_is_over() {
+async fn a_rejected_wake_is_not_retried_once_no_request_waits() {
     let mut f = sleeping();
     f.decides(Some(1), -1);
     f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
@@ -69,7 +68,7 @@ async fn a_refused_wake_that_nobody_waits_for_is_over() {
 
 /// Goal: in a Knative install the pace is the same, and objects contain nothing that Knative's do not.
 #[tokio::test(start_paused = true)]
-async fn beside_knative_only_the_pace_is_ours() {
+async fn a_knative_install_retries_at_the_same_pace_without_conditions_of_ours() {
     let asleep = status("False", "NoTraffic", 3600, 0, 0);
     let mut f = knative::settled(json!({}), asleep, serverless("Proxy", 2, "pa"), 0, 0, Some(1), -1);
     f.cx.stores.queue().add(f.key.clone(), Priority::Urgent);
@@ -81,6 +80,6 @@ async fn beside_knative_only_the_pace_is_ours() {
 
 /// Returns the backend for activators after a reconcile of the path.
 async fn reported_backend(f: &mut Fixture) -> Backend {
-    f.look_at_path().await;
+    f.reconcile_path().await;
     f.backend()
 }

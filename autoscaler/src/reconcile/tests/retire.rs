@@ -1,14 +1,14 @@
-//! Tests of a deleted ZeroScaler: replicas first, then the traffic, then our objects.
+//! Tests of a deleted ZeroScaler: replicas are given back first, then the traffic, then our objects are deleted.
 
 use super::fixture::{Exchange, Fixture, ago, expect, leads, reports};
 use super::kpa_knative::{SCALE, status};
-use super::kpa_standalone::{found_with, pass, public_service, scaler, taken_service};
+use super::kpa_standalone::{adopted_at, pass, public_service, scaler, taken_service};
 use super::scalers::ZS;
 use autoscaler_core::path_mode::PathMode;
 use serde_json::{Value, json};
 
 fn deleted() -> Value {
-    let mut object = found_with("2", scaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
+    let mut object = adopted_at("2", scaler(json!({}), status("False", "NoTraffic", 3600, 0, 0)));
     object["metadata"]["deletionTimestamp"] = json!(ago(1));
     object
 }
@@ -41,7 +41,7 @@ fn freed() -> Exchange {
 
 /// Goal: each step waits for the one before it. Method: the test advances the cluster's state between reconciles.
 #[tokio::test]
-async fn replicas_then_traffic_then_objects_then_the_mark() {
+async fn replicas_then_traffic_then_objects_then_the_finalizer() {
     let mut f = settled();
     let restored = expect(&format!("PATCH {SCALE}"))
         .with(|body| assert_eq!(body[0]["value"], 2))
@@ -51,15 +51,15 @@ async fn replicas_then_traffic_then_objects_then_the_mark() {
 
     f.ready(1);
     let to_pods = leads().with(|path| assert_eq!(path["mode"], "Serve"));
-    pass(&mut f, vec![to_pods]).await.expect("the path is asked to move");
+    pass(&mut f, vec![to_pods]).await.expect("another path is requested");
     pass(&mut f, vec![]).await.expect("waits until the path has moved");
 
     f.put_path(PathMode::Serve, "hello", None);
-    pass(&mut f, vec![freed()]).await.expect("everything goes");
+    pass(&mut f, vec![freed()]).await.expect("the finalizer is removed");
     assert_eq!(f.cx.path(&f.key), None);
 }
 
-/// Goal: pods that never become ready do not keep the object for ever.
+/// Goal: pods that never become ready do not prevent the deletion of the object.
 #[tokio::test(start_paused = true)]
 async fn the_wait_for_a_ready_pod_is_bounded() {
     let mut f = settled();
@@ -67,11 +67,11 @@ async fn the_wait_for_a_ready_pod_is_bounded() {
     pass(&mut f, vec![]).await.expect("waits");
     tokio::time::advance(std::time::Duration::from_secs(60)).await;
     let to_pods = leads().with(|path| assert_eq!(path["mode"], "Serve"));
-    pass(&mut f, vec![to_pods]).await.expect("goes on without");
+    pass(&mut f, vec![to_pods]).await.expect("continues without a ready pod");
 }
 
 #[tokio::test]
-async fn a_target_that_was_never_taken_up_is_left_alone() {
+async fn a_target_that_was_never_adopted_is_left_alone() {
     let mut f = settled();
     let mut object = deleted();
     object["metadata"]["finalizers"] = json!([]);
@@ -81,7 +81,7 @@ async fn a_target_that_was_never_taken_up_is_left_alone() {
 
 /// Goal: if another owner takes over a Service, our objects of it are deleted, and the replicas stay unchanged.
 #[tokio::test]
-async fn a_service_that_was_taken_from_us_ends_everything_but_the_replicas() {
+async fn a_service_taken_over_by_another_owner_leaves_the_replicas_unchanged() {
     let mut f = settled();
     let mut object = deleted();
     object["metadata"].as_object_mut().expect("metadata").remove("deletionTimestamp");
@@ -120,10 +120,10 @@ async fn an_adopted_service_gets_its_selector_back() {
     f.play(script, async |cx, key| cx.serverless().reconcile(key).await).await.expect("a pass");
 }
 
-/// Goal: borrowed objects are restored even if the object is broken and its former spec is not known, if the target is
-/// unknown, or if another owner has a Service that is needed to lead to it.
+/// Goal: a borrowed Service is restored even if the ZeroScaler is invalid and its former spec is not known, if the
+/// target is unreadable, or if another owner has the private Service.
 #[tokio::test]
-async fn what_cannot_be_led_is_given_back_too() {
+async fn a_service_that_cannot_be_served_is_given_back_too() {
     let rows = [
         ("its kind cannot be watched", Fixture::refuse_target as fn(&Fixture)),
         ("the private Service is another's", |f| {
@@ -166,14 +166,14 @@ async fn the_object_stays_until_its_service_is_given_back() {
         let queue = f.cx.stores.queue().clone();
         for _ in 0..2 {
             while queue.try_next().is_some() {}
-            pass(&mut f, vec![]).await.expect("nothing of ours goes");
+            pass(&mut f, vec![]).await.expect("the finalizer stays");
             tokio::time::advance(std::time::Duration::from_secs(91)).await;
-            assert!(queue.try_next().is_some(), "it is looked at again");
+            assert!(queue.try_next().is_some(), "queued again");
         }
         match end.is_null() {
             true => f.remove_service(),
             false => f.put_service(end),
         }
-        pass(&mut f, vec![freed()]).await.expect("everything goes");
+        pass(&mut f, vec![freed()]).await.expect("the finalizer is removed");
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of ZeroScalers: their writes, and that they write nothing else.
 
 use super::fixture::{ApiRequest, Exchange, Fixture, ago, assert_condition, condition, expect};
+use super::kpa_knative::SCALE;
 use super::kpa_standalone::scale_only;
 use crate::engine::front_end::FrontEnd;
 use crate::scale::Failing;
@@ -19,7 +20,6 @@ pub(super) const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpoin
 const MAPS: &str = "POST /api/v1/namespaces/system/configmaps";
 const A: &str = "10.0.0.1";
 const B: &str = "10.0.0.2";
-const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hello/scale";
 
 /// Expects the patch of the target's replicas, and returns a version newer than those of the tests.
 fn patched() -> Exchange {
@@ -41,8 +41,8 @@ fn scaler(spec: Value) -> Value {
         },
         "spec": {"target": {"name": "hello"}},
     });
-    for (field, of) in spec.as_object().into_iter().flatten() {
-        value["spec"][field] = of.clone();
+    for (field, field_value) in spec.as_object().into_iter().flatten() {
+        value["spec"][field] = field_value.clone();
     }
     value
 }
@@ -95,10 +95,10 @@ pub(super) fn addresses(slice: &Value) -> Vec<&str> {
 }
 
 /// Returns the same object as this version.
-fn at(slice: &Value, version: &str) -> Value {
-    let mut slice = slice.clone();
-    slice["metadata"]["resourceVersion"] = json!(version);
-    slice
+fn at_version(object: &Value, version: &str) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["resourceVersion"] = json!(version);
+    object
 }
 
 pub(super) fn lines(requests: &[ApiRequest]) -> Vec<&str> {
@@ -143,7 +143,7 @@ fn new_workload(spec: Value, replicas: i32) -> Fixture {
 
 /// Returns the version after [`asleep`], with this spec.
 pub(super) fn edited(spec: Value) -> Value {
-    let mut value = at(&asleep(spec), "300");
+    let mut value = at_version(&asleep(spec), "300");
     value["metadata"]["generation"] = json!(2);
     value
 }
@@ -155,29 +155,27 @@ fn born_asleep() -> Fixture {
     f
 }
 
-/// Returns the same, with its slice leading to the activator, which has reported its number.
+/// Returns the same, with a slice that leads to the activator, which has reported the number.
 async fn led_asleep() -> Fixture {
     let mut f = born_asleep();
     f.settle().await;
-    f.hear(A, &[(20_000, "zs")]);
+    f.report_listening(A, &[(20_000, "zs")]);
     let requests = f.settle().await;
-    f.put_slice(at(body(&requests, &format!("POST {SLICES}")), "101"));
+    f.put_slice(at_version(body(&requests, &format!("POST {SLICES}")), "101"));
     f
 }
 
 /// Goal: a new ZeroScaler writes a finalizer, its Services and one status, and no object of Knative's groups.
 #[tokio::test]
-async fn a_birth_writes_no_object_of_knatives() {
+async fn a_new_zeroscaler_writes_no_object_of_knative() {
     let mut f = new_workload(json!({}), 2);
     let requests = f.settle().await;
     assert_eq!(lines(&requests)[0], format!("PATCH {ZS}"), "the finalizer comes first");
     assert_eq!(requests[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "2");
     assert!(requests.iter().all(|(_, line, _)| !line.contains("knative")), "{:?}", lines(&requests));
     let owner = &body(&requests, &format!("POST {SERVICES}"))["metadata"]["ownerReferences"][0];
-    assert_eq!(
-        (&owner["kind"], &owner["apiVersion"], &owner["uid"]),
-        (&json!("ZeroScaler"), &json!("zeroscale.dev/v1alpha1"), &json!("zs"))
-    );
+    let fields = ["kind", "apiVersion", "uid"].map(|field| &owner[field]);
+    assert_eq!(fields, ["ZeroScaler", "zeroscale.dev/v1alpha1", "zs"]);
     assert!(body(&requests, &format!("PUT {SERVICES}/hello"))["spec"]["selector"].is_null());
     let (_, line, status) = requests.last().expect("a status");
     assert_eq!(*line, format!("PUT {ZS}/status"));
@@ -185,12 +183,10 @@ async fn a_birth_writes_no_object_of_knatives() {
     let in_force = &status["status"]["inForce"];
     assert_eq!((&in_force["generation"], &in_force["spec"]["target"]["name"]), (&json!(1), &json!("hello")));
     assert_eq!(requests[0].2["metadata"]["annotations"]["zeroscale.dev/adopted-target"], "apps/v1/Deployment/hello");
-    assert_eq!(
-        (&status["status"]["ports"][0]["name"], &status["status"]["ports"][0]["number"]),
-        (&json!("web"), &json!(20_000))
-    );
+    let port = &status["status"]["ports"][0];
+    assert_eq!((&port["name"], &port["number"]), (&json!("web"), &json!(20_000)));
     assert_eq!(condition(status, "PortsAllocated").0, "True", "{status}");
-    assert_eq!(condition(status, "Ready").0, "Unknown", "nobody is there to serve it: {status}");
+    assert_eq!(condition(status, "Ready").0, "Unknown", "no activator listens yet: {status}");
     assert_eq!(status["status"]["backend"]["maxHeld"], 10_000);
     assert_eq!(status["status"]["adopted"]["services"][0]["selector"]["app"], "hello");
     let map = body(&requests, MAPS);
@@ -201,14 +197,14 @@ async fn a_birth_writes_no_object_of_knatives() {
 /// Goal: an activator is added to the Service's slices once it has reported the number, and with that number. A second
 /// one joins without a wait; one that is gone is removed at once.
 #[tokio::test(start_paused = true)]
-async fn slices_lead_to_activators_that_have_answered() {
+async fn slices_lead_to_activators_that_have_reported_the_number() {
     let mut f = born_asleep();
     let requests = f.settle().await;
-    assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "nobody has answered: {:?}", lines(&requests));
-    f.hear(A, &[(20_000, "another")]);
+    assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "none reported: {:?}", lines(&requests));
+    f.report_listening(A, &[(20_000, "another")]);
     let requests = f.settle().await;
-    assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "for somebody else: {:?}", lines(&requests));
-    f.hear(A, &[(20_000, "zs")]);
+    assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "another workload: {:?}", lines(&requests));
+    f.report_listening(A, &[(20_000, "zs")]);
     let requests = f.settle().await;
     let slice = body(&requests, &format!("POST {SLICES}"));
     assert_eq!(slice["ports"], json!([{"name": "web", "port": 20_000, "protocol": "TCP"}]));
@@ -218,24 +214,24 @@ async fn slices_lead_to_activators_that_have_answered() {
     assert_eq!(condition(status, "Ready").0, "True", "{status}");
 
     f.activators(&[(A, true), (B, true)]);
-    f.hear(B, &[(20_000, "zs")]);
+    f.report_listening(B, &[(20_000, "zs")]);
     let put = format!("PUT {SLICES}/hello-zeroscale-ipv4-0");
     let requests = f.settle().await;
     let slice = body(&requests, &put);
     assert_eq!(addresses(slice), [A, B], "both, without a wait");
-    f.put_slice(at(slice, "101"));
+    f.put_slice(at_version(slice, "101"));
     f.activators(&[(A, false), (B, true)]);
     let requests = f.settle().await;
     assert_eq!(addresses(body(&requests, &put)), [B], "at once");
 }
 
-/// Goal: if a Service's port gets another number or name, clients are led to the activators without a gap, by the
-/// allocated number.
+/// Goal: if a port of a Service gets another number or name, its slice keeps leading to the activators at the allocated
+/// number.
 #[tokio::test(start_paused = true)]
-async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
+async fn a_renamed_port_leads_to_its_number_without_a_gap() {
     for (name, port) in [("web", 81), ("site", 80)] {
         let mut f = led_asleep().await;
-        let mut called = at(&adopted(), "400");
+        let mut called = at_version(&adopted(), "400");
         called["spec"]["ports"] = json!([{"name": name, "port": port, "targetPort": 8080}]);
         f.put_service(called);
         for (_, line, slice) in settled(&mut f).await.iter().filter(|(_, line, _)| line.contains(SLICES)) {
@@ -248,10 +244,10 @@ async fn a_port_that_is_called_otherwise_is_led_all_the_while() {
 /// Goal: a new owner of a sleeping workload leaves its slices and numbers unchanged until it has planned, and then has
 /// nothing to write.
 #[tokio::test(start_paused = true)]
-async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
+async fn a_new_leader_keeps_slices_and_numbers_until_it_has_planned() {
     let mut former = born_asleep();
     let mut requests = former.settle().await;
-    former.hear(A, &[(20_000, "zs")]);
+    former.report_listening(A, &[(20_000, "zs")]);
     requests.extend(former.settle().await);
     let written = |line: &str| {
         let found = requests.iter().rev().find(|(_, sent, _)| sent.contains(line));
@@ -261,7 +257,7 @@ async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
     object["status"] = written("/status")["status"].clone();
     let mut f = adopted_workload(object, 0);
     f.activators(&[(A, true)]);
-    f.put_slice(at(&written(SLICES), "101"));
+    f.put_slice(at_version(&written(SLICES), "101"));
     let map = serde_json::from_value(written(MAPS)).expect("a ConfigMap");
     f.cx.cluster().numbers.ledger.apply(&Key::new("system", "ports.20000"), "70", Some(map));
     for plans in [false, true] {
@@ -274,10 +270,10 @@ async fn who_comes_to_lead_leaves_what_is_written_until_it_has_planned() {
     }
 }
 
-/// Goal: a workload that fell asleep while its status still was awake is asleep for a new owner. One with a request
-/// to wake, or with pods that must stay, is waking.
+/// Goal: a workload that fell asleep while its status still was awake is asleep for a new owner. A workload with a
+/// request to wake, or with a minimum of pods, is waking.
 #[tokio::test(start_paused = true)]
-async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
+async fn a_new_leader_finds_a_workload_asleep_whose_status_is_still_awake() {
     let wake = json!({"request": {"state": "Awake", "at": ago(5)}});
     let rows = [(json!({}), "Asleep", 0), (wake, "Waking", 1), (json!({"scale": {"min": 1}}), "Waking", 1)];
     for (spec, state, desired) in rows {
@@ -289,9 +285,10 @@ async fn who_comes_to_lead_what_has_just_fallen_asleep_finds_it_asleep() {
     }
 }
 
-/// Goal: a new owner of thousands of workloads counts some pods late; until then the written numbers stay.
+/// Goal: until a new owner has counted the pods, the written counts stay; with thousands of workloads some counts are
+/// late.
 #[tokio::test(start_paused = true)]
-async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
+async fn written_pod_counts_stay_until_a_new_leader_has_counted() {
     let mut object = awake(json!({}), 1);
     object["status"]["pods"] = json!({"ready": 2, "actual": 2});
     let mut f = adopted_workload(object, 1);
@@ -311,7 +308,7 @@ async fn pods_that_nobody_has_counted_yet_are_as_they_are_written() {
 /// Goal: if the target is gone before its pods could be counted, the number of pods is zero, and the written number
 /// does not stay for ever.
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_target_that_has_gone_meanwhile_are_none() {
+async fn a_missing_target_has_no_pods() {
     let mut object = awake(json!({}), 2);
     object["status"]["pods"] = json!({"ready": 2, "actual": 2});
     let mut f = adopted_workload(object, 0);
@@ -337,7 +334,7 @@ fn active_and_ready(requests: &[ApiRequest]) -> [String; 2] {
 }
 
 /// Returns a workload whose wake has just timed out: none of its pods became ready.
-async fn given_up() -> Fixture {
+async fn timed_out() -> Fixture {
     let mut waking = asleep(json!({}));
     (waking["status"]["state"], waking["status"]["desired"]) = (json!("Waking"), json!(1));
     waking["status"]["lastWake"] = json!(ago(7200));
@@ -353,8 +350,8 @@ async fn given_up() -> Fixture {
 /// Goal: a wake that timed out is reported, and makes the workload not Ready, until the next wake. After a successful
 /// wake it falls asleep as usual.
 #[tokio::test(start_paused = true)]
-async fn what_was_given_up_is_told_until_it_is_woken_again() {
-    let mut f = given_up().await;
+async fn a_timed_out_wake_is_reported_until_the_next_wake() {
+    let mut f = timed_out().await;
     f.decides(Some(1), -1);
     f.put_target_at(1, 500);
     f.ready(1);
@@ -371,8 +368,8 @@ async fn what_was_given_up_is_told_until_it_is_woken_again() {
 /// Goal: a timeout is not reported for ever. A client that waits for Ready after a fix, which is not visible here,
 /// does not wait for the next request: the workload is reconciled again by itself.
 #[tokio::test(start_paused = true)]
-async fn what_was_given_up_is_ready_again_after_a_while() {
-    let mut f = given_up().await;
+async fn a_timed_out_wake_is_not_reported_for_ever() {
+    let mut f = timed_out().await;
     let queue = f.cx.stores.queue().clone();
     tokio::time::advance(Workloads::REPORTS_GIVEN_UP_FOR - Duration::from_secs(10)).await;
     for (_, _, body) in f.settle().await.iter().filter(|(_, line, _)| line.ends_with("/status")) {
@@ -393,9 +390,9 @@ fn crashing() -> Failing {
     Failing { cause, pod: "p".into(), since: Instant::now() - HEALS_WITHIN }
 }
 
-/// Goal: a process that owns a workload again writes nothing of its former knowledge.
+/// Goal: a process that leads a workload again writes no failure that it knew before.
 #[tokio::test(start_paused = true)]
-async fn who_leads_again_has_forgotten_how_its_pods_were() {
+async fn a_process_that_leads_again_has_forgotten_former_failures() {
     let mut f = adopted_workload(asleep(json!({})), 0);
     *f.fakes.failing.lock() = Some(crashing());
     let failing = last_status(&settled(&mut f).await).clone();
@@ -417,17 +414,14 @@ async fn who_leads_again_has_forgotten_how_its_pods_were() {
 /// Goal: if the only activator is not ready for a moment, a sleeping workload causes no write, neither then nor
 /// afterwards. Ready pods replace it, and an activator that is gone is removed.
 #[tokio::test(start_paused = true)]
-async fn an_only_activator_that_is_not_ready_keeps_its_place() {
+async fn the_only_activator_stays_in_its_slice_while_it_is_not_ready() {
     let mut f = led_asleep().await;
     let put = format!("PUT {SLICES}/hello-zeroscale-ipv4-0");
     for is_ready in [false, true, false] {
         f.activators(&[(A, is_ready)]);
         let requests = f.settle().await;
-        assert!(
-            !lines(&requests).iter().any(|line| line.contains(SLICES)),
-            "ready: {is_ready}: {:?}",
-            lines(&requests)
-        );
+        let is_written = lines(&requests).iter().any(|line| line.contains(SLICES));
+        assert!(!is_written, "ready: {is_ready}: {:?}", lines(&requests));
     }
     let pod = |endpoints: Value| {
         json!({"metadata": {"name": "private", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
@@ -440,7 +434,7 @@ async fn an_only_activator_that_is_not_ready_keeps_its_place() {
     assert_eq!(to_pods["metadata"]["labels"]["zeroscale.dev/leads-to"], "pods", "{to_pods}");
 
     f.put_target(0);
-    f.put_slice(at(&pod(json!([])), "51"));
+    f.put_slice(at_version(&pod(json!([])), "51"));
     f.activators(&[]);
     let requests = f.settle().await;
     assert!(is_sent(&requests, &format!("DELETE {SLICES}/hello-zeroscale-ipv4-0")), "{:?}", lines(&requests));
@@ -448,7 +442,7 @@ async fn an_only_activator_that_is_not_ready_keeps_its_place() {
 
 /// Goal: an invalid edit is reported with field, value and rule, and the former valid version stays in force.
 #[tokio::test]
-async fn a_mistake_is_named_and_what_worked_goes_on() {
+async fn an_invalid_edit_is_reported_and_the_former_version_stays_in_force() {
     let mut f = adopted_workload(asleep(json!({"scale": {"max": 5}})), 0);
     f.settle().await;
     f.put_scaler(edited(json!({"scale": {"min": 7, "max": 5}})));
@@ -462,8 +456,8 @@ async fn a_mistake_is_named_and_what_worked_goes_on() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the former limit");
 }
 
-/// Goal: the same holds if no running process has observed the valid version: the status contains the version in force,
-/// unless it breaks a rule or cannot be parsed.
+/// Goal: a process that has not observed the valid version takes it from the status, unless that version breaks a rule
+/// or cannot be parsed.
 #[tokio::test(start_paused = true)]
 async fn a_new_process_serves_the_version_that_is_in_force() {
     let foreign = json!({"target": {"name": "nobody"}, "services": [{"name": "hello"}]});
@@ -485,7 +479,7 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
         assert_eq!(status["inForce"]["generation"], 1, "{in_force}");
         f.decides(Some(9), -1);
         let script = if expected.is_some() { vec![patched()] } else { vec![] };
-        scale_only(&mut f, script).await.expect("looked at");
+        scale_only(&mut f, script).await.expect("a pass");
         let scaled: Vec<_> = f.fakes.scaled.lock().iter().map(|(_, to)| *to).collect();
         assert_eq!(scaled, expected.into_iter().collect::<Vec<_>>(), "{in_force}");
     }
@@ -494,7 +488,7 @@ async fn a_new_process_serves_the_version_that_is_in_force() {
 /// Goal: a version that the configuration no longer allows stays in force, also for a new process: this is reported,
 /// and the workload wakes.
 #[tokio::test(start_paused = true)]
-async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
+async fn a_version_that_is_no_longer_allowed_wakes_in_a_new_process() {
     let mut served = asleep(json!({"scale": {"max": 5}}));
     served["status"]["inForce"] = json!({"generation": 1, "spec": served["spec"]});
     let mut f = adopted_workload(served, 0);
@@ -507,7 +501,7 @@ async fn what_is_allowed_no_longer_wakes_in_a_new_process() {
 
 /// Goal: the newest version decides about a pause, even if another version is in force because of an error elsewhere.
 #[tokio::test(start_paused = true)]
-async fn a_pause_holds_beside_an_error() {
+async fn the_newest_version_decides_about_a_pause_despite_an_error() {
     for (newest, former) in [(true, false), (false, true)] {
         let mut wrong = edited(json!({"scale": {"min": 7, "max": 5}, "paused": newest}));
         let spec = json!({"target": {"name": "hello"}, "scale": {"max": 5}, "paused": former});
@@ -516,7 +510,7 @@ async fn a_pause_holds_beside_an_error() {
         settled(&mut f).await;
         f.decides(Some(9), -1);
         let script = if newest { vec![] } else { vec![patched()] };
-        scale_only(&mut f, script).await.expect("looked at");
+        scale_only(&mut f, script).await.expect("a pass");
         assert_eq!(f.fakes.scaled.lock().len(), usize::from(!newest), "paused: {newest}, before: {former}");
     }
 }
@@ -524,7 +518,7 @@ async fn a_pause_holds_beside_an_error() {
 /// Goal: if the spec names another target, the former one is restored with replicas, Service and slices, and then the
 /// new one is adopted as found. A process that has not observed the edit does the same.
 #[tokio::test(start_paused = true)]
-async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
+async fn another_target_is_adopted_after_the_former_one_is_given_back() {
     for has_observed in [true, false] {
         let mut f = Fixture::standalone();
         let mut moved = asleep(json!({}));
@@ -568,18 +562,18 @@ async fn another_target_is_taken_up_when_the_one_before_is_given_back() {
         let borrowed = position(&|line, _| line == format!("PUT {SERVICES}/hello"));
         assert!(given < freed && freed < taken && taken < borrowed, "{:?}", lines(&then));
         assert_eq!(then[taken].2["metadata"]["annotations"]["zeroscale.dev/adopted-replicas"], "4");
-        assert!(!lines(&then).iter().any(|line| line.contains("/scale")), "as it is found: {:?}", lines(&then));
+        assert!(!lines(&then).iter().any(|line| line.contains("/scale")), "the replicas stay: {:?}", lines(&then));
     }
 }
 
-/// Goal: time of a cancelled return does not count for a later one.
+/// Goal: the time of a cancelled return does not count for a later return.
 #[tokio::test(start_paused = true)]
-async fn a_return_that_was_called_off_is_not_over() {
+async fn a_cancelled_return_does_not_shorten_a_later_one() {
     let version = |target: &str, generation: i64, version: &str| {
         let mut value = asleep(json!({"target": {"name": target}, "services": [{"name": "hello"}]}));
         value["metadata"]["annotations"]["zeroscale.dev/adopted-target"] = json!("apps/v1/Deployment/hello");
         value["metadata"]["generation"] = json!(generation);
-        at(&value, version)
+        at_version(&value, version)
     };
     let mut f = adopted_workload(version("hello", 1, "10"), 0);
     f.put_target_of("other", json!(0), 61);
@@ -603,7 +597,7 @@ async fn a_return_that_was_called_off_is_not_over() {
     let freed = lines(&then).iter().position(freed).expect("the finalizer");
     assert!(given < freed, "{:?}", lines(&then));
     f.remove_scaler();
-    f.play(vec![], async |cx, key| cx.kpa.reconcile(key).await).await.expect("nothing is left");
+    f.play(vec![], async |cx, key| cx.kpa.reconcile(key).await).await.expect("no request");
     assert_eq!(*f.fakes.collecting.lock(), None);
 }
 
@@ -625,7 +619,7 @@ async fn an_adoption_is_reported_once() {
     let born = f.settle().await;
     let adopted = "Adopted Deployment hello with 2 replicas, and Service hello with selector app=hello";
     assert_eq!(f.take_events().await, [("Adopted".to_owned(), adopted.to_owned())]);
-    f.put_scaler(at(last_status(&born), "200")); // As reported by the watch.
+    f.put_scaler(at_version(last_status(&born), "200")); // As reported by the watch.
     f.settle().await;
     assert_eq!(f.take_events().await, []);
 }
@@ -633,9 +627,9 @@ async fn an_adoption_is_reported_once() {
 /// Goal: the deciders can tell which ZeroScalers exist, so that stats of those that are not adopted yet request a
 /// reconcile, and invented names do not.
 #[tokio::test]
-async fn who_decides_can_tell_which_there_are() {
+async fn deciders_can_tell_which_zeroscalers_exist() {
     let f = Fixture::standalone();
-    let exists = f.fakes.exists.lock().clone().expect("told");
+    let exists = f.fakes.exists.lock().clone().expect("set");
     assert!(!exists(&f.key));
     f.put_scaler(scaler(json!({})));
     assert!(exists(&f.key) && !exists(&Key::new("ns", "nobody")));
@@ -646,7 +640,7 @@ async fn who_decides_can_tell_which_there_are() {
 /// Goal: a Service that cannot carry traffic to activators is refused with field, value and rule, and neither it nor
 /// the target is changed. The same holds for a port that it lacks.
 #[tokio::test(start_paused = true)]
-async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
+async fn an_unusable_service_or_port_is_refused_with_field_value_and_rule() {
     let mut headless = service();
     headless["spec"]["clusterIP"] = json!("None");
     let mut borrowed = adopted();
@@ -674,8 +668,8 @@ async fn what_only_the_cluster_can_tell_is_refused_with_field_value_and_rule() {
     }
 }
 
-/// Goal: a target without a scale at `spec.replicas`, from which we know whether it sleeps, is refused and not
-/// changed. A target that has it there is adopted, whatever its kind.
+/// Goal: a target without `spec.replicas` is refused and not changed, because nothing else shows whether it sleeps. A
+/// target with `spec.replicas` is adopted, whatever its kind.
 #[tokio::test(start_paused = true)]
 async fn a_target_without_replicas_in_its_spec_is_refused() {
     for (spec, is_refused) in [(json!({"count": 3}), true), (json!({"replicas": 3}), false)] {
@@ -717,7 +711,7 @@ async fn a_service_that_can_no_longer_lead_to_activators_is_given_back() {
         let (is, why, message) = ready(&[first, then].concat());
         assert_eq!((is.as_str(), why.as_str()), ("False", "ServiceNotOwned"), "{message}");
         assert!(message.starts_with("spec.services: Service \"hello\"") && message.contains(word), "{message}");
-        f.put_service(at(&service(), "400"));
+        f.put_service(at_version(&service(), "400"));
         let requests = settled(&mut f).await;
         let taken = body(&requests, &format!("PUT {SERVICES}/hello"));
         assert!(taken["spec"]["selector"].is_null(), "taken over again: {taken}");
@@ -732,22 +726,16 @@ fn ready(requests: &[ApiRequest]) -> (String, String, String) {
 /// Goal: an edit that is valid but unusable in this cluster changes nothing either. The former version stays in force,
 /// is scaled and restored, and its Service and ports stay in the status, until the error is fixed.
 #[tokio::test(start_paused = true)]
-async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
+async fn an_edit_that_is_unusable_in_the_cluster_leaves_the_former_version_in_force() {
     let foreign = json!({"metadata": {"name": "taken", "namespace": "ns", "uid": "f", "resourceVersion": "41",
         "annotations": {"zeroscale.dev/adopted-by": "somebody"}},
         "spec": {"ports": [{"name": "web", "port": 80, "targetPort": 8080}], "clusterIP": "10.0.0.2"}});
+    let served = |name: &str| json!({"services": [{"name": name}]});
+    let other_target = json!({"target": {"name": "nobody"}, "services": [{"name": "hello"}]});
     let rows = [
-        (
-            json!({"target": {"name": "nobody"}, "services": [{"name": "hello"}]}),
-            "TargetNotFound",
-            "spec.target: deployments.apps \"nobody\"",
-        ),
-        (
-            json!({"services": [{"name": "nobodys"}]}),
-            "ServiceNotFound",
-            "spec.services: Service \"nobodys\" does not exist",
-        ),
-        (json!({"services": [{"name": "taken"}]}), "ServiceNotOwned", "spec.services: Service \"taken\""),
+        (other_target, "TargetNotFound", "spec.target: deployments.apps \"nobody\""),
+        (served("nobodys"), "ServiceNotFound", "spec.services: Service \"nobodys\" does not exist"),
+        (served("taken"), "ServiceNotOwned", "spec.services: Service \"taken\""),
         (json!({"ports": [{"name": "db"}]}), "Invalid", "spec.ports[0].name: \"db\""),
     ];
     for (spec, reason, begin) in rows {
@@ -768,7 +756,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
         assert_eq!(touched, [format!("PUT {ZS}/status")], "{reason}: nothing else is touched");
         woken(&mut f, 1).await;
         f.put_target_at(0, 401);
-        let mut leaving = at(&wrong, "402");
+        let mut leaving = at_version(&wrong, "402");
         leaving["metadata"]["deletionTimestamp"] = json!(ago(1));
         f.put_scaler(leaving);
         let requests = settled(&mut f).await;
@@ -778,7 +766,7 @@ async fn what_the_cluster_refuses_leaves_the_former_version_in_force() {
 
 /// Returns a Service with these ports, taken over, as this version.
 fn adopted_with(ports: &[(&str, u16)], version: &str) -> Value {
-    let mut value = at(&adopted(), version);
+    let mut value = at_version(&adopted(), version);
     let port = |(name, port): &(&str, u16)| json!({"name": name, "port": port, "targetPort": 8080});
     value["spec"]["ports"] = ports.iter().map(port).collect();
     value
@@ -787,7 +775,7 @@ fn adopted_with(ports: &[(&str, u16)], version: &str) -> Value {
 /// Goal: if a Service loses or renames a port that the spec names, requests to the other ports still wake the
 /// workload, even if this process has never observed the port. Ready reports the error until it is fixed.
 #[tokio::test(start_paused = true)]
-async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
+async fn a_port_that_the_service_loses_does_not_prevent_wakes() {
     let (web, metrics, other) = (("web", 80), ("metrics", 9100), ("numbers", 9100));
     for (has_observed, left) in [(true, vec![web]), (false, vec![web]), (true, vec![web, other])] {
         let mut f = Fixture::standalone();
@@ -809,9 +797,9 @@ async fn a_port_that_the_service_loses_keeps_nobody_asleep() {
     }
 }
 
-/// Goal: a stored object that the definition would reject now still wakes; here, a fallback's port.
+/// Goal: a stored object with a port of a fallback that the definition rejects now still wakes.
 #[tokio::test(start_paused = true)]
-async fn a_fallback_whose_port_can_be_none_keeps_nobody_asleep() {
+async fn a_fallback_with_an_invalid_port_does_not_prevent_wakes() {
     let mut f = adopted_workload(asleep(json!({"wake": {"fallback": {"service": "sorry", "port": 70_000}}})), 0);
     let (_, why, message) = ready(&settled(&mut f).await);
     assert_ne!(why, "Invalid", "{message}");
@@ -822,7 +810,7 @@ async fn a_fallback_whose_port_can_be_none_keeps_nobody_asleep() {
 /// Goal: an edit that names a port which the Service lacks leaves the former version in force, even if the Service
 /// also lacks a port of the former version.
 #[tokio::test(start_paused = true)]
-async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
+async fn an_edit_with_an_unknown_port_does_not_replace_a_version_with_a_lost_port() {
     let mut f = Fixture::standalone();
     f.put_scaler(asleep(json!({"scale": {"max": 5}, "ports": [{"name": "web"}, {"name": "metrics"}]})));
     f.put_service(adopted_with(&[("web", 80), ("metrics", 9100)], "40"));
@@ -837,10 +825,10 @@ async fn an_edit_is_not_in_force_because_the_version_before_lacks_a_port() {
     assert_eq!(*f.fakes.scaled.lock(), [(0, 5)], "the limit of the version before");
 }
 
-/// Goal: while the target is missing, activators are told why nothing wakes, and nothing about its former pods. When
-/// it is back, that ends.
+/// Goal: while the target is missing, activators receive that as the reason, and no failure of former pods. Once the
+/// target is back, there is no reason any more.
 #[tokio::test(start_paused = true)]
-async fn activators_are_told_that_the_target_is_away() {
+async fn activators_receive_the_reason_while_the_target_is_missing() {
     let reported = |requests: &[ApiRequest]| {
         let backend = &last_status(requests)["status"]["backend"];
         (backend["maxHeld"].is_u64(), backend["failing"].clone(), backend["wakeRefused"].clone())
@@ -858,7 +846,7 @@ async fn activators_are_told_that_the_target_is_away() {
 /// Goal: of two ZeroScalers with the same target the one that has adopted it keeps it, else the older one gets it. The
 /// other one reports the conflict, and gets the target when it is free.
 #[tokio::test(start_paused = true)]
-async fn two_that_name_one_target_do_not_share_it() {
+async fn two_zeroscalers_do_not_share_a_target() {
     let named = |name: &str, created: &str| {
         let mut value = scaler(json!({}));
         (value["metadata"]["name"], value["metadata"]["uid"]) = (json!(name), json!(name));
@@ -874,11 +862,8 @@ async fn two_that_name_one_target_do_not_share_it() {
         message,
         "spec.target: deployments.apps \"hello\" is already scaled by ZeroScaler \"older\". Delete one of the two ZeroScalers, or name another target"
     );
-    assert!(
-        !lines(&requests).iter().any(|line| line.starts_with("PATCH") || line.contains("/services")),
-        "{:?}",
-        lines(&requests)
-    );
+    let is_touched = lines(&requests).iter().any(|line| line.starts_with("PATCH") || line.contains("/services"));
+    assert!(!is_touched, "{:?}", lines(&requests));
     assert_eq!(f.take_events().await.len(), 1);
 
     let queue = f.cx.stores.queue().clone();
@@ -894,25 +879,22 @@ async fn two_that_name_one_target_do_not_share_it() {
     // The holder keeps it, although an older object asks for it now.
     f.put_scaler(named("oldest", "2021-01-01T00:00:00Z"));
     let requests = f.settle().await;
-    assert!(
-        !lines(&requests).iter().any(|line| line.ends_with("/status")) || ready(&requests).0 != "False",
-        "{:?}",
-        ready(&requests)
-    );
+    let is_reported = lines(&requests).iter().any(|line| line.ends_with("/status"));
+    assert!(!is_reported || ready(&requests).0 != "False", "{:?}", ready(&requests));
 }
 
 /// Goal: in a namespace whose policies admit no activator, Ready and one event report the missing rule. A served
 /// workload stays Ready, because it is not known whether the cluster enforces policies.
 #[tokio::test(start_paused = true)]
-async fn a_policy_that_lets_no_activator_in_is_named() {
+async fn a_policy_that_blocks_activators_is_reported() {
     let mut f = new_workload(json!({}), 2);
     f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
     f.activators(&[(A, true)]);
     let reasons = |events: Vec<(String, String)>| events.into_iter().map(|(reason, _)| reason).collect::<Vec<_>>();
     let born = f.settle().await;
     assert_eq!(reasons(f.take_events().await), ["Adopted"]);
-    f.put_scaler(at(last_status(&born), "200")); // As reported by the watch.
-    f.hear(A, &[(10_000, "zs")]);
+    f.put_scaler(at_version(last_status(&born), "200")); // As reported by the watch.
+    f.report_listening(A, &[(10_000, "zs")]);
     let requests = f.settle().await;
     let (is, _, message) = ready(&requests);
     assert_eq!(is, "True");
@@ -921,10 +903,10 @@ async fn a_policy_that_lets_no_activator_in_is_named() {
     assert_eq!(reasons(f.take_events().await), ["NetworkPolicy"]);
 }
 
-/// Goal: NetworkPolicies are followed even if Services cannot be written: earlier numbers are closed, and the new number
-/// has its policy.
+/// Goal: NetworkPolicies are followed even if Services cannot be written: earlier numbers are closed, and the new
+/// number has its policy.
 #[tokio::test]
-async fn a_refused_service_keeps_no_policy_from_being_followed() {
+async fn policies_are_followed_even_if_services_cannot_be_written() {
     let mut f = new_workload(json!({}), 2);
     f.activators(&[(A, true)]);
     f.put_policy("deny", json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
@@ -939,46 +921,44 @@ async fn a_refused_service_keeps_no_policy_from_being_followed() {
 
 /// Goal: a host of another namespace is refused and reported with the host and the rule; everything else is served.
 #[tokio::test]
-async fn a_host_of_another_namespace_is_not_had_and_all_else_is_served() {
+async fn a_host_of_another_namespace_is_refused_and_everything_else_is_served() {
     let mut f = new_workload(json!({"hosts": ["hello.other", "hello.other.svc.cluster.local"]}), 2);
     f.put_namespace("ns", None);
     f.put_namespace("other", None);
     f.hosts_listed();
     let ledger = common::RevisionKey::new("system", "hosts");
-    f.play(vec![], async |cx, _| cx.ledger().reconcile(&ledger).await).await.expect("nobody gets anything");
+    f.play(vec![], async |cx, _| cx.ledger().reconcile(&ledger).await).await.expect("no host is granted");
     let requests = f.settle().await;
     let status = last_status(&requests);
     assert_condition(status, "Ready", "False", "HostRefused");
     let message = condition(status, "Ready").2;
-    assert!(
-        message.contains("host hello.other is refused") && message.contains("hello.other.svc.cluster.local"),
-        "{message}"
-    );
+    let parts = ["host hello.other is refused", "hello.other.svc.cluster.local"];
+    assert!(parts.iter().all(|part| message.contains(part)), "{message}");
     assert_eq!(condition(status, "HostsOwned").0, "False");
     assert_eq!((&status["status"]["service"], condition(status, "Adopted").0.as_str()), (&json!("hello"), "True"));
 }
 
-/// Goal: an object re-created under the name of one whose deletion was not observed is not its successor: everything
-/// held for the former one is forgotten.
+/// Goal: if an object is deleted and re-created and the deletion was not observed, everything known of the former
+/// object is forgotten.
 #[tokio::test]
-async fn one_that_is_made_anew_unseen_inherits_nothing() {
+async fn an_object_recreated_unobserved_inherits_nothing() {
     let mut f = born_asleep();
     f.settle().await;
     f.cx.cluster().scalers.set_ready_services(&f.key, vec!["hello".to_owned()]);
-    let mut anew = at(&scaler(json!({})), "300");
+    let mut anew = at_version(&scaler(json!({})), "300");
     anew["metadata"]["uid"] = json!("anew");
     f.put_scaler(anew);
-    f.put_service(at(&service(), "400")); // Without an owner.
+    f.put_service(at_version(&service(), "400")); // Without an owner.
     let private = common::RevisionKey::new("ns", "hello-private");
     f.cx.cluster().services.apply(&private, "", None); // The garbage collector deletes owned objects.
-    assert!(!f.cx.cluster().scalers.has_ready_services(&f.key, ["hello"].into_iter()), "nor is what was noted of it");
+    assert!(!f.cx.cluster().scalers.has_ready_services(&f.key, ["hello"].into_iter()), "notes are forgotten");
     f.settle().await;
     assert!(f.cx.path(&f.key).is_some(), "it has a path of its own");
 }
 
 /// Goal: a workload whose measurements were stopped is measured again if it stays.
 #[tokio::test]
-async fn what_is_not_measured_is_measured_again() {
+async fn a_workload_whose_measurements_stopped_is_measured_again() {
     let mut f = born_asleep();
     f.settle().await;
     *f.fakes.collecting.lock() = None;

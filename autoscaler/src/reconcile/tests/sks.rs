@@ -32,11 +32,14 @@ async fn fixture_of(spec: Value, mode: PathMode, ports: &[(&str, u16)]) -> Fixtu
     f
 }
 
-fn pods(f: &Fixture, ready: bool) {
+/// Sets the ready pods in the slice of the private Service.
+pub(super) fn put_pods(f: &Fixture, pods: &[&str]) {
+    let endpoints: Vec<_> =
+        pods.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
     f.put_slice(json!({
         "metadata": {"name": "p", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
         "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}, {"name": "http-backend", "port": 8080}],
-        "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}],
+        "endpoints": endpoints,
     }));
 }
 
@@ -47,7 +50,7 @@ pub(super) async fn pass(f: &mut Fixture, script: Vec<Exchange>) -> Result<(), E
 /// Creates both Services and the slice of the public one, which the watch then reports.
 async fn create(f: &mut Fixture) {
     let created = [SERVICES, SERVICES, SLICES].map(|collection| expect(&format!("POST {collection}")));
-    pass(f, created.into_iter().collect()).await.expect("birth");
+    pass(f, created.into_iter().collect()).await.expect("the first pass");
     let (slices, key) = (&f.cx.cluster().slices, Key::new("ns", SLICE));
     let slice = slices.get(&key).expect("offered");
     slices.apply(&key, "100", Some((*slice).clone()));
@@ -63,7 +66,7 @@ fn endpoints(body: &Value) -> (Value, Value) {
 }
 
 #[tokio::test]
-async fn born_asleep_it_leads_to_the_activators() {
+async fn a_new_sleeping_workload_leads_to_the_activators() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
     let script = vec![
         expect(&format!("POST {SERVICES}")).with(|body| {
@@ -71,7 +74,7 @@ async fn born_asleep_it_leads_to_the_activators() {
             assert_eq!(body["spec"]["selector"], json!({"app": "hello"}));
             let labels = &body["metadata"]["labels"];
             assert_eq!(*labels, json!({"zeroscale.dev/side": "Private", "zeroscale.dev/workload": "hello"}));
-            assert!(body["metadata"]["annotations"].is_null(), "nothing is said where a tenant may write");
+            assert!(body["metadata"]["annotations"].is_null(), "a tenant may edit annotations, so none is used");
         }),
         expect(&format!("POST {SERVICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], "hello");
@@ -81,10 +84,8 @@ async fn born_asleep_it_leads_to_the_activators() {
         expect(&format!("POST {SLICES}")).with(|body| {
             assert_eq!(body["metadata"]["name"], SLICE);
             assert_eq!(endpoints(body), (json!("10.9.0.1"), json!(20_000)));
-            assert_eq!(
-                (&body["ports"][1]["name"], &body["ports"][1]["port"]),
-                (&json!("http-backend"), &json!(20_001))
-            );
+            let second = &body["ports"][1];
+            assert_eq!((&second["name"], &second["port"]), (&json!("http-backend"), &json!(20_001)));
             let labels = &body["metadata"]["labels"];
             assert_eq!(labels["zeroscale.dev/side"], "Public");
             assert_eq!(labels["zeroscale.dev/leads-to"], "activators");
@@ -101,14 +102,14 @@ async fn born_asleep_it_leads_to_the_activators() {
 /// target's own pods only; slices that Kubernetes wrote are deleted. The selector returns when no foreign pod is left
 /// and the target sleeps.
 #[tokio::test]
-async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own() {
+async fn our_slices_lead_to_the_targets_own_pods_if_labels_match_foreign_pods() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
     create(&mut f).await;
-    pods(&f, true);
-    let stranger = ForeignPods { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
+    put_pods(&f, &["10.0.0.1"]);
+    let foreign = ForeignPods { pods: vec!["q".into()], controllers: vec!["Job q".into()] };
     let pod = "hello-6c4d4cdbcf-vd82f".to_owned();
     let own = PodAddress { pod, address: "10.0.0.5".parse().expect("one"), ready: true, deleting: false };
-    (*f.fakes.foreign_pods.lock(), *f.fakes.addresses.lock()) = (stranger, vec![own]);
+    (*f.fakes.foreign_pods.lock(), *f.fakes.addresses.lock()) = (foreign, vec![own]);
     let private = format!("PUT {SERVICES}/hello-private");
     let script = vec![
         expect(&private).with(|body| assert!(body["spec"]["selector"].is_null())),
@@ -120,10 +121,10 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
         expect("DELETE /api/v1/namespaces/ns/endpoints/hello-private").answered(200, deleted()),
         expect(&format!("DELETE {SLICES}/p")).answered(200, deleted()),
     ];
-    pass(&mut f, script).await.expect("a stranger has come");
+    pass(&mut f, script).await.expect("a foreign pod exists");
     f.cx.cluster().slices.apply(&Key::new("ns", "p"), "", None); // As reported by the watch.
     *f.fakes.foreign_pods.lock() = ForeignPods::default();
-    pass(&mut f, vec![]).await.expect("awake, it stays as it is");
+    pass(&mut f, vec![]).await.expect("nothing changes while pods run");
     f.fakes.addresses.lock().clear();
     let script = vec![
         expect(&private).with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"}))),
@@ -133,7 +134,7 @@ async fn where_labels_find_the_pods_of_others_our_slices_lead_to_the_targets_own
 }
 
 #[tokio::test]
-async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
+async fn an_adoptable_service_is_borrowed_and_slices_of_kubernetes_are_deleted() {
     let mut f = fixture_of(json!({}), PathMode::Proxy, &[("", 80)]).await;
     f.put_service(json!({
         "metadata": {"name": "hello", "namespace": "ns", "uid": "s", "resourceVersion": "40"},
@@ -154,7 +155,7 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
             let annotations = &body["metadata"]["annotations"];
             assert_eq!(annotations["zeroscale.dev/adopted-selector"], "{\"app\":\"hello\"}");
             assert_eq!(annotations["zeroscale.dev/adopted-by"], "zs");
-            assert!(body["metadata"]["ownerReferences"].is_null(), "what is borrowed must not go with us");
+            assert!(body["metadata"]["ownerReferences"].is_null(), "a ZeroScaler must not own a borrowed Service");
         }),
         expect(&format!("POST {SLICES}")).with(|body| {
             assert_eq!(body["ports"][0]["name"], "", "the ports keep the names that the Service gave them");
@@ -170,7 +171,7 @@ async fn an_allowed_service_is_borrowed_and_what_was_left_behind_goes() {
 /// Goal: a foreign Service is not changed, and no replicas are changed because of it. After a ZeroScaler was deleted
 /// and re-created, the former one's Service is left to the garbage collector.
 #[tokio::test]
-async fn a_foreign_service_is_never_touched() {
+async fn a_foreign_service_is_never_changed() {
     for service in [taken_service(), public_service("former")] {
         let mut f = fixture(json!({}), PathMode::Proxy).await;
         f.put_service(service.clone());
@@ -180,33 +181,33 @@ async fn a_foreign_service_is_never_touched() {
     }
 }
 
-/// Goal: without activators the traffic goes to the pods, unless they are about to end: while the write that removes
-/// the last one is in progress or done, the traffic goes nowhere.
+/// Goal: without activators the slice leads to the pods, unless they are about to go: while the write that removes the
+/// last pod is in progress or done, there is no slice.
 #[tokio::test]
-async fn nobody_is_led_back_to_pods_that_are_about_to_go() {
+async fn clients_are_not_led_back_to_pods_that_are_about_to_go() {
     let mut f = fixture(json!({}), PathMode::Proxy).await;
     f.put_target_at(1, 61);
-    pods(&f, true);
+    put_pods(&f, &["10.0.0.1"]);
     create(&mut f).await;
     f.cx.cluster().slices.apply(&Key::new("system", "activators"), "101", None);
 
     f.cx.scaler.leaving.begin(&f.key, std::time::Duration::from_secs(60));
-    let to_nobody = expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, deleted());
-    pass(&mut f, vec![to_nobody]).await.expect("a write is under way");
+    let deletion = expect(&format!("DELETE {SLICES}/{SLICE}")).answered(200, deleted());
+    pass(&mut f, vec![deletion]).await.expect("a write is in progress");
     f.cx.cluster().slices.apply(&Key::new("ns", SLICE), "102", None);
     f.put_target_at(0, 62);
     f.cx.scaler.leaving.end(&f.key, true);
-    pass(&mut f, vec![]).await.expect("it was carried out");
+    pass(&mut f, vec![]).await.expect("the write is done");
     f.put_target_at(1, 63);
     let led =
         expect(&format!("POST {SLICES}")).with(|body| assert_eq!(endpoints(body), (json!("10.0.0.1"), json!(8080))));
-    pass(&mut f, vec![led]).await.expect("there is a pod that stays");
+    pass(&mut f, vec![led]).await.expect("the pod stays");
 }
 
-/// Goal: an activator that shuts down in order and its successor are replaced in one write, if the successor reports
-/// soon. If clients would be refused, nothing waits.
+/// Goal: one write replaces an activator that terminates in order by its successor, if the successor reports soon. The
+/// removal of a dead activator does not wait, because its clients are refused.
 #[tokio::test(start_paused = true)]
-async fn an_activator_that_goes_waits_for_its_successor() {
+async fn a_terminating_activator_waits_for_its_successor() {
     let [goes, stays, comes] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
     let (in_order, dead) = (json!({"ready": false, "serving": true, "terminating": true}), json!({"ready": false}));
     let rows = [(&in_order, true, vec![stays, comes]), (&in_order, false, vec![stays]), (&dead, false, vec![stays])];
@@ -217,10 +218,10 @@ async fn an_activator_that_goes_waits_for_its_successor() {
         let ready = json!({"ready": true});
         f.activators_with(&[(goes, end), (stays, &ready), (comes, &ready)]);
         if end == &in_order {
-            pass(&mut f, vec![]).await.expect("the other one is asked");
+            pass(&mut f, vec![]).await.expect("the successor is queried");
         }
         if answers {
-            f.hear(comes, &[(20_000, "zs"), (20_001, "zs")]);
+            f.report_listening(comes, &[(20_000, "zs"), (20_001, "zs")]);
         } else if end == &in_order {
             tokio::time::advance(SUCCEEDED_WITHIN).await;
         }

@@ -1,13 +1,13 @@
-//! The cases of Knative's ServerlessService controller tests, for standalone's paths: where Knative's writes
+//! The cases of Knative's ServerlessService controller tests, for standalone's paths. Knative's controller writes
 //! Endpoints, ours writes slices. The choice of activators and the filter of ports are tested with the slices. Two
-//! things differ, each marked in place: missing objects count as empty and are no error, and the report contains the
-//! path in effect, not the requested one.
+//! differences are marked in place: missing objects count as empty and are no error, and the report contains the path
+//! in effect, not the requested one.
 
 use super::fixture::{Exchange, Fixture, expect, leads};
 use super::kpa_knative::status;
 use super::kpa_standalone::scaler;
 use super::scalers::{SERVICES, SLICES, addresses};
-use super::sks::{SLICE, pass};
+use super::sks::{SLICE, pass, put_pods};
 use autoscaler_core::path_mode::PathMode::{self, Proxy, Serve};
 use common::RevisionKey as Key;
 use k8s_openapi::api::core::v1::Service;
@@ -17,7 +17,7 @@ const POD: &str = "10.0.0.1";
 const ACTIVATOR: &str = "10.9.0.1";
 
 /// Returns a workload whose path was never reconciled, without any slices.
-async fn alone(mode: PathMode) -> Fixture {
+async fn without_slices(mode: PathMode) -> Fixture {
     let mut f = Fixture::standalone();
     let ports = json!({"ports": [{"name": "http", "protocol": "http1"}]});
     f.put_autoscaler(scaler(ports, status("True", "", 3600, 1, 1)));
@@ -28,29 +28,15 @@ async fn alone(mode: PathMode) -> Fixture {
 }
 
 /// Returns the same with these ready pods and activators.
-async fn born(mode: PathMode, pods: &[&str], activators: &[&str]) -> Fixture {
-    let f = alone(mode).await;
-    are(&f, pods, activators);
+async fn new_workload(mode: PathMode, pods: &[&str], activators: &[&str]) -> Fixture {
+    let f = without_slices(mode).await;
+    put_endpoints(&f, pods, activators);
     f
 }
 
-fn pods_are(f: &Fixture, pods: &[&str]) {
-    let endpoints: Vec<_> =
-        pods.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
-    f.put_slice(json!({
-        "metadata": {"name": "p", "namespace": "ns", "labels": {"kubernetes.io/service-name": "hello-private"}},
-        "addressType": "IPv4", "ports": [{"name": "http", "port": 8080}, {"name": "http-backend", "port": 8080}],
-        "endpoints": endpoints,
-    }));
-}
-
-fn activators_are(f: &Fixture, activators: &[&str]) {
+fn put_endpoints(f: &Fixture, pods: &[&str], activators: &[&str]) {
+    put_pods(f, pods);
     f.served_by(2, activators);
-}
-
-fn are(f: &Fixture, pods: &[&str], activators: &[&str]) {
-    pods_are(f, pods);
-    activators_are(f, activators);
 }
 
 /// Expects a report of the path in effect: the activators, or the pods.
@@ -59,7 +45,7 @@ fn reports(in_path: bool) -> Exchange {
 }
 
 /// Expects the first reconcile: both Services, the slice with these addresses, and the report.
-fn birth(leads_to: &'static [&'static str], report: Exchange) -> Vec<Exchange> {
+fn first_pass(leads_to: &'static [&'static str], report: Exchange) -> Vec<Exchange> {
     vec![
         expect(&format!("POST {SERVICES}")),
         expect(&format!("POST {SERVICES}")),
@@ -77,8 +63,8 @@ fn report_slice(f: &Fixture, version: &str) {
 
 /// Returns a consistent state in which the pod has the traffic.
 async fn settled() -> Fixture {
-    let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[POD], reports(false))).await.expect("birth");
+    let mut f = new_workload(Serve, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, first_pass(&[POD], reports(false))).await.expect("the first pass");
     report_slice(&f, "101");
     f
 }
@@ -86,7 +72,7 @@ async fn settled() -> Fixture {
 /// Edits a Service as another writer.
 fn edit(f: &Fixture, name: &str, edit: impl FnOnce(&mut Service)) {
     let key = Key::new("ns", name);
-    let mut service = Service::clone(&*f.cx.cluster().services.get(&key).expect("made"));
+    let mut service = Service::clone(&*f.cx.cluster().services.get(&key).expect("created"));
     edit(&mut service);
     f.cx.cluster().services.apply(&key, "102", Some(service));
 }
@@ -97,12 +83,12 @@ fn select_others(service: &mut Service) {
 }
 
 #[tokio::test]
-async fn what_is_consistent_is_left_alone() {
+async fn a_consistent_state_is_left_alone() {
     pass(&mut settled().await, vec![]).await.expect("nothing to do");
 }
 
 #[tokio::test]
-async fn a_selector_that_somebody_changed_is_put_back() {
+async fn a_changed_selector_is_restored() {
     let mut f = settled().await;
     edit(&f, "hello", select_others);
     let put = expect(&format!("PUT {SERVICES}/hello")).with(|body| assert!(body["spec"]["selector"].is_null()));
@@ -112,36 +98,36 @@ async fn a_selector_that_somebody_changed_is_put_back() {
     edit(&f, "hello-private", select_others);
     let put = expect(&format!("PUT {SERVICES}/hello-private"))
         .with(|body| assert_eq!(body["spec"]["selector"], json!({"app": "hello"})));
-    pass(&mut f, vec![put]).await.expect("the status comes to the same");
+    pass(&mut f, vec![put]).await.expect("the status stays");
 }
 
 #[tokio::test]
-async fn without_a_deployment_nothing_is_made() {
-    let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
+async fn without_a_deployment_nothing_is_created() {
+    let mut f = new_workload(Serve, &[POD], &[ACTIVATOR]).await;
     f.request_path(Serve, "blah");
-    pass(&mut f, vec![]).await.expect("the ZeroScaler's status says that there is no such Deployment");
+    pass(&mut f, vec![]).await.expect("the status reports the missing Deployment");
 }
 
 #[tokio::test]
-async fn everything_is_made_or_the_report_names_no_service() {
+async fn the_report_names_the_service_once_both_services_exist() {
     let named = |service: &'static str| move |path: &Value| assert_eq!(path["service"], service);
-    let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[POD], reports(false).with(named("hello")))).await.expect("everything is made");
-    for (made, service) in [(0, ""), (1, ""), (2, "hello")] {
-        let mut f = born(Serve, &[POD], &[ACTIVATOR]).await;
-        let mut script: Vec<_> = birth(&[POD], leads()).into_iter().take(made + 1).collect();
+    let mut f = new_workload(Serve, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, first_pass(&[POD], reports(false).with(named("hello")))).await.expect("everything is created");
+    for (count, service) in [(0, ""), (1, ""), (2, "hello")] {
+        let mut f = new_workload(Serve, &[POD], &[ACTIVATOR]).await;
+        let mut script: Vec<_> = first_pass(&[POD], leads()).into_iter().take(count + 1).collect();
         let last = script.pop().expect("a request");
         script.push(last.refused(500, "inducing failure"));
         script.push(leads().with(named(service)));
         let outcome = pass(&mut f, script).await;
-        assert!(outcome.is_err(), "{made}");
+        assert!(outcome.is_err(), "{count}");
     }
 }
 
 #[tokio::test]
 async fn an_update_that_fails_ends_the_pass() {
     let mut f = settled().await;
-    are(&f, &["10.0.0.2"], &[ACTIVATOR]);
+    put_endpoints(&f, &["10.0.0.2"], &[ACTIVATOR]);
     let refused = expect(&format!("PUT {SLICES}/{SLICE}")).refused(500, "inducing failure");
     pass(&mut f, vec![refused]).await.expect_err("the slice was refused, the status stays");
 
@@ -156,24 +142,24 @@ async fn an_update_that_fails_ends_the_pass() {
 /// Upstream ends the first two reconciles with an error, and writes an empty list in the third. Here objects that are
 /// not listed yet count as empty, and an empty list is no slice.
 #[tokio::test]
-async fn what_is_missing_counts_as_empty() {
-    let mut f = alone(Proxy).await;
-    pods_are(&f, &[POD]);
-    pass(&mut f, birth(&[POD], reports(false))).await.expect("no slice of activators");
+async fn missing_slices_count_as_empty() {
+    let mut f = without_slices(Proxy).await;
+    put_pods(&f, &[POD]);
+    pass(&mut f, first_pass(&[POD], reports(false))).await.expect("no slice of activators");
 
-    let mut f = alone(Serve).await;
-    activators_are(&f, &[ACTIVATOR]);
-    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("no slice of pods");
+    let mut f = without_slices(Serve).await;
+    f.served_by(2, &[ACTIVATOR]);
+    pass(&mut f, first_pass(&[ACTIVATOR], reports(true))).await.expect("no slice of pods");
 
-    let mut f = born(Proxy, &[], &[]).await;
+    let mut f = new_workload(Proxy, &[], &[]).await;
     let report = reports(false).with(|path| assert_eq!(path["service"], "hello"));
     let services = [SERVICES, SERVICES].map(|collection| expect(&format!("POST {collection}")));
-    pass(&mut f, services.into_iter().chain([report]).collect()).await.expect("nobody is ready");
+    pass(&mut f, services.into_iter().chain([report]).collect()).await.expect("no endpoint is ready");
 }
 
-/// The private Service. A public one is tested in [`super::sks`]; foreign slices of our public Service are deleted.
+/// A foreign public Service is tested in [`super::sks`]. Foreign slices of our public Service are deleted.
 #[tokio::test]
-async fn a_private_service_of_somebody_else_is_left_alone() {
+async fn a_foreign_private_service_is_left_alone() {
     let mut f = settled().await;
     edit(&f, "hello-private", |service| service.metadata.owner_references = None);
     let error = pass(&mut f, vec![]).await.expect_err("not ours");
@@ -186,25 +172,25 @@ async fn the_slice_follows_pods_and_activators() {
         expect(&format!("PUT {SLICES}/{SLICE}")).with(move |body| assert_eq!(addresses(body), expected))
     };
     let mut f = settled().await;
-    are(&f, &["10.0.0.2"], &[ACTIVATOR]);
+    put_endpoints(&f, &["10.0.0.2"], &[ACTIVATOR]);
     pass(&mut f, vec![leads_to(&["10.0.0.2"])]).await.expect("another pod, the same status");
 
-    let mut f = born(Proxy, &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("through the activators");
+    let mut f = new_workload(Proxy, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, first_pass(&[ACTIVATOR], reports(true))).await.expect("through the activators");
     report_slice(&f, "101");
     f.request_path(Serve, "hello");
     let pod_port = |body: &Value| assert_eq!(body["ports"][0]["port"], 8080);
     pass(&mut f, vec![leads_to(&[POD]).with(pod_port), reports(false)]).await.expect("another path, one update");
 
-    let mut f = born(Serve, &[], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("no pod");
+    let mut f = new_workload(Serve, &[], &[ACTIVATOR]).await;
+    pass(&mut f, first_pass(&[ACTIVATOR], reports(true))).await.expect("no pod");
     report_slice(&f, "101");
-    are(&f, &[POD], &[ACTIVATOR]);
+    put_endpoints(&f, &[POD], &[ACTIVATOR]);
     pass(&mut f, vec![leads_to(&[POD]), reports(false)]).await.expect("to the first pod");
 
-    let mut f = born(Proxy, &[POD], &[ACTIVATOR]).await;
-    pass(&mut f, birth(&[ACTIVATOR], reports(true))).await.expect("through the activators");
+    let mut f = new_workload(Proxy, &[POD], &[ACTIVATOR]).await;
+    pass(&mut f, first_pass(&[ACTIVATOR], reports(true))).await.expect("through the activators");
     report_slice(&f, "101");
-    are(&f, &[POD], &[ACTIVATOR, "10.9.0.2"]);
+    put_endpoints(&f, &[POD], &[ACTIVATOR, "10.9.0.2"]);
     pass(&mut f, vec![leads_to(&[ACTIVATOR, "10.9.0.2"])]).await.expect("a second activator joins without a wait");
 }

@@ -1,6 +1,6 @@
 //! Outcomes of a revision's wakes, and the time for which its pods ran or were saved.
 //!
-//! A wake begins when a stat asks for pods while there are none, or when replicas are raised from zero for another
+//! A wake begins when a stat requests pods while there are none, or when replicas are raised from zero for another
 //! reason. It ends with the first ready pod, or when pods are no longer wanted. Pods are counted at each evaluation,
 //! every two seconds; the count is assumed to have been constant since the previous one.
 
@@ -13,7 +13,7 @@ pub(super) const WAKES: [&str; 3] = ["ready", "failed", "refused"];
 /// Names of the kinds of time, in the order of `POD_TIMES`.
 pub(super) const POD_TIMES: [&str; 2] = ["run", "saved"];
 
-/// Record of one revision, since this process owns it.
+/// Statistics of one revision, since this process owns it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WakeStats {
     /// Number of wakes by outcome.
@@ -29,9 +29,9 @@ pub(super) struct WakeStats {
 enum Wake {
     #[default]
     None,
-    /// Pods are asked for.
-    Asked,
-    /// The API server has accepted the change.
+    /// A stat has requested pods.
+    Requested,
+    /// The API server has accepted the change of replicas.
     Accepted,
 }
 
@@ -43,22 +43,22 @@ struct Pods {
 }
 
 impl WakeStats {
-    /// Records that pods are asked for while there are none.
+    /// Records that a stat requests pods while there are none.
     pub(super) fn record_wake_request(&mut self) {
         if self.wake == Wake::None {
-            self.wake = Wake::Asked;
+            self.wake = Wake::Requested;
         }
     }
 
     /// Records that replicas were raised from zero.
-    pub(super) fn raised(&mut self) {
+    pub(super) fn record_scale_up(&mut self) {
         self.wake = Wake::Accepted;
     }
 
-    /// Records that no pods are wanted. `slept`: replicas were lowered to zero.
-    pub(super) fn unasked(&mut self, slept: bool) {
+    /// Records that no pods are needed. `slept`: replicas were lowered to zero.
+    pub(super) fn record_no_demand(&mut self, slept: bool) {
         match self.wake {
-            Wake::Asked => self.end(2),
+            Wake::Requested => self.end(2),
             Wake::Accepted if slept => self.end(1),
             Wake::None | Wake::Accepted => {}
         }
@@ -92,36 +92,36 @@ mod tests {
 
     #[derive(Clone, Copy)]
     enum Step {
-        Asked,
+        Requested,
         Raised,
         Ready(i32),
-        Unasked,
+        NoDemand,
         Slept,
     }
     use Step::*;
 
-    /// Goal: each wake ends once, in the right way. Method: sequences of events of a revision.
+    /// Goal: each wake ends once, with the right outcome. Method: sequences of events of a revision.
     #[test]
     fn each_wake_ends_once() {
         let rows: [(&[Step], [u64; 3]); 8] = [
-            (&[Asked, Asked, Raised, Ready(0), Ready(1), Ready(2)], [1, 0, 0]),
-            (&[Raised, Ready(1)], [1, 0, 0]), // By a schedule.
-            (&[Asked, Ready(1)], [1, 0, 0]),  // By another writer.
-            (&[Asked, Raised, Unasked, Ready(1)], [1, 0, 0]),
-            (&[Asked, Raised, Unasked, Slept, Ready(0)], [0, 1, 0]),
-            (&[Asked, Unasked, Unasked], [0, 0, 1]),
-            (&[Asked, Raised, Ready(1), Slept, Ready(0), Asked, Raised, Ready(1)], [2, 0, 0]),
-            (&[Ready(1), Unasked, Slept], [0, 0, 0]),
+            (&[Requested, Requested, Raised, Ready(0), Ready(1), Ready(2)], [1, 0, 0]),
+            (&[Raised, Ready(1)], [1, 0, 0]),    // By a schedule.
+            (&[Requested, Ready(1)], [1, 0, 0]), // By another writer.
+            (&[Requested, Raised, NoDemand, Ready(1)], [1, 0, 0]),
+            (&[Requested, Raised, NoDemand, Slept, Ready(0)], [0, 1, 0]),
+            (&[Requested, NoDemand, NoDemand], [0, 0, 1]),
+            (&[Requested, Raised, Ready(1), Slept, Ready(0), Requested, Raised, Ready(1)], [2, 0, 0]),
+            (&[Ready(1), NoDemand, Slept], [0, 0, 0]),
         ];
         for (at, (steps, expected)) in rows.into_iter().enumerate() {
             let (mut wake_stats, now) = (WakeStats::default(), Instant::now());
             for step in steps {
                 match *step {
-                    Asked => wake_stats.record_wake_request(),
-                    Raised => wake_stats.raised(),
+                    Requested => wake_stats.record_wake_request(),
+                    Raised => wake_stats.record_scale_up(),
                     Ready(ready) => wake_stats.counted(PodCounts { ready, ..PodCounts::default() }, now),
-                    Unasked => wake_stats.unasked(false),
-                    Slept => wake_stats.unasked(true),
+                    NoDemand => wake_stats.record_no_demand(false),
+                    Slept => wake_stats.record_no_demand(true),
                 }
             }
             assert_eq!(wake_stats.wakes, expected, "row {at}");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn its_words_are_the_manuals() {
+    fn label_values_match_the_manual() {
         assert_eq!(WAKES.as_slice(), values::WAKES.iter().map(|(word, _)| *word).collect::<Vec<_>>());
         assert_eq!(POD_TIMES.as_slice(), values::POD_TIMES.iter().map(|(word, _)| *word).collect::<Vec<_>>());
     }

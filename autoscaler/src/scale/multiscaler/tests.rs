@@ -21,7 +21,8 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Creates one collected revision with known pods and no loop; a task turns the wheel. A second begins now.
+    /// Creates one collected revision with known pods and no loop; a task turns the wheel. The clock is at the
+    /// beginning of a second.
     fn new() -> Self {
         Self::by_rules(true)
     }
@@ -78,9 +79,20 @@ impl Fixture {
         self.status().desired
     }
 
-    /// Reports that activators are in the path, and the number of replicas.
-    fn in_path(&self, replicas: Option<i32>) {
-        self.multiscaler.observe(&self.key, Surroundings { activators_in_path: true, replicas });
+    fn observe(&self, activators_in_path: bool, replicas: Option<i32>) {
+        self.multiscaler.observe(&self.key, Surroundings { activators_in_path, replicas });
+    }
+
+    /// Lets seconds pass. In each, these activators attest, and a stat of this concurrency is recorded, if there is
+    /// one.
+    async fn pass(&self, seconds: u64, concurrency: Option<f64>, attesting: &[&str]) {
+        for _ in 0..seconds {
+            attesting.iter().for_each(|name| self.sources.attestations.record(name, Instant::now()));
+            if let Some(concurrency) = concurrency {
+                self.stat(concurrency);
+            }
+            secs(1).await;
+        }
     }
 
     /// Records a stat of one activator, as after its decoding.
@@ -132,7 +144,7 @@ async fn secs(secs: u64) {
 
 /// Goal: nothing is known before a loop is created, nor decided after it is removed.
 #[tokio::test(start_paused = true)]
-async fn a_loop_is_known_from_its_creation_to_its_removal() {
+async fn a_loop_decides_from_its_creation_to_its_removal() {
     let fixture = Fixture::new();
     assert_eq!(fixture.multiscaler.status(&fixture.key), None, "before");
     fixture.pods(1);
@@ -140,10 +152,7 @@ async fn a_loop_is_known_from_its_creation_to_its_removal() {
     secs(3).await;
     assert!(fixture.has_request() && fixture.desired() == Some(0), "it ticks");
     fixture.multiscaler.remove(&fixture.key);
-    for _ in 0..10 {
-        fixture.stat(70.0);
-        secs(1).await;
-    }
+    fixture.pass(10, Some(70.0), &[]).await;
     assert_eq!(fixture.multiscaler.status(&fixture.key), None, "after");
     assert!(!fixture.has_request(), "neither ticks nor stats decide");
 }
@@ -158,7 +167,7 @@ async fn a_stat_wakes_a_sleeping_revision_at_once() {
     assert!(!fixture.has_request());
     fixture.stat(1.0);
     assert_eq!(fixture.desired(), Some(1));
-    assert!(fixture.has_request(), "the reconciler is told in the same instant");
+    assert!(fixture.has_request(), "the reconciler is notified at once");
     fixture.stat(20.0);
     assert_eq!(fixture.desired(), Some(1), "awake already: the next tick decides");
 }
@@ -170,7 +179,7 @@ async fn an_unknown_scale_is_poked_only_without_replicas() {
     for (replicas, woken) in [(Some(0), true), (Some(1), false), (None, false)] {
         let fixture = Fixture::new();
         fixture.ensure(Initial::Unknown);
-        fixture.in_path(replicas);
+        fixture.observe(true, replicas);
         assert_eq!(fixture.desired(), None);
         fixture.stat(1.0);
         assert_eq!(fixture.desired().is_some(), woken, "{replicas:?}");
@@ -179,17 +188,14 @@ async fn an_unknown_scale_is_poked_only_without_replicas() {
 
 /// Goal: ticks come every two seconds; a decision that changes nothing is not reported again.
 #[tokio::test(start_paused = true)]
-async fn ticks_decide_and_tell_only_changes() {
+async fn ticks_report_only_changes() {
     let fixture = Fixture::with_pod();
     secs(3).await;
-    assert_eq!(fixture.desired(), Some(0), "nothing reported, nothing in the path that could have");
+    assert_eq!(fixture.desired(), Some(0), "no reports, and no activators in the path");
     assert!(fixture.has_request());
     secs(20).await;
-    assert!(!fixture.has_request(), "the same again");
-    for _ in 0..6 {
-        fixture.stat(21.0);
-        secs(1).await;
-    }
+    assert!(!fixture.has_request(), "the same decision again");
+    fixture.pass(6, Some(21.0), &[]).await;
     assert_eq!(fixture.desired(), Some(3));
     let history = fixture.multiscaler.explain(&fixture.key).expect("a loop").history;
     assert!((2..10).contains(&history.len()), "changes, not ticks: {history:?}");
@@ -198,72 +204,52 @@ async fn ticks_decide_and_tell_only_changes() {
 /// Goal: with activators in the path, missing reports scale down only while all activators attest. Without
 /// attestations they never count as zero, however long they last.
 #[tokio::test(start_paused = true)]
-async fn silence_scales_down_only_while_it_is_attested() {
+async fn missing_reports_scale_down_only_while_attested() {
     let fixture = Fixture::with_pod();
     let activator = ReadyActivator { pod: Some("act-0".into()), address: "10.0.0.1".into() };
     fixture.sources.attestations.set_ready(vec![activator], Instant::now());
-    fixture.in_path(Some(1));
-    for _ in 0..6 {
-        fixture.sources.attestations.record("act-0", Instant::now());
-        fixture.stat(7.0);
-        secs(1).await;
-    }
+    fixture.observe(true, Some(1));
+    fixture.pass(6, Some(7.0), &["act-0"]).await;
     assert_eq!(fixture.desired(), Some(1));
-    secs(180).await; // The connection is cut for three minutes.
+    secs(180).await; // The activator is cut off for three minutes.
     assert_eq!(fixture.desired(), Some(1), "unknown is not zero");
-    for _ in 0..8 {
-        fixture.sources.attestations.record("act-0", Instant::now());
-        secs(1).await;
-    }
-    assert_eq!(fixture.desired(), Some(0), "heard again, and silent: idle");
+    fixture.pass(8, None, &["act-0"]).await;
+    assert_eq!(fixture.desired(), Some(0), "it attests again, and reports no load");
     while fixture.has_request() {}
-    let unheard = || fixture.status().unheard;
-    secs(8).await; // Cut again, on the way to zero.
-    assert!(unheard() && !fixture.has_request(), "idle was true then, and is not known to be true now");
-    for _ in 0..3 {
-        fixture.sources.attestations.record("act-0", Instant::now());
-        secs(1).await;
-    }
-    assert!(!unheard() && fixture.has_request(), "the last pod may go now");
+    let unattested = || fixture.status().unattested;
+    secs(8).await; // It is cut off again, before the last pod is removed.
+    assert!(unattested() && !fixture.has_request(), "whether the revision is still idle is unknown");
+    fixture.pass(3, None, &["act-0"]).await;
+    assert!(!unattested() && fixture.has_request(), "the last pod may be removed now");
 }
 
 /// Goal: while one activator is cut off, the load of the other one still adds pods, and nothing is scaled down before
 /// a full window has been observed again.
 #[tokio::test(start_paused = true)]
-async fn an_activator_that_is_cut_off_stops_no_growth() {
+async fn a_disconnected_activator_does_not_prevent_scaling_up() {
     let fixture = Fixture::with_pod();
     let activator = |n: u8| ReadyActivator { pod: Some(format!("act-{n}")), address: format!("10.0.0.{n}") };
     fixture.sources.attestations.set_ready(vec![activator(1), activator(2)], Instant::now());
-    fixture.in_path(Some(1));
-    let carry = async |load: f64, attesting: &[&str], for_secs: u64| {
-        for _ in 0..for_secs {
-            attesting.iter().for_each(|name| fixture.sources.attestations.record(name, Instant::now()));
-            fixture.stat(load);
-            secs(1).await;
-        }
-    };
-    carry(7.0, &["act-1", "act-2"], 6).await;
+    fixture.observe(true, Some(1));
+    fixture.pass(6, Some(7.0), &["act-1", "act-2"]).await;
     assert_eq!(fixture.desired(), Some(1));
-    carry(21.0, &["act-2"], 16).await;
-    assert_eq!(fixture.desired(), Some(3), "the other one's load alone asks for three");
-    assert!(fixture.status().unheard);
-    carry(7.0, &["act-2"], 30).await;
-    assert_eq!(fixture.desired(), Some(3), "it may not be all");
-    carry(7.0, &["act-1", "act-2"], 3).await;
+    fixture.pass(16, Some(21.0), &["act-2"]).await;
+    assert_eq!(fixture.desired(), Some(3), "the load of the other one needs three");
+    assert!(fixture.status().unattested);
+    fixture.pass(30, Some(7.0), &["act-2"]).await;
+    assert_eq!(fixture.desired(), Some(3), "it may not be the whole load");
+    fixture.pass(3, Some(7.0), &["act-1", "act-2"]).await;
     let status = fixture.status();
-    assert!(!status.unheard && status.warm_in.is_some(), "heard, and the window has a hole: {status:?}");
-    carry(7.0, &["act-1", "act-2"], 10).await;
-    assert_eq!((fixture.desired(), fixture.status().warm_in), (Some(1), None));
+    assert!(!status.unattested && status.warm_up_left.is_some(), "the window has a gap: {status:?}");
+    fixture.pass(10, Some(7.0), &["act-1", "act-2"]).await;
+    assert_eq!((fixture.desired(), fixture.status().warm_up_left), (Some(1), None));
 }
 
 /// Goal: an edited spec is decided on at once, not at the next tick.
 #[tokio::test(start_paused = true)]
 async fn an_edit_is_decided_on_at_once() {
     let fixture = Fixture::with_pod();
-    for _ in 0..7 {
-        fixture.stat(14.0);
-        secs(1).await;
-    }
+    fixture.pass(7, Some(14.0), &[]).await;
     assert_eq!(fixture.desired(), Some(2));
     let mut edited = subject();
     edited.spec.target_value = 2.0;
@@ -273,20 +259,20 @@ async fn an_edit_is_decided_on_at_once() {
     assert_eq!(fixture.desired(), Some(7));
 }
 
-/// Goal: after a takeover the status contains the remaining time of caution, and the reconciler is notified when it
-/// ends.
+/// Goal: after a takeover the status contains the time for which nothing is scaled down, and the reconciler is notified
+/// when it ends.
 #[tokio::test(start_paused = true)]
-async fn a_takeover_is_careful_for_a_stable_window() {
+async fn a_takeover_scales_nothing_down_for_a_stable_window() {
     let fixture = Fixture::new();
     fixture.pods(1);
     fixture.ensure(Initial::TakenOver);
-    assert_eq!(fixture.status().warm_in, Some(Duration::from_secs(6)));
+    assert_eq!(fixture.status().warm_up_left, Some(Duration::from_secs(6)));
     secs(3).await;
     assert!(fixture.has_request());
-    assert!(fixture.status().warm_in.is_some());
+    assert!(fixture.status().warm_up_left.is_some());
     secs(10).await;
-    assert_eq!(fixture.status().warm_in, None);
-    assert!(fixture.has_request(), "now it may go down");
+    assert_eq!(fixture.status().warm_up_left, None);
+    assert!(fixture.has_request(), "now it may be scaled down");
 }
 
 /// Goal: a revision's series exist from its creation to its removal, under upstream's names, with the last decision.
@@ -314,7 +300,7 @@ async fn series_live_as_long_as_the_loop() {
     let bounds = Bounds { min: 0, max: None };
     let planned = Action::planned(Some(1), 0, bounds, Reason::Desired);
     for _ in 0..2 {
-        fixture.multiscaler.record_action(&fixture.key, Action { patched: true, ..planned }); // The second had no stat.
+        fixture.multiscaler.record_action(&fixture.key, Action { patched: true, ..planned }); // Only one had a stat.
     }
     let text = fixture.telemetry.encode().expect("text");
     assert!(text.contains(&format!("{phase} 1")), "{text}");
@@ -327,7 +313,7 @@ async fn series_live_as_long_as_the_loop() {
         assert!(text.lines().any(|found| found == format!("{line} {value}")), "{line} in\n{text}");
     }
     assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
-    assert!(!text.contains("kn_revision_rps_stable_per_second{"), "one trio only");
+    assert!(!text.contains("kn_revision_rps_stable_per_second{"), "the series of one metric only");
     let mut edited = subject();
     edited.spec.metric = ScalingMetric::Rps;
     fixture.multiscaler.ensure(&fixture.key, edited, Initial::Unknown);
@@ -335,16 +321,16 @@ async fn series_live_as_long_as_the_loop() {
     for name in ["rps_stable_per_second", "rps_panic_per_second", "rps_target_per_second", "pods_desired"] {
         assert!(text.contains(&format!("kn_revision_{name}{labels} ")), "{name} in\n{text}");
     }
-    assert!(!text.contains("kn_revision_concurrency_stable{"), "the other trio is gone");
+    assert!(!text.contains("kn_revision_concurrency_stable{"), "the series of the former metric have ended");
     fixture.multiscaler.remove(&fixture.key);
     assert!(!fixture.telemetry.encode().expect("text").contains("{k8s_namespace_name"));
     assert_eq!(fixture.multiscaler.status(&fixture.key), None);
     secs(10).await; // Ticks of a removed loop do nothing.
 }
 
-/// Goal: after the load is discarded, no pods are wanted from that instant on; the next stat wakes as usual.
+/// Goal: after the load is discarded, no pods are wanted at once; the next stat wakes the revision as usual.
 #[tokio::test(start_paused = true)]
-async fn a_load_that_is_forgotten_asks_for_nothing() {
+async fn a_discarded_load_needs_no_pods() {
     let fixture = Fixture::with_pod();
     for _ in 0..4 {
         secs(1).await;
@@ -353,11 +339,11 @@ async fn a_load_that_is_forgotten_asks_for_nothing() {
     let serving = || fixture.multiscaler.is_serving(&fixture.key);
     assert_eq!((fixture.desired(), serving()), (Some(1), Some(true)));
     secs(3).await;
-    assert_eq!((fixture.desired(), serving()), (Some(1), Some(false)), "calm, and the window remembers");
+    assert_eq!((fixture.desired(), serving()), (Some(1), Some(false)), "no requests now, but some within the window");
     fixture.multiscaler.forget_load(&fixture.key);
-    assert_eq!((fixture.desired(), serving()), (Some(0), Some(false)), "which the sleep asks once more");
+    assert_eq!((fixture.desired(), serving()), (Some(0), Some(false)), "at once");
     secs(3).await;
-    assert_eq!(fixture.desired(), Some(0), "a tick comes to the same");
+    assert_eq!(fixture.desired(), Some(0), "after a tick");
     fixture.stat(1.0);
     assert_eq!((fixture.desired(), serving()), (Some(1), Some(true)));
 }
@@ -371,8 +357,7 @@ async fn several_pods_are_sent_to_sleep_at_once() {
         secs(3).await;
         fixture.multiscaler.forget_load(&fixture.key);
         if is_answered {
-            let asleep = Surroundings { activators_in_path: false, replicas: Some(0) };
-            fixture.multiscaler.observe(&fixture.key, asleep);
+            fixture.observe(false, Some(0));
         }
         for second in 0..8 {
             assert_eq!(fixture.desired(), Some(0), "{second} s later, answered: {is_answered}");
@@ -380,36 +365,33 @@ async fn several_pods_are_sent_to_sleep_at_once() {
         }
         fixture.pods(0);
         fixture.stat(1.0);
-        assert_eq!(fixture.desired(), Some(1), "it wakes as ever");
+        assert_eq!(fixture.desired(), Some(1), "it wakes as usual");
     }
 }
 
-/// Goal: pods count again once a request arrives, or once new pods exist after the sleep: they are not all removed at
-/// once.
+/// Goal: pods count again once a request arrives, or once new pods exist after the sleep, so that they are not all
+/// removed at once.
 #[tokio::test(start_paused = true)]
 async fn pods_count_again_when_a_sleep_is_over() {
-    for is_called in [true, false] {
+    for has_request in [true, false] {
         let fixture = Fixture::busy().await;
         secs(3).await;
         fixture.multiscaler.forget_load(&fixture.key);
         fixture.pods(5);
-        if is_called {
+        if has_request {
             fixture.stat(1.0);
         } else {
-            for replicas in [0, 5] {
-                let surroundings = Surroundings { activators_in_path: false, replicas: Some(replicas) };
-                fixture.multiscaler.observe(&fixture.key, surroundings);
-            }
+            [0, 5].into_iter().for_each(|replicas| fixture.observe(false, Some(replicas)));
             secs(3).await;
         }
-        assert_eq!(fixture.desired(), Some(2), "half of them, called: {is_called}");
+        assert_eq!(fixture.desired(), Some(2), "half of them, with a request: {has_request}");
     }
 }
 
 /// Goal: if the metric is requests per second, a request that began long ago wakes the workload while it is held, and
 /// keeps its pod while it runs. Upstream's rule ignores it.
 #[tokio::test(start_paused = true)]
-async fn who_is_in_flight_is_load_where_that_is_requests_a_second() {
+async fn requests_in_flight_are_load_if_the_metric_is_requests_per_second() {
     for (has_own_rules, expected) in [(true, 1), (false, 0)] {
         let fixture = Fixture::by_rules(has_own_rules);
         let mut by_rate = subject();
@@ -426,14 +408,14 @@ async fn who_is_in_flight_is_load_where_that_is_requests_a_second() {
         assert_eq!(fixture.multiscaler.is_serving(&fixture.key), Some(true));
         secs(8).await;
         let serving = fixture.multiscaler.is_serving(&fixture.key);
-        assert_eq!((fixture.desired(), serving), (Some(0), Some(false)), "and no longer");
+        assert_eq!((fixture.desired(), serving), (Some(0), Some(false)), "after its end");
     }
 }
 
 /// Goal: a workload that served requests in the previous second counts as serving, even before the first report of
 /// this one.
 #[tokio::test(start_paused = true)]
-async fn who_was_served_a_moment_ago_is_being_served() {
+async fn a_workload_that_served_a_moment_ago_counts_as_serving() {
     let fixture = Fixture::with_pod();
     let serving = || fixture.multiscaler.is_serving(&fixture.key);
     assert_eq!(serving(), Some(false));
@@ -447,15 +429,14 @@ async fn who_was_served_a_moment_ago_is_being_served() {
 
 /// Goal: after the wall clock is set, the windows are empty, and no pod is removed before they have filled again.
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_was_set_takes_no_pods_away() {
+async fn a_clock_change_removes_no_pods() {
     let fixture = Fixture::busy().await;
     fixture.multiscaler.clock_was_set();
     for second in 0..5 {
         secs(1).await;
         assert_eq!(fixture.desired(), Some(3), "{second} s later");
-        let status = fixture.status();
-        assert!(status.warm_in.is_some(), "{second} s later");
+        assert!(fixture.status().warm_up_left.is_some(), "{second} s later");
     }
     secs(20).await;
-    assert_eq!(fixture.desired(), Some(1), "nobody calls any more, and half of them go at once");
+    assert_eq!(fixture.desired(), Some(1), "without requests, one half of the pods is removed at a time");
 }

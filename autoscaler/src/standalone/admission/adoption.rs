@@ -15,8 +15,8 @@ use common::scaling::{Bounds, BurstCapacity};
 use common_api::ZeroScaler;
 
 /// Resolves all parameters. `replicas` is the number that the target was found with. `is_plain`: its pods have no
-/// reporter. `own` are the current bounds. `initialized` tells whether the initial scale was reached once. The workload
-/// counts as awake with its minimum without a schedule: pods added by a schedule are not part of its start.
+/// reporter. `own` are the current bounds. `initialized`: the initial scale was reached once. The workload counts as
+/// awake with its minimum without a schedule: pods added by a schedule are not part of its start.
 pub(super) fn parameters(
     object: &ZeroScaler,
     (replicas, is_plain): (i32, bool),
@@ -51,33 +51,35 @@ pub(super) fn parameters(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     const PLAIN: (i32, bool) = (0, true);
 
-    fn resolved(initial: Option<i32>, found: (i32, bool), initialized: bool) -> Parameters {
+    /// Resolves the parameters of a ZeroScaler with this scale. `min`: its present minimum, set by a schedule.
+    fn resolved(scale: Value, found: (i32, bool), initialized: bool, min: Option<i32>) -> Parameters {
         let object: ZeroScaler = serde_json::from_value(json!({
             "metadata": {"name": "hello", "namespace": "ns"},
-            "spec": {"target": {"name": "hello"}, "scale": {"initial": initial}},
+            "spec": {"target": {"name": "hello"}, "scale": scale},
         }))
         .expect("a ZeroScaler");
         let (config, deployment) = (AutoscalerConfig::default(), DeploymentConfig::default());
-        let own = object.spec.scale.bounds(&config);
+        let scheduled = min.map(|min| Bounds { min, max: None });
+        let own = scheduled.unwrap_or_else(|| object.spec.scale.bounds(&config));
         parameters(&object, found, &config, &deployment, own, initialized)
     }
 
     #[test]
     fn plain_pods_keep_the_activators_in_the_path() {
-        let plain = resolved(None, PLAIN, false);
+        let plain = resolved(json!({}), PLAIN, false, None);
         assert_eq!(plain.decider.target_burst_capacity, BurstCapacity::Always);
         assert!(plain.probe_needed && !plain.scraped);
-        let reporter = resolved(None, (0, false), false);
+        let reporter = resolved(json!({}), (0, false), false, None);
         assert_eq!((reporter.decider.target_burst_capacity, reporter.scraped), (BurstCapacity::Limited(211.0), true));
     }
 
     /// Rows: (scale.initial, replicas found, initialized) -> (least scale, ready pods to be active)
     #[test]
-    fn a_target_is_adopted_as_found_unless_an_initial_scale_is_asked_for() {
+    fn a_target_is_adopted_as_found_unless_an_initial_scale_is_set() {
         let rows = [
             (None, 0, false, (0, 0)),
             (None, 5, false, (0, 1)),
@@ -86,7 +88,7 @@ mod tests {
             (Some(3), 0, true, (0, 1)),
         ];
         for (initial, replicas, initialized, expected) in rows {
-            let parameters = resolved(initial, (replicas, true), initialized);
+            let parameters = resolved(json!({"initial": initial}), (replicas, true), initialized, None);
             let row = format!("{initial:?} {replicas} {initialized}");
             assert_eq!((parameters.bounds.min, parameters.min_ready), expected, "{row}");
         }
@@ -94,16 +96,9 @@ mod tests {
 
     /// Goal: a workload does not wait for pods that a schedule adds, nor for pods that a schedule removes.
     #[test]
-    fn a_workload_is_awake_with_the_fewest_that_it_has_with_or_without_a_schedule() {
+    fn a_workload_is_awake_with_the_smaller_of_its_minimum_with_and_without_schedule() {
         for (own, scheduled, expected) in [(0, 5, 1), (3, 0, 1), (3, 5, 3), (3, 3, 3)] {
-            let object: ZeroScaler = serde_json::from_value(json!({
-                "metadata": {"name": "hello", "namespace": "ns"},
-                "spec": {"target": {"name": "hello"}, "scale": {"min": own}},
-            }))
-            .expect("a ZeroScaler");
-            let (config, deployment) = (AutoscalerConfig::default(), DeploymentConfig::default());
-            let now = Bounds { min: scheduled, max: None };
-            let parameters = parameters(&object, PLAIN, &config, &deployment, now, true);
+            let parameters = resolved(json!({"min": own}), PLAIN, true, Some(scheduled));
             assert_eq!((parameters.min_ready, parameters.bounds.min), (expected, scheduled), "{own}, {scheduled}");
         }
     }

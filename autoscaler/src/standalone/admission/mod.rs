@@ -69,10 +69,10 @@ pub(super) type Admitted = (Workload, AdmissionNotes);
 /// Items to report about a ZeroScaler that is acted upon.
 #[derive(Default)]
 pub(super) struct AdmissionNotes {
-    /// Fault that does not keep it from being served: usually a fault of the newest version, while a former one is in
+    /// Fault despite which the ZeroScaler is served: usually a fault of the newest version, while a former one is in
     /// force.
     pub(super) broken: Option<NotReady>,
-    /// Hosts that it claims and does not have.
+    /// Hosts that the ZeroScaler claims and does not have.
     pub(super) lost_hosts: Option<Finding>,
     /// Settings that have no effect.
     pub(super) ignored: Option<String>,
@@ -86,7 +86,7 @@ pub(super) struct AdmissionNotes {
 pub(super) enum Rejection {
     /// The ZeroScaler is refused.
     Refused(NotReady, RefusalAction),
-    /// The check failed, mostly because something is not known yet.
+    /// The check failed, usually because something is not known yet.
     Failed(Error),
 }
 
@@ -109,7 +109,7 @@ struct AdmittedTarget {
 struct AdmittedServices {
     /// Name of the first Service in precedence.
     name: String,
-    /// Existing ones, unless the first one is still to be created.
+    /// Existing Services in precedence, up to the first one that is still to be created.
     services: Vec<Arc<Service>>,
     port: backend::BackendPort,
 }
@@ -121,11 +121,11 @@ impl Admission {
     /// Returns a refusal, or an error if something is not known yet.
     pub(super) fn read(&self, key: &Key, object: &Arc<ZeroScaler>, findings: &Findings) -> Result<Admitted, Rejection> {
         let newest = self.validation.newest(object);
-        let looked = match &newest {
+        let checked = match &newest {
             Ok(newest) => self.check_version(key, object, findings, newest, None),
             Err(errors) => Err(invalid(errors.to_string())),
         };
-        let (refused, afterwards) = match looked {
+        let (refused, afterwards) = match checked {
             Ok(admitted) => {
                 self.check_moves(key, object, &admitted.0.target_key)?;
                 self.validation.record_served(key, object);
@@ -188,18 +188,19 @@ impl Admission {
         accepted: &Accepted,
         broken: Option<NotReady>,
     ) -> Result<Admitted, Rejection> {
-        let taken = self.target(key, newest, &accepted.original)?;
-        let served = self.services(key, newest, &accepted.original, &taken, broken.is_some())?;
+        let admitted = self.target(key, newest, &accepted.original)?;
+        let served = self.services(key, newest, &accepted.original, &admitted, broken.is_some())?;
         let original = &accepted.original;
         let now = self.parts.writes.clock.now();
         let path = self.cluster.path(newest);
-        let services = (!served.services.is_empty()).then(|| carried_services(key, original, &taken.target, &served));
+        let services =
+            (!served.services.is_empty()).then(|| carried_services(key, original, &admitted.target, &served));
         let workload = Workload {
             kind: original.spec.target.kind.clone(),
             labels: subject_labels(key, original),
             initial: match original.spec.scale.initial() {
                 Some(_) => Initial::Unknown,
-                None => Initial::Adopted(taken.target.current()),
+                None => Initial::Adopted(admitted.target.current()),
             },
             private_service: names::private_service(key.name()),
             may_scale: path.as_ref().is_some_and(|path| path.service == served.name),
@@ -207,17 +208,17 @@ impl Admission {
             metrics: accepted.plan.clone(),
             paused: newest.spec.paused,
             request: requested(newest.spec.request.as_ref(), findings, now),
-            parameters: self.parameters(key, newest, original, &taken.target, findings),
+            parameters: self.parameters(key, newest, original, &admitted.target, findings),
             path: path.map(|path| PathState {
                 mode: path.request.path.mode,
                 proxy_for: path.in_path_since.map(|since| now.saturating_since(since)).unwrap_or_default(),
             }),
-            target_key: taken.key,
-            target: taken.target,
-            pods: taken.pods,
+            target_key: admitted.key,
+            target: admitted.target,
+            pods: admitted.pods,
         };
         let notes = AdmissionNotes {
-            broken: broken.or(taken.contender),
+            broken: broken.or(admitted.contender),
             lost_hosts: self.lost_hosts(key, original),
             ignored: self.validation.hpa.ignored(original),
             target: original.spec.target.clone(),
@@ -260,8 +261,8 @@ impl Admission {
             let rule = "spec.selector of the target must be a valid label selector";
             return Err(invalid(at(SCALER_ROOT, format!("{resource} {name:?}: {rule}"))));
         };
-        // No change is allowed whose result could not be observed: a sleeping workload would count as awake, and never
-        // be woken. A target that we already have stays adopted.
+        // The result of a change must be observable: otherwise a sleeping workload would count as awake, and never be
+        // woken. A target that was already adopted stays adopted.
         let is_new = held(newest).as_ref() != Some(&target_key);
         if target.replicas.is_none() && is_new && !resource.has_default_replicas() {
             let rule = "spec.replicas must be set, because the autoscaler reads the scale of the target there. A kind that \
@@ -271,23 +272,23 @@ impl Admission {
         Ok(AdmittedTarget { key: target_key, target, pods, contender })
     }
 
-    /// Checks the Services of a version. `is_former`: the newest version is not in force.
+    /// Checks the Services of a version. `is_former`: the version is older than the newest one.
     fn services(
         &self,
         key: &Key,
         newest: &ZeroScaler,
         original: &Arc<ZeroScaler>,
-        taken: &AdmittedTarget,
+        admitted: &AdmittedTarget,
         is_former: bool,
     ) -> Result<AdmittedServices, Rejection> {
-        let target = &taken.target;
+        let target = &admitted.target;
         let claimant = Claimant { name: key.name(), uid: newest.metadata.uid.as_deref().unwrap_or_default() };
-        let fronts = self.cluster.fronts(original, target, claimant);
-        let Some((choice, service)) = fronts.first() else {
-            let message = self.no_service(key, original, &taken.key);
+        let requested = self.cluster.requested_services(original, target, claimant);
+        let Some((choice, service)) = requested.first() else {
+            let message = self.no_service(key, original, &admitted.key);
             return Err(refused(SERVICE_NOT_FOUND, Obstacle::ServicePending, message));
         };
-        let services: Vec<_> = fronts.iter().map_while(|(_, service)| service.clone()).collect();
+        let services: Vec<_> = requested.iter().map_while(|(_, service)| service.clone()).collect();
         let name = &choice.name;
         let leads_to = traffic_port(original, &services, target);
         let port = backend::port(target, leads_to.as_ref(), translation::protocol(original))
@@ -308,7 +309,7 @@ impl Admission {
                 let why_not = |service| services::why_not_adoptable(service, &port, target);
                 if let Some(why) = service.as_deref().and_then(why_not) {
                     let message = at(SERVICES, format!("{why}, so it cannot be adopted. {TARGET_PORT_REMEDY}"));
-                    // A Service that we already have stays adopted.
+                    // A Service that was already adopted stays adopted.
                     let is_ours = ownership == ServiceOwnership::Adopted;
                     return Err(if is_ours { invalid(message) } else { not_owned(message, RefusalAction::LetGo) });
                 }
@@ -316,7 +317,7 @@ impl Admission {
             (ServiceOwnership::Absent | ServiceOwnership::Ours | ServiceOwnership::Outgoing, _) => {}
         }
         let unknown = service.as_ref().and_then(|_| unknown_port(original, &services, target));
-        if let Some(unknown) = unknown.filter(|_| !is_former || held(newest).as_ref() != Some(&taken.key)) {
+        if let Some(unknown) = unknown.filter(|_| !is_former || held(newest).as_ref() != Some(&admitted.key)) {
             return Err(invalid(unknown));
         }
         Ok(AdmittedServices { name: name.clone(), services, port })
@@ -335,7 +336,7 @@ impl Admission {
         let (config, deployment) = (self.parts.configs.autoscaler.borrow(), self.parts.configs.deployment.borrow());
         let now = self.parts.writes.clock.now();
         let scheduled = schedules::bounds(&original.spec, &config, now);
-        if let Some(after) = schedules::until_look(&scheduled, now) {
+        if let Some(after) = schedules::until_next_check(&scheduled, now) {
             self.parts.writes.decisions.add_after(key.clone(), after);
             self.cluster.scalers.queue.add_after(key.clone(), after); // The status shows the next change.
         }
@@ -343,7 +344,7 @@ impl Admission {
         let mut parameters =
             adoption::parameters(original, found, &config, &deployment, scheduled.bounds, is_initialized);
         if newest.spec.paused {
-            // The present pods make it awake, whatever the minimum.
+            // The present pods suffice for the workload to be awake, whatever the minimum.
             parameters.min_ready = parameters.min_ready.min(target.current().max(1));
         }
         parameters

@@ -9,7 +9,7 @@ use common_api::zeroscaler;
 use std::time::Duration;
 
 /// Maximum time between two checks: a change of the system clock takes effect within it.
-const LOOK_MAX: Duration = Duration::from_secs(600);
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(600);
 
 /// Returns the scale bounds of a ZeroScaler now, and the time of the next change.
 pub(crate) fn bounds(spec: &ZeroScalerSpec, config: &AutoscalerConfig, now: Timestamp) -> InForce {
@@ -19,9 +19,9 @@ pub(crate) fn bounds(spec: &ZeroScalerSpec, config: &AutoscalerConfig, now: Time
 }
 
 /// Returns the delay until the next check, or `None` if the bounds do not change by themselves.
-pub(crate) fn until_look(found: &InForce, now: Timestamp) -> Option<Duration> {
-    // A delay that is rounded down would end a moment too early, and the next check would then be far off.
-    found.look.map(|at| (at.saturating_since(now) + Duration::from_millis(1)).min(LOOK_MAX))
+pub(crate) fn until_next_check(found: &InForce, now: Timestamp) -> Option<Duration> {
+    // If the delay were rounded down, the check would come a moment too early, and the next one would be far off.
+    found.look.map(|at| (at.saturating_since(now) + Duration::from_millis(1)).min(CHECK_INTERVAL_MAX))
 }
 
 /// Checks that each schedule is valid.
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused_at_its_field() {
+    fn an_invalid_schedule_is_refused_with_its_field() {
         let wrong = spec(
             "[{cron: 0 0 30 2 *, duration: 1h, min: 1}, {cron: 0 25 * * *, duration: 1h, min: 1}, \
               {cron: 0 0 * * *, timeZone: Europe/Atlantis, duration: 1h, min: 1}]",
@@ -79,20 +79,20 @@ mod tests {
     /// Goal: the bounds in force and the time of the next check follow from the clock, and nothing is checked without a
     /// schedule.
     #[test]
-    fn bounds_follow_the_clock_and_are_looked_at_in_time() {
+    fn bounds_and_the_next_check_follow_the_clock() {
         let config = AutoscalerConfig::default();
         let spec_of = spec("[{cron: 0 8 * * *, timeZone: Etc/UTC, duration: 1h, min: 2, prewarm: 1m}]");
         let at = |seconds: i64| {
             let now = Timestamp::from_secs(86_400 * 20_000 + seconds);
             let found = bounds(&spec_of, &config, now);
-            (found.bounds.min, found.bounds.max, until_look(&found, now))
+            (found.bounds.min, found.bounds.max, until_next_check(&found, now))
         };
         let (before, begins) = (7 * 3600 + 58 * 60, 7 * 3600 + 59 * 60);
         let soon = Duration::from_millis(60_001);
         assert_eq!(at(before), (0, Some(9), Some(soon)));
-        assert_eq!(at(begins), (2, Some(9), Some(LOOK_MAX)));
-        assert_eq!(at(9 * 3600), (0, Some(9), Some(LOOK_MAX)));
+        assert_eq!(at(begins), (2, Some(9), Some(CHECK_INTERVAL_MAX)));
+        assert_eq!(at(9 * 3600), (0, Some(9), Some(CHECK_INTERVAL_MAX)));
         let none = bounds(&spec("[]"), &config, Timestamp::from_secs(0));
-        assert_eq!((none.bounds.min, until_look(&none, Timestamp::from_secs(0))), (0, None));
+        assert_eq!((none.bounds.min, until_next_check(&none, Timestamp::from_secs(0))), (0, None));
     }
 }

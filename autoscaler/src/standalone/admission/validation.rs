@@ -2,7 +2,7 @@
 //!
 //! A typing error must not keep a sleeping service from waking. If an edit is invalid, or the cluster rejects the
 //! target or Service of the newest version, the version that was served last stays in force. That version is kept
-//! packed in memory, since it is needed only then. It is also in the status, which users cannot write, so a later
+//! packed in memory, because it is rarely needed. It is also in the status, which users cannot write, so a later
 //! process can read it there.
 
 use crate::standalone::admission::hpa::Hpa;
@@ -71,14 +71,14 @@ impl Validation {
     /// Returns the version that was served last, if it is known.
     pub(crate) fn former(&self, key: &Key, original: &ZeroScaler) -> Option<Accepted> {
         let former = self.served.get(key).filter(|former| former.metadata.uid == original.metadata.uid);
-        let former = former.or_else(|| self.written(original))?;
+        let former = former.or_else(|| self.recorded_in_status(original))?;
         let plan = self.plan(&former).ok()?;
         Some(Accepted { plan, original: former })
     }
 
     /// Returns the version that the status records as in force, if it is valid by itself. It may be the newest version
-    /// and violate limits of the present configuration. This does not keep it from waking, whichever process leads.
-    fn written(&self, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
+    /// and violate limits of the present configuration: it still wakes, whichever process leads.
+    fn recorded_in_status(&self, original: &ZeroScaler) -> Option<Arc<ZeroScaler>> {
         let former = original.status.as_ref()?.in_force.as_ref()?.version_of(original)?;
         let is_good = ignore_fallback_port(former.validate()).is_ok() && schedules::check(&former.spec).is_ok();
         is_good.then(|| Arc::new(former))

@@ -1,7 +1,7 @@
 //! Reverse index of the Services and hosts that ZeroScalers name: from a Service or a host to the ZeroScalers that name
 //! it.
 //!
-//! The owner of a host is decided in [`super`].
+//! [`super`] decides who owns a host.
 
 use crate::cluster::multi_map::MultiMap;
 use common::RevisionKey as Key;
@@ -113,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn services_and_hosts_lead_back() {
+    fn services_and_hosts_lead_to_the_zeroscalers_that_name_them() {
         let claims = Claims::default();
         let (a, b, service) = (Key::new("ns", "a"), Key::new("ns", "b"), Key::new("ns", "s"));
-        assert!(!claims.apply(&a, named("s", &[])), "nothing is asked for");
+        assert!(!claims.apply(&a, named("s", &[])), "no host is claimed");
         assert!(claims.apply(&b, named("s", &["x.example.com"])));
         assert!(!claims.apply(&b, named("s", &["x.example.com"])), "nothing has changed");
         assert_eq!(claims.of_service(&service), vec![a.clone(), b.clone()]);
@@ -131,7 +131,7 @@ mod tests {
     /// Goal: every ZeroScaler whose hosts depend on the state of a namespace is found, whatever the spelling of the
     /// hosts.
     #[test]
-    fn a_namespace_has_a_say_in_its_own_hosts_and_in_its_names() {
+    fn a_namespace_concerns_its_own_claimants_and_claimants_of_its_names() {
         let claims = Claims::default();
         let rows: [(&str, &[&str], bool); 13] = [
             ("shop/own", &["x.example.com"], true),

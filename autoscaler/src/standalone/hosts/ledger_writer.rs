@@ -10,7 +10,7 @@
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use crate::standalone::hosts::Hosts;
-use crate::standalone::unlisted::{AGAIN, UnlistedNamespaces};
+use crate::standalone::unlisted::{QUERY_INTERVAL, UnlistedNamespaces};
 use common::RevisionKey as Key;
 use common::hosts::claims::Ledger;
 use common::hosts::ledger::{self, Grants};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(crate) struct Controller {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) writes: Writes,
-    pub(crate) unread: Arc<UnlistedNamespaces>,
+    pub(crate) unlisted: Arc<UnlistedNamespaces>,
 }
 
 impl Controller {
@@ -36,10 +36,10 @@ impl Controller {
             return Ok(());
         }
         let Some((held, mut wanted)) = self.hosts.settle() else { return Ok(()) };
-        let (unread, mut outcome) = self.unread.protected(&self.hosts.missing(&held), false).await;
-        if !unread.is_empty() {
-            keep(&mut wanted, &held, &unread);
-            self.hosts.queue.add_after(led.clone(), AGAIN);
+        let (protected, mut outcome) = self.unlisted.protected(&self.hosts.missing(&held), false).await;
+        if !protected.is_empty() {
+            keep(&mut wanted, &held, &protected);
+            self.hosts.queue.add_after(led.clone(), QUERY_INTERVAL);
         }
         let mut stuck = BTreeSet::new();
         for (namespace, grants) in before_others_gain(&held, &wanted) {
@@ -137,15 +137,15 @@ mod tests {
 
     /// Goal: at no moment between two writes is a host in two maps.
     #[test]
-    fn what_others_gain_is_taken_away_first() {
+    fn a_host_is_removed_from_its_former_map_first() {
         let held = ledger_of(&[("a", "x", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);
         let wanted = ledger_of(&[("a", "x", &["2", "3"]), ("b", "y", &["1"]), ("c", "z", &["4", "5"])]);
         let left = before_others_gain(&held, &wanted);
         assert_eq!(left, [("a", ledger_of(&[("a", "x", &["2"])])["a"].clone()), ("b", Grants::new())]);
         assert_eq!(before_others_gain(&held, &held), []);
         let within = ledger_of(&[("a", "w", &["1", "2"]), ("b", "y", &["3"]), ("c", "z", &["4"])]);
-        assert_eq!(before_others_gain(&held, &within), [], "one write moves it within a namespace");
+        assert_eq!(before_others_gain(&held, &within), [], "within a namespace one write moves it");
         let given_up = ledger_of(&[("b", "y", &["3"]), ("c", "z", &["4"])]);
-        assert_eq!(before_others_gain(&held, &given_up), [], "nobody waits for what goes to nobody");
+        assert_eq!(before_others_gain(&held, &given_up), [], "a released host blocks no other map");
     }
 }

@@ -9,7 +9,8 @@
 //! - the leader changes.
 //!
 //! No host moves before namespaces and ledger are listed. Hosts of unknown ZeroScalers do not move until the API server
-//! confirms that these do not exist ([`super::unlisted`]). Events within a short time are merged into one reconcile.
+//! confirms that those ZeroScalers do not exist ([`super::unlisted`]). Events within a short time are merged into one
+//! reconcile.
 //!
 //! ZeroScalers whose hosts change are reconciled: their status lists the hosts that they lack, and the reasons.
 
@@ -104,7 +105,7 @@ impl Hosts {
                 hosts.namespaces.synced().await;
                 hosts.ledger.synced().await;
                 hosts.is_listed.store(true, Ordering::Relaxed);
-                hosts.look_at(hosts.claims.claimants());
+                hosts.queue_with_claimants(hosts.claims.claimants());
                 std::future::pending().await
             };
             tokio::select! {
@@ -117,7 +118,7 @@ impl Hosts {
     }
 
     /// Queues a reconcile of the ledger.
-    pub(crate) fn look(&self) {
+    pub(crate) fn queue_reconcile(&self) {
         // There is only one ledger, so one constant key is enough.
         let key = Key::new(self.system_namespace.as_str(), names::LEDGER_OF_HOSTS);
         self.queue.add_after(key, MERGED_WITHIN);
@@ -175,8 +176,8 @@ impl Hosts {
         self.mapped.write().insert(namespace.to_owned());
     }
 
-    fn look_at(&self, autoscalers: Vec<Key>) {
-        self.look();
+    fn queue_with_claimants(&self, autoscalers: Vec<Key>) {
+        self.queue_reconcile();
         for autoscaler in autoscalers {
             self.autoscalers.add(autoscaler, Priority::Slow);
         }
@@ -193,7 +194,7 @@ impl Hosts {
             None => self.confinements.write().remove(name),
         };
         if self.is_listed.load(Ordering::Relaxed) {
-            self.look_at(self.claims.concerned_by(name, &self.cluster_domain));
+            self.queue_with_claimants(self.claims.concerned_by(name, &self.cluster_domain));
         }
     }
 
@@ -227,7 +228,7 @@ impl Hosts {
             let priority = Priority::of_change(before.get(host), after.get(host));
             self.claims.of_host(host).into_iter().for_each(|autoscaler| self.autoscalers.add(autoscaler, priority));
         }
-        self.look();
+        self.queue_reconcile();
     }
 }
 
@@ -251,23 +252,23 @@ mod tests {
         keys
     }
 
-    /// Goal: events within a short time cause one reconcile, and that soon.
+    /// Goal: events within the merge interval cause one reconcile at its end.
     #[tokio::test(start_paused = true)]
-    async fn what_happens_together_is_one_pass() {
+    async fn events_within_the_interval_are_one_pass() {
         let hosts = Hosts::new("system", "cluster.local", Arc::default(), WorkQueue::new());
-        hosts.look();
+        hosts.queue_reconcile();
         tokio::time::advance(MERGED_WITHIN / 2).await;
-        hosts.look();
+        hosts.queue_reconcile();
         assert_eq!(drain(&hosts.queue), [], "more may follow");
         tokio::time::advance(MERGED_WITHIN / 2).await;
         assert_eq!(drain(&hosts.queue), [Key::new("system", names::LEDGER_OF_HOSTS)]);
         tokio::time::advance(MERGED_WITHIN).await;
-        assert_eq!(drain(&hosts.queue), [], "both were served");
+        assert_eq!(drain(&hosts.queue), [], "one pass for both");
     }
 
     /// Goal: a change of a namespace queues the ZeroScalers that may gain or lose a host by it, and no others.
     #[tokio::test]
-    async fn a_namespace_concerns_its_own_and_who_asks_for_its_names() {
+    async fn a_changed_namespace_queues_its_own_claimants_and_claimants_of_its_names() {
         let (claims, autoscalers) = (Arc::<Claims>::default(), WorkQueue::<Key>::new());
         for (namespace, host) in [("shop", "x.example.com"), ("ns", "hello.shop"), ("other", "y.example.com")] {
             let (key, hosts) = (Key::new(namespace, "web"), HostPattern::parse(host).into_iter().collect());

@@ -1,8 +1,8 @@
 //! Namespaces of the cluster, and the hosts that each may have.
 //!
 //! By default all namespaces are watched. If only some namespaces are configured, each is read every [`LOOK`], because
-//! a Role in a namespace can allow a read but not a watch. If reading is forbidden, nothing is known of the namespace,
-//! so it may claim no host; a confinement that was known before stays in force.
+//! a Role in a namespace can allow a read but not a watch. If reading is forbidden, the namespace may claim no host,
+//! unless its confinement was known before: that stays in force.
 
 use common::annotations;
 use common::hosts::claims::Confinement;

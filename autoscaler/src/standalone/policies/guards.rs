@@ -1,9 +1,9 @@
 //! NetworkPolicies in the system namespace that open guarded numbers, one for each workload that has such numbers.
 //!
-//! Without this policy a guarded number is closed, since the activators' general policy does not open it. The policy is named
-//! [`PREFIX`] and the uid of the ZeroScaler, has the uid in the label [`GUARDS`] too, and the ZeroScaler's namespace and name
-//! in an annotation. It is deleted when the ZeroScaler has no guarded number. If another writer edits or deletes it, it is
-//! restored: each event of such an object queues its workload.
+//! Without this policy a guarded number is closed, since the activators' general policy does not open it. The policy is
+//! named [`PREFIX`] and the uid of the ZeroScaler, has the uid in the label [`GUARDS`] too, and the ZeroScaler's
+//! namespace and name in an annotation. It is deleted when the ZeroScaler has no guarded number. If another writer
+//! edits or deletes it, it is restored: each event of such an object queues its workload.
 
 use super::{Guard, Policies};
 use crate::cluster::error::Error;
@@ -28,9 +28,9 @@ impl Policies {
         self.guards.get(&self.guard_key(uid)).is_some()
     }
 
-    /// Writes or deletes the policy of a workload that this process leads, so that exactly the rules of its guard are in
-    /// force. `guard` comes with the uid of the ZeroScaler; `None`: the ZeroScaler is gone. Without rules the workload has
-    /// no guarded number.
+    /// Writes or deletes the policy of a workload that this process leads, so that exactly the rules of its guard are
+    /// in force. `guard` comes with the uid of the ZeroScaler; `None`: the ZeroScaler is gone. Without rules the
+    /// workload has no guarded number.
     ///
     /// # Errors
     /// Returns the error of the API server.

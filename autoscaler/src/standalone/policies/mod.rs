@@ -1,41 +1,41 @@
-//! NetworkPolicies about the pods of workloads. They decide who may connect to a workload's numbers on the activators, and
-//! they may block the activators from the pods.
+//! NetworkPolicies about the pods of workloads. They decide who may connect to a workload's numbers on the activators,
+//! and they may block the activators from the pods.
 //!
 //! # Access to a workload
 //!
 //! A workload is guarded if an ingress policy selects its pods. Its numbers are then in the range `guarded` of
-//! `config-ports`. Only a policy written for this workload opens them ([`guards`]), to the peers of the policies that select
-//! its pods ([`translation`]). The cluster's network evaluates labels of namespaces and of peers. The labels of the
-//! workload's own pods are evaluated here: those of the pod template, since a sleeping workload has no pods, and those of
-//! running pods, which may differ.
+//! `config-ports`. Only a policy written for this workload opens them ([`guards`]), to the peers of the policies that
+//! select its pods ([`translation`]). The cluster's network evaluates labels of namespaces and of peers. The labels of
+//! the workload's own pods are evaluated here: those of the pod template, since a sleeping workload has no pods, and
+//! those of running pods, which may differ.
 //!
-//! If policies select some of these label sets and not others, an admitted client must be admitted to each pod. A label set
-//! that no policy selects admits every client, so it does not matter. Of the other label sets, the one with the fewest
-//! policies decides, if all others have the same policies and more.
+//! If policies select some of these label sets and not others, an admitted client must be admitted to each pod. A label
+//! set that no policy selects admits every client, so it does not matter. Of the other label sets, the one with the
+//! fewest policies decides, if all others have the same policies and more.
 //!
-//! While no pod runs, labels that only pods have are unknown. If no policy selects the pod template either, a workload that
-//! has a policy for its numbers keeps it until a pod runs or its namespace has no ingress policy left.
+//! While no pod runs, labels that only pods have are unknown. If no policy selects the pod template either, a workload
+//! that has a policy for its numbers keeps it until a pod runs or its namespace has no ingress policy left.
 //!
-//! A workload is barred if its policies cannot be followed: a policy cannot be translated, a selector requires labels that
-//! only controllers give to pods, pods have different policies, or the activators' general policy is missing. Without the
-//! general one, the policies written here would be the only ones that select activators, and would close all of their other
-//! ports. NetworkPolicies add up, so a workload is also barred if another policy of the system namespace opens guarded
-//! numbers.
+//! A workload is barred if its policies cannot be followed: a policy cannot be translated, a selector requires labels
+//! that only controllers give to pods, pods have different policies, or the activators' general policy is missing.
+//! Without the general policy, those written here would be the only ones that select activators, and would close all of
+//! their other ports. NetworkPolicies add up, so a workload is also barred if another policy of the system namespace
+//! opens guarded numbers.
 //!
 //! # Blocked activators
 //!
-//! Many namespaces are closed by a policy by default. Such a namespace must let the activators in, or its workloads wake but
-//! get no requests. The autoscaler alone cannot notice this, because the kubelet's probes come from the node. A policy that
-//! certainly blocks all activators is therefore reported together with the missing rule.
+//! Many namespaces are closed by a policy by default. Such a namespace must let the activators in, or its workloads
+//! wake but get no requests. The autoscaler alone cannot notice this, because the kubelet's probes come from the node
+//! and pass. A policy that certainly blocks all activators is therefore reported together with the missing rule.
 //!
-//! A policy certainly blocks them if it selects the pods, and no rule of any policy that may select the pods can admit the
-//! activators. Addresses, ports and unknown labels get the benefit of the doubt. It is also unknown whether the cluster's
-//! network enforces policies at all, so the report is only a hint.
+//! A policy certainly blocks them if it selects the pods, and no rule of any policy that may select the pods can admit
+//! the activators. Addresses, ports and unknown labels are assumed to admit them. It is also unknown whether the
+//! cluster's network enforces policies at all, so the report is only a hint.
 //!
 //! # Bounds
 //!
-//! Only the ingress part of a policy is kept. A policy longer than [`KEPT_BYTES_MAX`] is not kept: it may admit activators,
-//! and bars the workloads of its namespace. So do more than [`FOLLOWED_MAX`] policies in one namespace.
+//! Only the ingress part of a policy is kept. A policy longer than [`KEPT_BYTES_MAX`] is not kept: it may admit
+//! activators, and bars the workloads of its namespace. So do more than [`FOLLOWED_MAX`] policies in one namespace.
 
 mod guards;
 pub(crate) mod translation;
@@ -158,8 +158,8 @@ impl Policies {
         self.is_awaited.load(Ordering::Acquire) && self.config.borrow().follows_policies
     }
 
-    /// Reports whether the activators' general policy is missing. Policies for guarded numbers would then be the only ones
-    /// that select activators, and would close all of their other ports.
+    /// Reports whether the activators' general policy is missing. Policies for guarded numbers would then be the only
+    /// ones that select activators, and would close all of their other ports.
     pub(crate) fn lacks_general(&self) -> bool {
         !self.is_awaited.load(Ordering::Acquire) && !has_general(&self.within(&self.system))
     }
@@ -179,8 +179,8 @@ impl Policies {
         !self.followed(namespace).is_empty()
     }
 
-    /// Returns the reason why guarded numbers are open to more clients than the peers of the workloads' policies, or `None`
-    /// if they are not. `policies` are those of the system namespace.
+    /// Returns the reason why guarded numbers are open to more clients than the peers of the workloads' policies, or
+    /// `None` if they are not. `policies` are those of the system namespace.
     fn opened(&self, policies: &[Arc<NetworkPolicy>]) -> Option<String> {
         let (system, guarded) = (&self.system, self.config.borrow().guarded?);
         policies.iter().find_map(|policy| match (name_of(policy), &policy.spec) {
@@ -198,8 +198,8 @@ impl Policies {
         })
     }
 
-    /// Determines who may connect to the workload with this uid in `namespace`. `pods` are the label sets of its running
-    /// pods. Returns `None` if that is not known yet, so that the present access stays.
+    /// Determines who may connect to the workload with this uid in `namespace`. `pods` are the label sets of its
+    /// running pods. Returns `None` if that is not known yet, so that the present access stays.
     pub(crate) fn guard(
         &self,
         (namespace, uid): (&str, &str),
@@ -237,8 +237,8 @@ impl Policies {
         }
     }
 
-    /// Returns the ports of a workload for [`Self::guard`], with their numbers in the range `guarded`. A workload that has a
-    /// policy keeps it for numbers of a former range, which the general policy does not open either.
+    /// Returns the ports of a workload for [`Self::guard`], with their numbers in the range `guarded`. A workload that
+    /// has a policy keeps it for numbers of a former range, which the general policy does not open either.
     pub(crate) fn pod_ports(
         &self,
         uid: &str,
@@ -251,9 +251,9 @@ impl Policies {
         ports.iter().map(|port| PodPort { target: port.target.clone(), numbers: guarded(port) }).collect()
     }
 
-    /// Returns a description of the missing rule if activators certainly cannot reach pods with these labels in `namespace`.
-    /// Returns `None` if they may reach them. `pods` is `None` if the labels are unknown.
-    pub(crate) fn missing(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
+    /// Returns a description of the missing rule if activators certainly cannot reach pods with these labels in
+    /// `namespace`. Returns `None` if they may reach them. `pods` is `None` if the labels are unknown.
+    pub(crate) fn missing_rule(&self, namespace: &str, pods: Option<&Labels>) -> Option<String> {
         let (policies, none) = (self.within(namespace), Labels::new());
         let pods = pods.unwrap_or(&none);
         if policies.len() > FOLLOWED_MAX {
@@ -273,7 +273,8 @@ impl Policies {
         })
     }
 
-    /// Follows the policies until `shutdown` in a separate task. Calls `concern` with the workloads that a change affects.
+    /// Follows the policies until `shutdown` in a separate task. Calls `concern` with the workloads that a change
+    /// affects.
     pub(crate) fn follow(
         self: &Arc<Self>,
         client: &Client,
@@ -336,8 +337,8 @@ fn has_general(policies: &[Arc<NetworkPolicy>]) -> bool {
     policies.iter().filter_map(|policy| policy.spec.as_ref()).any(|spec| selects_activators(spec) == Some(true))
 }
 
-/// Returns the policies that decide about a workload, or `None` if that is not known now. `has_guard`: the workload has a
-/// policy for its numbers.
+/// Returns the policies that decide about a workload, or `None` if that is not known now. `has_guard`: the workload has
+/// a policy for its numbers.
 ///
 /// # Errors
 /// Returns the reason why they cannot be followed.
@@ -416,7 +417,8 @@ fn is_about_ingress(spec: &Spec) -> bool {
     spec.policy_types.as_deref().is_none_or(|types| types.is_empty() || types.iter().any(|kind| kind == "Ingress"))
 }
 
-/// Reports whether a policy of the system namespace selects activators. Returns `None` if that depends on unknown labels.
+/// Reports whether a policy of the system namespace selects activators. Returns `None` if that depends on unknown
+/// labels.
 fn selects_activators(spec: &Spec) -> Option<bool> {
     let activator = Labels::from([(APP.to_owned(), ACTIVATOR.to_owned())]);
     selects(spec, &activator, |label| label != APP)

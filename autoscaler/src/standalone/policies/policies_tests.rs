@@ -10,7 +10,7 @@ fn missing(specs: &[Value], pods: Option<&[(&str, &str)]>) -> Option<String> {
         policies.apply("shop", &format!("p{n}"), Some(serde_json::from_value(spec.clone()).expect("a policy")));
     }
     let pods = pods.map(|pods| pods.iter().map(|(l, v)| ((*l).to_owned(), (*v).to_owned())).collect());
-    policies.missing("shop", pods.as_ref())
+    policies.missing_rule("shop", pods.as_ref())
 }
 
 impl Policies {
@@ -34,8 +34,8 @@ fn spec(value: Value) -> Option<Spec> {
     Some(serde_json::from_value(value).expect("a policy"))
 }
 
-/// Returns a workload of namespace `shop` with the label `app: web` and port 8080. Without `has_template` other labels of
-/// its pods are unknown.
+/// Returns a workload of namespace `shop` with the label `app: web` and port 8080. Without `has_template` other labels
+/// of its pods are unknown.
 fn target(has_template: bool) -> Target {
     let containers =
         if has_template { json!([{"name": "app", "ports": [{"containerPort": 8080}]}]) } else { json!([]) };
@@ -65,8 +65,8 @@ fn guard_pods(policies: &Policies, has_template: bool, pods: Option<&[&[(&str, &
     policies.guard(("shop", "u"), &target(has_template), pods, &[port])
 }
 
-/// Goal: running pods whose labels differ from the template's are protected too. A client must be admitted to each pod: the
-/// label set with the fewest policies decides, and a workload whose pods have different policies is barred.
+/// Goal: running pods whose labels differ from the template's are protected too. A client must be admitted to each pod:
+/// the label set with the fewest policies decides, and a workload whose pods have different policies is barred.
 #[test]
 fn running_pods_are_guarded_as_their_template_is() {
     let by = |label: &str, value: &str| spec(json!({"podSelector": {"matchLabels": {label: value}}}));
@@ -106,8 +106,8 @@ fn running_pods_are_guarded_as_their_template_is() {
     }
 }
 
-/// Goal: a workload is guarded if an ingress policy selects its pods, by labels or expressions, and barred if that is not
-/// known.
+/// Goal: a workload is guarded if an ingress policy selects its pods, by labels or expressions, and barred if that is
+/// not known.
 #[test]
 fn a_workload_is_guarded_by_the_policies_that_select_its_pods() {
     let by = |labels: Value, expressions: Value| json!({"podSelector": {"matchLabels": labels, "matchExpressions": expressions}});
@@ -162,23 +162,20 @@ fn a_workload_is_guarded_by_the_policies_that_select_its_pods() {
 /// Goal: if the general policy is missing, policies for guarded numbers close no other ports. With `off` no policy is
 /// followed. A workload that is open again admits every client to the guarded number that it keeps.
 #[test]
-fn policies_are_followed_beside_the_general_one() {
+fn policies_are_followed_only_beside_the_general_policy() {
     let deny = || spec(json!({"podSelector": {}}));
     let policies_of = |guarded: &str, has_general: bool, has_policy: bool| {
         let policies = policies(guarded);
         policies.apply("zeroscale-system", "activator", general().filter(|_| has_general));
-        policies.apply(
-            "zeroscale-system",
-            "autoscaler",
-            spec(json!({"podSelector": {"matchLabels": {"app": "autoscaler"}}})),
-        );
+        let autoscaler = spec(json!({"podSelector": {"matchLabels": {"app": "autoscaler"}}}));
+        policies.apply("zeroscale-system", "autoscaler", autoscaler);
         policies.apply("shop", "deny", deny().filter(|_| has_policy));
         let Guard { verdict, rules } = guard(&policies, true);
         (verdict, rules.len())
     };
     let guarded = Verdict::Guarded(vec!["deny".to_owned()]);
     assert_eq!(policies_of("", true, true), (guarded, 1), "the planes alone");
-    assert_eq!(policies_of("", true, false), (Verdict::Open, 2), "the planes, and everybody");
+    assert_eq!(policies_of("", true, false), (Verdict::Open, 2), "the planes, and every client");
     assert_eq!(policies_of("", false, false), (Verdict::Open, 0));
     assert_eq!(policies_of("off", true, true), (Verdict::Open, 2));
     let (verdict, rules) = policies_of("", false, true);
@@ -186,10 +183,10 @@ fn policies_are_followed_beside_the_general_one() {
     assert!(why.contains("\"activator\" of namespace zeroscale-system") && rules == 0, "{why}");
 }
 
-/// Goal: policies add up, so a policy that opens or may open guarded numbers to other clients bars guarded workloads and is
-/// named.
+/// Goal: policies add up, so a policy that opens or may open guarded numbers to other clients bars guarded workloads
+/// and is named.
 #[test]
-fn another_policy_that_opens_guarded_numbers_bars() {
+fn another_policy_that_opens_guarded_numbers_bars_workloads() {
     let activator = json!({"matchLabels": {"app": "activator"}});
     let rule = |rule: Value| json!({"podSelector": activator, "ingress": [rule]});
     let ports = |port: Value| rule(json!({"ports": [port]}));
@@ -219,7 +216,7 @@ fn another_policy_that_opens_guarded_numbers_bars() {
         let policies = policies("");
         policies.apply("zeroscale-system", "activator", general());
         policies.apply("zeroscale-system", "more", spec(policy.clone()));
-        assert_eq!(guard(&policies, true).verdict, Verdict::Open, "{policy}: it is nobody's affair");
+        assert_eq!(guard(&policies, true).verdict, Verdict::Open, "{policy}: no policy selects the workload");
         policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
         let Guard { verdict, rules } = guard(&policies, true);
         match verdict {
@@ -241,7 +238,7 @@ fn another_policy_that_opens_guarded_numbers_bars() {
 
 /// Goal: policies that are not followed are not awaited. The general one counts as missing only once all are known.
 #[test]
-fn policies_are_awaited_where_they_are_followed() {
+fn only_followed_policies_are_awaited() {
     for (guarded, is_awaited) in [("", true), ("off", false)] {
         let policies = policies(guarded);
         assert!(!policies.is_awaited() && policies.lacks_general());
@@ -255,7 +252,7 @@ fn policies_are_awaited_where_they_are_followed() {
 
 /// Goal: only guarded numbers of a workload are opened, and those of a former range if it has a policy.
 #[test]
-fn guarded_numbers_alone_are_opened() {
+fn only_guarded_numbers_are_opened() {
     let policies = policies("30000-30009");
     let port = |port| TcpPort {
         id: common::ports::PortId { name: String::new(), port },
@@ -277,7 +274,7 @@ fn guarded_numbers_alone_are_opened() {
 
 /// Goal: a policy that certainly blocks activators is reported, and no other policy is.
 #[test]
-fn only_what_certainly_keeps_activators_out_is_named() {
+fn only_a_policy_that_certainly_blocks_activators_is_reported() {
     let closed = json!({"podSelector": {}, "policyTypes": ["Ingress"]});
     let from = |peer: Value| json!({"podSelector": {}, "ingress": [{"from": [peer]}]});
     let name = |name: &str| json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
@@ -314,20 +311,20 @@ fn only_what_certainly_keeps_activators_out_is_named() {
 }
 
 #[test]
-fn a_policy_that_goes_is_forgotten() {
+fn a_deleted_policy_is_forgotten() {
     let policies = policies("");
     policies.apply("shop", "p", Some(Spec::default()));
-    assert!(policies.missing("shop", None).is_some());
+    assert!(policies.missing_rule("shop", None).is_some());
     policies.apply("shop", "p", None);
-    assert_eq!(policies.missing("shop", None), None);
+    assert_eq!(policies.missing_rule("shop", None), None);
     assert!(policies.others.keys().is_empty());
 }
 
 /// Goal: only the ingress part of a policy is kept, up to a maximum length, and policies are followed up to a maximum
-/// number in a namespace. A policy that is not kept may admit activators, and bars workloads. Fewer policies are followed
-/// again.
+/// number in a namespace. A policy that is not kept may admit activators, and bars workloads. Once there are fewer
+/// policies, they are followed again.
 #[test]
-fn what_is_kept_of_policies_is_bounded() {
+fn kept_policies_are_bounded_in_size_and_number() {
     let peers = |count: usize| -> Vec<Value> {
         (0..count).map(|n| json!({"podSelector": {"matchLabels": {"app": format!("a{n:04}")}}})).collect()
     };
@@ -336,10 +333,10 @@ fn what_is_kept_of_policies_is_bounded() {
     let egress = json!({"podSelector": {}, "policyTypes": ["Ingress", "Egress"], "egress": [{"to": peers(9000)}]});
     policies.apply("shop", "p", spec(egress));
     assert_eq!(guard(&policies, true).verdict, Verdict::Guarded(vec!["p".to_owned()]));
-    assert!(policies.missing("shop", None).is_some());
+    assert!(policies.missing_rule("shop", None).is_some());
     for (count, is_kept) in [(300, true), (400, false)] {
         policies.apply("shop", "q", spec(json!({"podSelector": {}, "ingress": [{"from": peers(count)}]})));
-        assert_eq!(policies.missing("shop", None).is_some(), is_kept, "{count}");
+        assert_eq!(policies.missing_rule("shop", None).is_some(), is_kept, "{count}");
         let Guard { verdict, rules } = guard(&policies, true);
         assert_eq!((matches!(verdict, Verdict::Guarded(_)), rules.len()), (is_kept, 2 * usize::from(is_kept)));
     }
@@ -347,19 +344,19 @@ fn what_is_kept_of_policies_is_bounded() {
 
     let close = |n: usize| policies.apply("shop", &format!("r{n:04}"), Some(Spec::default()));
     (1..FOLLOWED_MAX).for_each(close);
-    assert!(policies.missing("shop", None).is_some());
+    assert!(policies.missing_rule("shop", None).is_some());
     close(FOLLOWED_MAX);
     close(FOLLOWED_MAX); // An edit of an existing policy.
-    assert_eq!(policies.missing("shop", None), None, "one more");
+    assert_eq!(policies.missing_rule("shop", None), None, "one more");
     assert!(matches!(guard(&policies, true).verdict, Verdict::Barred(why) if why.contains("at most 1000")));
     policies.apply("shop", "r0001", None);
-    assert!(policies.missing("shop", None).is_some());
+    assert!(policies.missing_rule("shop", None).is_some());
     assert!(matches!(guard(&policies, true).verdict, Verdict::Guarded(names) if names.len() == FOLLOWED_MAX));
 }
 
 /// Goal: a policy written here stays ours, and bars no workload, if another writer removes its label or annotation.
 #[test]
-fn an_edited_guard_is_no_policy_of_others() {
+fn an_edited_guard_policy_stays_ours() {
     let policies = policies("");
     policies.apply("zeroscale-system", "activator", general());
     policies.apply("shop", "deny", spec(json!({"podSelector": {}})));
@@ -382,8 +379,8 @@ fn an_edited_guard_is_no_policy_of_others() {
     assert_eq!(guard(&policies, true).verdict, Verdict::Guarded(vec!["deny".to_owned()]));
 }
 
-/// Goal: a workload that a policy selects only by labels of its pods stays guarded while it sleeps. It is open again if a
-/// running pod has other labels, or the namespace has no ingress policy left.
+/// Goal: a workload that a policy selects only by labels of its pods stays guarded while it sleeps. It is open again if
+/// a running pod has other labels, or the namespace has no ingress policy left.
 #[test]
 fn a_workload_guarded_by_its_pods_labels_stays_so_while_it_sleeps() {
     let policies = policies("");

@@ -1,7 +1,7 @@
 //! Translates rules of NetworkPolicies about pods into rules about the activators' ports. Pure.
 //!
-//! Clients of a workload connect to activators, on the workload's own numbers. A rule that admits peers to a port of the pods
-//! therefore admits the same peers to the numbers of that port.
+//! Clients of a workload connect to activators, on the workload's own numbers. A rule that admits peers to a port of
+//! the pods therefore admits the same peers to the numbers of that port.
 //!
 //! | policy of the workload | policy for the numbers |
 //! |---|---|
@@ -14,13 +14,13 @@
 //! | UDP, SCTP, or a port to which no Service leads | nothing, because activators carry TCP only |
 //! | several policies that select the pods | the union, as in Kubernetes |
 //!
-//! Activators and autoscalers are always peers: activators relay to each other, and autoscalers check on each number that the
-//! activator listens there.
+//! Activators and autoscalers are always peers: activators relay to each other, and autoscalers check on each number
+//! that the activator listens there.
 //!
 //! # Not translated
 //!
-//! A peer or port of a form that an API server rejects, a port that only the pods define, and a result that is too long for
-//! an object. No client is then admitted.
+//! A peer or port of a form that an API server rejects, a port that only the pods define, and a result that is too long
+//! for an object. No client is then admitted.
 
 use crate::cluster::facts::Target;
 use crate::standalone::services::service_ports::number_of;

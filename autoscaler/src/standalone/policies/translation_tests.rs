@@ -60,14 +60,22 @@ fn each_field_is_translated() {
     let block = json!({"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}});
     let expect = |from: Value, numbers: &[u16]| json!([{"from": from, "ports": at(numbers)}]);
     let from = |peers: Value| json!([{"from": peers}]);
+    let same = |peers: Value| (from(peers.clone()), expect(peers, &ALL));
     let about = |ports: Value| json!([{"from": [&block], "ports": ports}]);
-    let everybody = |numbers: &[u16]| json!([{"ports": at(numbers)}]);
-    let nobody = json!([]);
+    let every_client = |numbers: &[u16]| json!([{"ports": at(numbers)}]);
+    let no_client = json!([]);
+    let peers_alike = [
+        ("namespaceSelector", same(json!([{"namespaceSelector": team}]))),
+        ("namespaceSelector of all", same(json!([{"namespaceSelector": {}}]))),
+        ("both", same(json!([{"namespaceSelector": team, "podSelector": pods}]))),
+        ("ipBlock", same(json!([block]))),
+        ("several peers", same(json!([block, {"namespaceSelector": team}]))),
+    ];
     let rows = [
         // Peers.
-        ("no rules", json!([]), nobody.clone()),
-        ("no peers", json!([{}]), everybody(&ALL)),
-        ("an empty list of peers", from(json!([])), everybody(&ALL)),
+        ("no rules", json!([]), no_client.clone()),
+        ("no peers", json!([{}]), every_client(&ALL)),
+        ("an empty list of peers", from(json!([])), every_client(&ALL)),
         (
             "podSelector",
             from(json!([{"podSelector": pods}])),
@@ -78,42 +86,21 @@ fn each_field_is_translated() {
             from(json!([{"podSelector": {}}])),
             expect(json!([{"podSelector": {}, "namespaceSelector": own}]), &ALL),
         ),
-        (
-            "namespaceSelector",
-            from(json!([{"namespaceSelector": team}])),
-            expect(json!([{"namespaceSelector": team}]), &ALL),
-        ),
-        (
-            "namespaceSelector of all",
-            from(json!([{"namespaceSelector": {}}])),
-            expect(json!([{"namespaceSelector": {}}]), &ALL),
-        ),
-        (
-            "both",
-            from(json!([{"namespaceSelector": team, "podSelector": pods}])),
-            expect(json!([{"namespaceSelector": team, "podSelector": pods}]), &ALL),
-        ),
-        ("ipBlock", from(json!([block])), expect(json!([block]), &ALL)),
-        (
-            "several peers",
-            from(json!([block, {"namespaceSelector": team}])),
-            expect(json!([block, {"namespaceSelector": team}]), &ALL),
-        ),
         // Ports.
         ("an empty list of ports", about(json!([])), expect(json!([block]), &ALL)),
         ("a number", about(json!([{"port": 5432}])), expect(json!([block]), &[18_001])),
         ("the number of a named port", about(json!([{"port": 8080}])), expect(json!([block]), &[18_000])),
         ("TCP", about(json!([{"protocol": "TCP", "port": 9100}])), expect(json!([block]), &[18_002, 18_007])),
         ("all of TCP", about(json!([{"protocol": "TCP"}])), expect(json!([block]), &ALL)),
-        ("UDP", about(json!([{"protocol": "UDP", "port": 5432}])), nobody.clone()),
-        ("SCTP", about(json!([{"protocol": "SCTP"}])), nobody.clone()),
+        ("UDP", about(json!([{"protocol": "UDP", "port": 5432}])), no_client.clone()),
+        ("SCTP", about(json!([{"protocol": "SCTP"}])), no_client.clone()),
         ("a name", about(json!([{"port": "web"}])), expect(json!([block]), &[18_000])),
         ("another container's", about(json!([{"port": "metrics"}])), expect(json!([block]), &[18_002, 18_007])),
-        ("a name that no container has", about(json!([{"port": "admin"}])), nobody.clone()),
-        ("the Service's port", about(json!([{"port": 80}])), nobody.clone()),
+        ("a name that no container has", about(json!([{"port": "admin"}])), no_client.clone()),
+        ("the Service's port", about(json!([{"port": 80}])), no_client.clone()),
         ("a range", about(json!([{"port": 5000, "endPort": 8080}])), expect(json!([block]), &[18_000, 18_001])),
         ("a range of one", about(json!([{"port": 5432, "endPort": 5432}])), expect(json!([block]), &[18_001])),
-        ("a range beside it", about(json!([{"port": 5433, "endPort": 8079}])), nobody),
+        ("a range beside it", about(json!([{"port": 5433, "endPort": 8079}])), no_client),
         (
             "several ports",
             about(json!([{"port": "web"}, {"port": 5432}, {"protocol": "UDP", "port": 9100}])),
@@ -129,12 +116,13 @@ fn each_field_is_translated() {
             ]),
         ),
         (
-            "one of them for everybody",
+            "one of them for every client",
             json!([{"from": [block], "ports": [{"port": "web"}]}, {"ports": [{"port": 8080}]}, {"from": [block]}]),
             json!([{"ports": at(&[18_000])}, {"from": [block], "ports": at(&ALL)}]),
         ),
     ];
-    for (name, ingress, expected) in rows {
+    let peers_alike = peers_alike.map(|(name, (ingress, expected))| (name, ingress, expected));
+    for (name, ingress, expected) in rows.into_iter().chain(peers_alike) {
         let spec =
             json!({"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Ingress"], "ingress": ingress});
         let rules = translated(&[spec], &web(), &ports()).unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -144,7 +132,8 @@ fn each_field_is_translated() {
     }
 }
 
-/// Goal: policies add up, as in Kubernetes. Without a policy every client is admitted. Without a number there is no rule.
+/// Goal: policies add up, as in Kubernetes. Without a policy every client is admitted. Without a number there is no
+/// rule.
 #[test]
 fn policies_add_up() {
     let spec = |ingress: Value| json!({"podSelector": {}, "ingress": ingress});
@@ -164,21 +153,17 @@ fn policies_add_up() {
 
 /// Goal: a policy that cannot be translated is named, even if the workload has no numbers yet.
 #[test]
-fn what_cannot_be_translated_is_named() {
+fn a_policy_that_cannot_be_translated_is_named() {
     let without_template = Target::default();
     let port = |port: IntOrString| [PodPort { target: port, numbers: Vec::new() }];
     let (named, number) = (port(IntOrString::String("web".into())), port(IntOrString::Int(8080)));
     let about = |ports: Value| json!([{"ports": ports}]);
+    let both = json!([{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}]);
     let many: Vec<Value> =
         (0..15_000).map(|n| json!({"ipBlock": {"cidr": format!("10.{}.{}.0/24", n / 256, n % 256)}})).collect();
     let rows = [
         (json!([{"from": [{}]}]), web(), &number, "a peer must have"),
-        (
-            json!([{"from": [{"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}]}]),
-            web(),
-            &number,
-            "a peer with ipBlock must have no selector",
-        ),
+        (both, web(), &number, "a peer with ipBlock must have no selector"),
         (about(json!([{"port": "web", "endPort": 9000}])), web(), &number, "endPort requires a port number"),
         (about(json!([{"endPort": 9000}])), web(), &number, "endPort requires a port number"),
         (about(json!([{"port": 8080}])), without_template.clone(), &named, "declares no port \"web\""),

@@ -7,9 +7,9 @@
 //!                                       └───── queries ◀─── activators that reconciles must query
 //! ```
 //!
-//! One queue has one key. A pass plans for all workloads that this process leads, and writes one ConfigMap for each
-//! changed block ([`pass`]). The passes of workloads do three things here: they record the ports that a workload needs,
-//! read the numbers and addresses it was given, and leave queries for activators ([`questions`]).
+//! The queue has a single key. A pass plans for all workloads that this process leads, and writes one ConfigMap for
+//! each changed block ([`pass`]). The passes of workloads do three things here: they record the ports that a workload
+//! needs, read the numbers and addresses it was given, and leave queries for activators ([`questions`]).
 //!
 //! # Guarantees for the rules
 //!
@@ -59,12 +59,12 @@ use tokio_util::sync::CancellationToken;
 /// Interval within which events are merged into one plan.
 const MERGED_WITHIN: Duration = Duration::from_millis(20);
 /// Pause between the end of a plan and the next, as a multiple of the planning time. It limits planning to a tenth of a
-/// core. `PAUSE_MAX` bounds it.
+/// core. `PAUSE_MAX` bounds the pause.
 const PAUSE_PLANS: u32 = 9;
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Allocated numbers, and the responses of activators.
-pub(crate) struct Numbers {
+pub(crate) struct PortAllocator {
     pub(crate) ledger: Store<ConfigMap>,
     system_namespace: String,
     state: Mutex<PortState>,
@@ -77,28 +77,28 @@ pub(crate) struct Numbers {
     /// Queue of workloads whose scale needs reconciling.
     decisions: WorkQueue<Key>,
     /// Wakes the task that sends queries.
-    asks: Notify,
+    query_signal: Notify,
     /// Earliest time of the next plan.
     plan_from: Mutex<Instant>,
     /// Wall clock: the ledger records release times.
     clock: Clock,
 }
 
-impl Numbers {
-    /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete. `clock`
-    /// must be one that is kept in step with the wall clock.
+impl PortAllocator {
+    /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete.
+    /// `clock` must follow the wall clock.
     pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>, clock: Clock) -> Arc<Self> {
         Arc::new_cyclic(|numbers: &Weak<Self>| {
             let numbers = numbers.clone();
             Self {
-                ledger: Store::new(move |_, _, _| numbers.upgrade().iter().for_each(|numbers| numbers.look())),
+                ledger: Store::new(move |_, _, _| numbers.upgrade().iter().for_each(|numbers| numbers.queue_plan())),
                 system_namespace: system_namespace.to_owned(),
                 state: Mutex::default(),
                 queue: WorkQueue::new(),
                 paths: WorkQueue::new(),
                 statuses: WorkQueue::new(),
                 decisions,
-                asks: Notify::new(),
+                query_signal: Notify::new(),
                 plan_from: Mutex::new(Instant::now()),
                 clock,
             }
@@ -113,12 +113,12 @@ impl Numbers {
         tokio::spawn(async move {
             let listed = async {
                 numbers.ledger.synced().await;
-                numbers.look();
+                numbers.queue_plan();
                 std::future::pending().await
             };
             tokio::select! {
                 () = numbers.ledger.follow(maps, labelled, trimmed) => {}
-                () = questions::ask_for_ever(&numbers) => {}
+                () = questions::send_queries(&numbers) => {}
                 () = listed => {}
                 () = shutdown.cancelled() => {}
             }
@@ -126,7 +126,7 @@ impl Numbers {
     }
 
     /// Queues a plan.
-    pub(crate) fn look(&self) {
+    pub(crate) fn queue_plan(&self) {
         // There is only one ledger, so one constant key is enough.
         let from = *self.plan_from.lock();
         let after = from.saturating_duration_since(Instant::now()).max(MERGED_WITHIN);
@@ -145,12 +145,12 @@ impl Numbers {
     /// Records that a ZeroScaler exists with this uid, or no longer exists.
     pub(crate) fn exists(&self, key: &Key, uid: Option<&str>) {
         if self.state.lock().exists(key, uid) {
-            self.look();
+            self.queue_plan();
         }
     }
 
     /// Records the ports that a ZeroScaler needs from now on, and who may connect.
-    pub(crate) fn want(&self, key: &Key, uid: &str, ports: Vec<Wanted>, access: Access) {
+    pub(crate) fn set_wanted(&self, key: &Key, uid: &str, ports: Vec<Wanted>, access: Access) {
         let PortState { objects, wants, .. } = &mut *self.state.lock();
         // Keys and uids are shared, so each is stored once.
         let known = objects.get_key_value(key).filter(|(_, known)| ***known == *uid);
@@ -158,7 +158,7 @@ impl Numbers {
         let workload = Workload { key: key.clone(), uid, ports, access };
         if wants.get(&key) != Some(&workload) {
             wants.insert(key, workload);
-            self.look();
+            self.queue_plan();
         }
     }
 
@@ -176,7 +176,7 @@ impl Numbers {
             wanted.map(|workload| workload.ports.clone()).or_else(|| planned.map(of_given))
         };
         if let Some(ports) = ports {
-            self.want(key, uid, ports, access);
+            self.set_wanted(key, uid, ports, access);
         }
     }
 
@@ -189,7 +189,7 @@ impl Numbers {
     pub(crate) fn slice(&self, key: &Key, slice: Option<&Arc<EndpointSlice>>) {
         let now = Instant::now().into_std();
         if self.state.lock().slice(&self.system_namespace, key, slice.map(|slice| &**slice), now) {
-            self.look();
+            self.queue_plan();
         }
     }
 
@@ -201,15 +201,15 @@ impl Numbers {
         key: &Key,
         ports: &[Port<'_>],
         need: Option<NonZeroUsize>,
-        asks: Option<Priority>,
+        query_priority: Option<Priority>,
     ) -> Vec<Endpoints> {
         let mut state = self.state.lock();
         let (activators, now) = (state.activators(), Instant::now().into_std());
         let found = endpoints_among(ports, &activators, need, key.name(), &state.proofs, now);
-        if let Some(priority) = asks {
+        if let Some(priority) = query_priority {
             for query in found.iter().flat_map(|endpoints| &endpoints.ask) {
-                state.asks.entry(*query).or_default().path = Some((key.clone(), priority));
-                self.asks.notify_one();
+                state.queries.entry(*query).or_default().path = Some((key.clone(), priority));
+                self.query_signal.notify_one();
             }
         }
         found
@@ -229,32 +229,32 @@ impl Numbers {
         if leads.iter().all(proven) { ProbeResult::InPath } else { ProbeResult::NotAsked }
     }
 
-    /// Queries activators for the evidence that [`Numbers::proof`] lacks. A response queues the object's scale.
+    /// Queries activators for the evidence that [`PortAllocator::proof`] lacks. A response queues the object's scale.
     pub(crate) fn prove(&self, key: &Key, uid: &str, leads: &[(IpAddr, u16)]) {
         let (mut state, now) = (self.state.lock(), Instant::now().into_std());
         for (address, number) in leads {
             if state.proofs.verdict(*address, *number, uid, now) != Verdict::Proven {
-                state.asks.entry((*address, *number)).or_default().decision = Some(key.clone());
+                state.queries.entry((*address, *number)).or_default().decision = Some(key.clone());
             }
         }
         drop(state);
-        self.asks.notify_one();
+        self.query_signal.notify_one();
     }
 
     /// Records that an activator listens on these numbers, each for the object with that uid.
     #[cfg(test)]
-    pub(crate) fn hear(&self, address: IpAddr, numbers: &[(u16, &str)]) {
+    pub(crate) fn report_listening(&self, address: IpAddr, numbers: &[(u16, &str)]) {
         use common::ports::answer::Listening;
         let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), is_held: true };
         let answers = numbers.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
         self.answered(address, answers, Instant::now());
     }
 
-    /// Records the responses of one activator to a query that was sent at `sent`, and queues the workloads that wait for
-    /// them.
+    /// Records the responses of one activator to a query that was sent at `sent`, and queues the workloads that wait
+    /// for them.
     fn answered(&self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) {
         let sent = sent.into_std();
-        let PortState { maps, proofs, asks, .. } = &mut *self.state.lock();
+        let PortState { maps, proofs, queries, .. } = &mut *self.state.lock();
         let before = proofs.instance(address).map(str::to_owned);
         for (number, answer) in answers {
             let line = maps.lines.get(&number);
@@ -264,14 +264,14 @@ impl Numbers {
             proofs.record(address, number, answer, sent);
             let verdict = proofs.verdict(address, number, uid, sent);
             if is_foreign {
-                self.look(); // If another process occupies a number, each response counts.
+                self.queue_plan(); // If another process occupies a number, each response counts.
             }
             let is_waited_for = |query: &PendingQuery| query.path.is_some() || query.decision.is_some();
-            let waits = asks.get(&(address, number)).is_some_and(is_waited_for);
+            let waits = queries.get(&(address, number)).is_some_and(is_waited_for);
             let waiting = match is_ours && (verdict == Verdict::Proven || !waits) {
-                true => asks.remove(&(address, number)),
+                true => queries.remove(&(address, number)),
                 // Without a proof the reconcile keeps waiting, and is queued only if the verdict changed.
-                false => asks.get(&(address, number)).filter(|_| verdict != known).cloned(),
+                false => queries.get(&(address, number)).filter(|_| verdict != known).cloned(),
             };
             let PendingQuery { path, decision, .. } = waiting.unwrap_or_default();
             if let Some(key) = decision {
@@ -288,7 +288,7 @@ impl Numbers {
             // A replacement process must confirm each number anew.
             let held = maps.lines.iter().filter(|(_, line)| line.state == NumberState::Held);
             for (number, _) in held {
-                asks.entry((address, *number)).or_default();
+                queries.entry((address, *number)).or_default();
             }
         }
     }
@@ -301,7 +301,7 @@ mod tests {
     /// Goal: an event soon after a plan waits nine times the planning time, at most a second. A later event waits only
     /// for the merge interval.
     #[tokio::test(start_paused = true)]
-    async fn only_what_comes_soon_after_a_long_plan_waits_for_it() {
+    async fn only_an_event_soon_after_a_long_plan_waits() {
         let ms = Duration::from_millis;
         for (took, later, waits) in [
             (ms(100), ms(0), ms(900)),
@@ -310,10 +310,10 @@ mod tests {
             (ms(500), ms(0), PAUSE_MAX),
             (ms(1), ms(0), MERGED_WITHIN),
         ] {
-            let numbers = Numbers::new("system", WorkQueue::new(), Clock::system());
+            let numbers = PortAllocator::new("system", WorkQueue::new(), Clock::system());
             numbers.planned_within(took);
             tokio::time::sleep(later).await;
-            numbers.look();
+            numbers.queue_plan();
             let begun = Instant::now();
             drop(numbers.queue.next().await);
             assert_eq!(begun.elapsed(), waits, "a plan of {took:?}, {later:?} ago");

@@ -4,7 +4,7 @@ use super::state::{AllocatedPorts, PortState};
 use crate::cluster::error::Error;
 use crate::cluster::writes::Writes;
 use crate::standalone::cluster::Cluster;
-use crate::standalone::unlisted::{AGAIN, UnlistedNamespaces};
+use crate::standalone::unlisted::{QUERY_INTERVAL, UnlistedNamespaces};
 use autoscaler_core::ports::claims;
 use autoscaler_core::ports::{Access, Change, Plan, Serving, View, Wanted, Workload, plan};
 use common::RevisionKey as Key;
@@ -27,7 +27,7 @@ const LISTED_RECHECK: Duration = Duration::from_millis(200);
 pub(crate) struct Controller {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) writes: Writes,
-    pub(crate) unread: Arc<UnlistedNamespaces>,
+    pub(crate) unlisted: Arc<UnlistedNamespaces>,
     pub(crate) config: watch::Receiver<Arc<PortsConfig>>,
     /// Random start of the search for a free number, so that two processes seldom change the same map.
     pub(crate) start: u16,
@@ -61,10 +61,10 @@ impl Controller {
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again);
         }
-        let (unread, mut outcome) = self.unread.protected(&planned.missing(), true).await;
-        if !unread.is_empty() {
-            planned.leave(&unread);
-            queue.add_after(key.clone(), AGAIN);
+        let (protected, mut outcome) = self.unlisted.protected(&planned.missing(), true).await;
+        if !protected.is_empty() {
+            planned.drop_changes_in(&protected);
+            queue.add_after(key.clone(), QUERY_INTERVAL);
         }
         for (block, changes) in &planned.changes {
             outcome = outcome.and(self.write(&planned, *block, changes).await);
@@ -82,7 +82,7 @@ impl Controller {
             state.maps.follow(block, numbers.ledger.get(&numbers.map_key(block)));
         }
         let activators = state.activators();
-        let PortState { objects, wants, given, maps, claims, proofs, asks, .. } = &mut *state;
+        let PortState { objects, wants, given, maps, claims, proofs, queries, .. } = &mut *state;
         let is_mine = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid) && leads(key);
         // Records from an earlier leadership, or of a deleted object, may be stale.
         wants.retain(|key, workload| is_mine(key, &workload.uid));
@@ -96,7 +96,7 @@ impl Controller {
         let wall = numbers.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));
         proofs.follow(&activators, is_open, now);
-        asks.retain(|(_, number), _| is_open(*number));
+        queries.retain(|(_, number), _| is_open(*number));
         let ready = activators.iter().filter(|activator| activator.serving == Serving::Ready);
         let in_use = proofs.in_use(&ready.map(|activator| activator.address).collect());
         let view = View {
@@ -149,7 +149,7 @@ impl Controller {
             map.metadata.labels = Some([(names::LEDGER.to_owned(), names::LEDGER_OF_PORTS.to_owned())].into());
             self.writes.create(led, store, &map, "failed to create the ConfigMap of port numbers").await?;
         }
-        numbers.look(); // The written map is now input of the next plan.
+        numbers.queue_plan(); // The written map is now input of the next plan.
         Ok(())
     }
 }
@@ -161,10 +161,10 @@ impl Planned {
     }
 
     /// Drops the changes that take numbers from workloads of these namespaces.
-    fn leave(&mut self, unread: &BTreeSet<String>) {
+    fn drop_changes_in(&mut self, namespaces: &BTreeSet<String>) {
         let Self { changes, orphans, .. } = self;
         let is_left =
-            |change: &Change| orphans.get(&change.number).is_some_and(|(key, _)| unread.contains(key.namespace()));
+            |change: &Change| orphans.get(&change.number).is_some_and(|(key, _)| namespaces.contains(key.namespace()));
         changes.values_mut().for_each(|changes| changes.retain(|change| !is_left(change)));
         changes.retain(|_, changes| !changes.is_empty());
     }

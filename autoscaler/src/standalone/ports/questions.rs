@@ -8,14 +8,14 @@
 //! number some milliseconds after the number enters the ledger.
 //!
 //! Queries begin in rounds, [`PAUSE_FIRST`] apart at least. A query names at most [`NAMED_MAX`] numbers, and the rest
-//! waits for the next round. That is some ten thousand numbers a second: far more than the slices that can be written
-//! meanwhile.
+//! waits for the next round. This allows some ten thousand numbers a second, far more than slices can be written in
+//! that time.
 //!
 //! An activator without pending queries is asked for its process identity every ten seconds ([`Proofs::unidentified`]).
 //!
 //! [`Proofs::unidentified`]: autoscaler_core::ports::Proofs::unidentified
 
-use super::Numbers;
+use super::PortAllocator;
 use super::state::PortState;
 use crate::engine::probe;
 use autoscaler_core::ports::Answer;
@@ -46,7 +46,7 @@ const BODY_LENGTH_MAX: usize = 1 << 20;
 /// Sends all pending queries, forever.
 ///
 /// Cancel safe: queries in flight are dropped.
-pub(super) async fn ask_for_ever(numbers: &Numbers) {
+pub(super) async fn send_queries(numbers: &PortAllocator) {
     let mut under_way = FuturesUnordered::new();
     let mut queried: BTreeSet<IpAddr> = BTreeSet::new();
     loop {
@@ -59,7 +59,7 @@ pub(super) async fn ask_for_ever(numbers: &Numbers) {
         let round = async {
             sleep(PAUSE_FIRST).await;
             tokio::select! {
-                () = numbers.asks.notified() => {}
+                () = numbers.query_signal.notified() => {}
                 () = sleep_until(next) => {}
             }
         };
@@ -70,7 +70,7 @@ pub(super) async fn ask_for_ever(numbers: &Numbers) {
                 Some((address, sent, answers)) = under_way.next() => {
                     queried.remove(&address);
                     numbers.answered(address, answers, sent);
-                    numbers.asks.notify_one(); // The activator may have further pending queries.
+                    numbers.query_signal.notify_one(); // The activator may have further pending queries.
                 }
             }
         }
@@ -85,10 +85,10 @@ fn due(
     now: Instant,
 ) -> (BTreeMap<SocketAddr, BTreeSet<u16>>, Instant) {
     for unidentified in state.proofs.unidentified(now.into_std()) {
-        state.asks.entry(unidentified).or_default();
+        state.queries.entry(unidentified).or_default();
     }
     let (ports, mut due, mut next) = (state.shared_ports(), BTreeMap::new(), now + LOOK);
-    let mut pending: Vec<_> = state.asks.iter_mut().collect();
+    let mut pending: Vec<_> = state.queries.iter_mut().collect();
     pending.sort_by_key(|(_, pending)| pending.next); // So that no number waits for others forever.
     for ((address, number), pending) in pending {
         let Some(port) = ports.get(address).filter(|_| !queried.contains(address)) else { continue };
@@ -123,7 +123,7 @@ fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
         let answer = match rows.get(number) {
             None => Answer::Refused,
             Some(port) if port.in_use => Answer::Foreign,
-            // A number that is being closed reports that until it is closed, served or not.
+            // A number that is being closed is still bound, even if the response has an error for it.
             Some(port) if port.error.is_some() && !port.closing => Answer::Refused,
             Some(port) => {
                 let (instance, uid) = (instance.clone(), port.uid.clone());
@@ -163,7 +163,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_a_row_says_is_an_answer() {
+    fn each_row_of_a_response_is_an_answer() {
         let text = r#"{"instance":"i","pod":"p","ports":[
             {"number":1,"uid":"u"},{"number":2,"uid":"u","inUse":true,"error":"in use"},
             {"number":3,"uid":"u","error":"the workload of the port is not known to this activator"},
@@ -189,7 +189,7 @@ mod tests {
         let (begin, key) = (Instant::now(), Key::new("system", "a"));
         state.slice("system", &key, Some(&slice), begin.into_std());
         let count = u16::try_from(NAMED_MAX).expect("few") + 1;
-        state.asks.extend((1..=count).map(|number| ((address, number), PendingQuery::default())));
+        state.queries.extend((1..=count).map(|number| ((address, number), PendingQuery::default())));
         let mut ask = |after: u64, queried: &[IpAddr]| {
             let now = begin + Duration::from_millis(after);
             let (found, next) = due(&mut state, &queried.iter().copied().collect(), now);

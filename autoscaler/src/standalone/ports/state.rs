@@ -30,7 +30,7 @@ pub(super) struct PortState {
     activators: BTreeMap<Key, Vec<(Activator, u16)>>,
     pub(super) proofs: Proofs,
     /// Pending queries by address and number.
-    pub(super) asks: BTreeMap<(IpAddr, u16), PendingQuery>,
+    pub(super) queries: BTreeMap<(IpAddr, u16), PendingQuery>,
 }
 
 /// Ports given to a workload.
@@ -52,7 +52,7 @@ impl AllocatedPorts {
     }
 
     /// Returns the outcome of the port with this allocated number.
-    pub(crate) fn with(&self, number: u16) -> Option<&PortOutcome> {
+    pub(crate) fn with_number(&self, number: u16) -> Option<&PortOutcome> {
         self.ports.iter().find_map(|(_, outcome)| (outcome.number == Some(number)).then_some(outcome))
     }
 }
@@ -137,7 +137,7 @@ impl PortState {
         if activators_moved {
             let activators = self.activators();
             self.proofs.follow(&activators, |number| self.maps.lines.contains_key(&number), now);
-            self.asks.retain(|(address, _), _| activators.iter().any(|activator| activator.address == *address));
+            self.queries.retain(|(address, _), _| activators.iter().any(|activator| activator.address == *address));
         }
         let claim = slice.and_then(claim_of);
         let before = match &claim {

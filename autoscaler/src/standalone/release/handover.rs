@@ -31,8 +31,8 @@ pub(crate) const RECONNECT_TIME: Duration = Duration::from_secs(2);
 /// Ready addresses of a Service that was given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Addresses {
-    /// Addresses of its workload's pods that clients should find. None if it has no selector, because only we would
-    /// lead to its pods.
+    /// Addresses of its workload's pods that clients should find. Zero if the Service has no selector, because then no
+    /// other controller leads to the pods.
     pub(crate) pods: usize,
     /// Addresses in slices of other controllers.
     pub(crate) others: usize,
@@ -99,10 +99,10 @@ mod tests {
     /// Goal: our slices stay until other slices lead to as many addresses, for a bounded time, and each wait has its
     /// own clock.
     #[tokio::test(start_paused = true)]
-    async fn ours_stay_until_theirs_are_as_many() {
+    async fn our_slices_stay_until_others_lead_to_as_many_addresses() {
         let (handovers, service, from) = (Handovers::default(), Key::new("ns", "web"), Key::new("ns", "hello"));
         let left = |pods, others| handovers.remaining_slice_time(&service, &from, Addresses { pods, others });
-        assert_eq!(left(0, 0), None, "nobody would miss ours");
+        assert_eq!(left(0, 0), None, "no pod needs our slices");
         assert_eq!(left(2, 0), Some(WAIT_MAX));
         assert_eq!(handovers.waiting(&service), Some(from.clone()));
         tokio::time::advance(WAIT_MAX / 2).await;
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(handovers.waiting(&service), None);
         assert_eq!(left(1, 0), Some(WAIT_MAX), "another wait");
         tokio::time::advance(WAIT_MAX).await;
-        assert_eq!(left(1, 0), None, "they may never come");
+        assert_eq!(left(1, 0), None, "other slices may never come");
         assert_eq!(left(1, 0), Some(WAIT_MAX));
         handovers.forget(&from);
         assert_eq!(handovers.waiting(&service), None);

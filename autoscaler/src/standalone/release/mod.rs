@@ -1,4 +1,4 @@
-//! Return of a target: when its ZeroScaler is deleted, names another target, or must give up its Service.
+//! Gives a target back: if its ZeroScaler is deleted, names another target, or must give up its Service.
 //!
 //! 1. Scale decisions stop. The replicas become max(1, min-scale, replicas at adoption).
 //! 2. The activators stay in the path until a pod is ready, so they hold requests as before. This wait is bounded by
@@ -46,8 +46,8 @@ use tokio::time::Instant;
 const READY_WAIT_MAX: Duration = Duration::from_secs(60);
 /// Maximum wait for pods and path together.
 const RETURN_WAIT_MAX: Duration = Duration::from_secs(90);
-/// Interval between two looks at a Service that is not given back yet; its watch usually reports earlier.
-const BORROWED_LOOK: Duration = Duration::from_secs(10);
+/// Interval between two checks of a Service that is not given back yet; its watch usually reports earlier.
+const BORROWED_RECHECK: Duration = Duration::from_secs(10);
 
 /// Returns targets and Services to their owners.
 pub(crate) struct TargetRelease {
@@ -89,7 +89,7 @@ impl TargetRelease {
             self.cluster.request_path(object, PathRequest { path: to_pods, target });
             let uid = object.uid().unwrap_or_default();
             if self.cluster.borrowed_by(key.namespace(), &uid).iter().any(|service| is_borrowed_by(service, &uid)) {
-                self.parts.writes.decisions.add_after(key.clone(), BORROWED_LOOK);
+                self.parts.writes.decisions.add_after(key.clone(), BORROWED_RECHECK);
                 return Ok(());
             }
             if !path.leads_to_pods() && !self.is_over(key, since, RETURN_WAIT_MAX) {
@@ -114,14 +114,14 @@ impl TargetRelease {
     }
 
     /// Runs steps 4 and 5, after which nothing of ours remains. These steps suffice if the Service turned out to belong
-    /// to another owner. They also end an opt-out, since the Service has another owner as soon as it is given back.
+    /// to another owner.
     ///
     /// # Errors
     /// Returns errors of the API server.
     pub(super) async fn finish(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         self.cluster.forget_path(key);
         if object.metadata.deletion_timestamp.is_none() {
-            self.clear_away(key, object).await?; // Kubernetes does not delete them, because their owner stays.
+            self.delete_made_objects(key, object).await?; // Kubernetes does not delete them, because their owner stays.
         }
         self.finalizers.remove(object).await?;
         self.parts.ports.pods.untrack(key);
@@ -133,7 +133,7 @@ impl TargetRelease {
     }
 
     /// Deletes the Services and slices that were made for a ZeroScaler.
-    async fn clear_away(&self, key: &Key, object: &ZeroScaler) -> Result<(), Error> {
+    async fn delete_made_objects(&self, key: &Key, object: &ZeroScaler) -> Result<(), Error> {
         let (services, slices) = (&self.cluster.services, &self.cluster.slices);
         let uid = object.metadata.uid.as_deref().unwrap_or_default();
         let public = self.cluster.public_services(key);
@@ -225,18 +225,10 @@ pub(crate) fn restored_replicas(object: &ZeroScaler, target: &Target, min_scale:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::facts::Selector;
     use crate::standalone::finalizer::ADOPTED_REPLICAS;
 
     #[test]
-    fn a_target_gets_back_what_it_had_and_at_least_one_pod() {
-        let target = Target {
-            uid: "d".into(),
-            replicas: Some(0),
-            selector: Selector::Missing,
-            containers: vec![],
-            ..Target::default()
-        };
+    fn a_target_gets_its_replicas_back_and_at_least_one() {
         let rows = [
             (Some("0"), 0, 0, 1),
             (Some("4"), 0, 0, 4),
@@ -246,7 +238,7 @@ mod tests {
             (Some("no number"), 0, 2, 2),
         ];
         for (found, min_scale, now, expected) in rows {
-            let target = Target { replicas: Some(now), ..target.clone() };
+            let target = Target { replicas: Some(now), ..Target::default() };
             let mut object = ZeroScaler::new("hello", Default::default());
             object.metadata.annotations = found.map(|n| [(ADOPTED_REPLICAS.to_owned(), n.to_owned())].into());
             assert_eq!(restored_replicas(&object, &target, min_scale), expected, "{found:?}, {min_scale}");

@@ -56,7 +56,7 @@ mod tests {
     use common::ports::PortId;
 
     #[test]
-    fn what_is_wrong_with_one_port_is_told_by_its_number() {
+    fn a_fault_of_one_port_is_reported_with_its_number() {
         let given = |ports: Vec<(u16, Option<u16>, Option<Problem>)>| {
             let outcome = |(port, number, problem)| {
                 (PortId { name: String::new(), port }, PortOutcome { number, former: Vec::new(), problem })

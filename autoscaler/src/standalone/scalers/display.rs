@@ -22,8 +22,8 @@ impl Objects for Publisher {
         // In a large cluster nearly all workloads sleep, and their written status is current.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == SleepState::Asleep);
         let is_written = sleeps && self.is_settled(key);
-        let about_to_be = (!is_written).then(|| self.about_to_be(key, &object));
-        let Some((findings, status)) = about_to_be.flatten() else {
+        let next_status = (!is_written).then(|| self.next_status(key, &object));
+        let Some((findings, status)) = next_status.flatten() else {
             let status = object.status.clone().unwrap_or_default();
             let since = find(&status.conditions, ACTIVE).map(|active| active.last_transition_time.0.to_string());
             return Some(ObjectView { object, status, since });

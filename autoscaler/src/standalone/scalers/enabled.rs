@@ -5,9 +5,9 @@
 //! deleted together. It is also deleted when the label is removed, and gives everything back. A ZeroScaler that another
 //! client created is left alone.
 //!
-//! No ZeroScaler is deleted before everything has been listed, because missing knowledge is no proof of a missing
-//! label. A namespace without permissions counts as listed, and when the permissions return, ZeroScalers may be known
-//! before their owners. Therefore the API server is asked for the owner before each deletion; each removed label causes
+//! No ZeroScaler is deleted before everything has been listed, because until then a label may exist without being
+//! known. A namespace without permissions counts as listed, and when the permissions return, ZeroScalers may be known
+//! before their owners. Therefore the owner is read from the API server before each deletion; each removed label causes
 //! only one deletion. Without a response within [`QUERY_TIMEOUT`](super::super::unlisted::QUERY_TIMEOUT) nothing is
 //! deleted.
 
@@ -31,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Label on a workload that requests a ZeroScaler, and on the ZeroScaler created for it.
 pub(crate) const ENABLED: &str = "zeroscale.dev/enabled";
-/// Delay before the next look at a ZeroScaler whose owner may not be listed yet.
+/// Delay before the next check of a ZeroScaler whose owner may not be listed yet.
 const LISTED_RECHECK: Duration = Duration::from_secs(1);
 
 /// Workload with the label.
@@ -70,7 +70,7 @@ impl Enabled {
     /// Records the present ZeroScaler of this name; `None` if there is none.
     pub(super) fn take(&self, key: &Key, object: Option<&ZeroScaler>) {
         // If a requested ZeroScaler is deleted, another must be created.
-        if object.is_none_or(is_made) {
+        if object.is_none_or(is_for_label) {
             self.queue.add(key.clone(), Priority::Normal);
         }
     }
@@ -89,21 +89,21 @@ impl Enabled {
         if !writes.leadership.owns(key) {
             return Ok(());
         }
-        complain::<Deployment>(&self.deployments, key, &writes.recorder);
-        complain::<StatefulSet>(&self.stateful_sets, key, &writes.recorder);
+        report_unknown_value::<Deployment>(&self.deployments, key, &writes.recorder);
+        report_unknown_value::<StatefulSet>(&self.stateful_sets, key, &writes.recorder);
         match (self.requester(key), scalers.get(key)) {
             (Some(workload), None) => {
-                let made = made_for(key, workload);
+                let made = scaler_for(key, workload);
                 writes.create(key, &scalers.objects, &made, "failed to create the ZeroScaler for a label").await?;
             }
-            (asking, Some(have)) if is_made(&have) && have.metadata.deletion_timestamp.is_none() => {
+            (asking, Some(have)) if is_for_label(&have) && have.metadata.deletion_timestamp.is_none() => {
                 let owner = controller(&have.metadata).map(|owner| owner.uid.as_str());
                 if asking.is_some_and(|workload| Some(workload.uid.as_str()) == owner) {
                     return Ok(());
                 }
                 if !(self.deployments.is_synced() && self.stateful_sets.is_synced()) {
                     self.queue.add_after(key.clone(), LISTED_RECHECK);
-                } else if !is_asking(&writes.client, key, &have).await? {
+                } else if !has_labelled_owner(&writes.client, key, &have).await? {
                     writes.delete(key, &scalers.objects, key, "failed to delete the ZeroScaler for a label").await?;
                 }
             }
@@ -112,9 +112,8 @@ impl Enabled {
         Ok(())
     }
 
-    /// Queues all labels and the ZeroScalers of these names, because a new leader ignored all events before it became
-    /// the leader.
-    pub(crate) fn look(&self, scalers: impl IntoIterator<Item = Key>) {
+    /// Queues all labels and the ZeroScalers of these names: a new leader has ignored all events until now.
+    pub(crate) fn queue_all(&self, scalers: impl IntoIterator<Item = Key>) {
         let labelled = self.deployments.keys().into_iter().chain(self.stateful_sets.keys());
         labelled.chain(scalers).for_each(|key| self.queue.add(key, Priority::Slow));
     }
@@ -137,7 +136,7 @@ fn spawn<K: Kind>(store: &Arc<Store<Labelled>>, reach: Reach<K>, shutdown: &Canc
 }
 
 /// Reports an unknown value of a workload's label by an event.
-fn complain<K: Kind + Default>(store: &Store<Labelled>, key: &Key, recorder: &Recorder) {
+fn report_unknown_value<K: Kind + Default>(store: &Store<Labelled>, key: &Key, recorder: &Recorder) {
     let Some(found) = store.get(key).filter(|found| found.value != "true" && found.value != "false") else { return };
     let message = format!(
         "label {ENABLED}: {:?} has no effect. The value must be \"true\", which creates a ZeroScaler, or \"false\", which \
@@ -151,12 +150,12 @@ fn complain<K: Kind + Default>(store: &Store<Labelled>, key: &Key, recorder: &Re
 }
 
 /// Reports whether a ZeroScaler was created for a label.
-fn is_made(object: &ZeroScaler) -> bool {
+fn is_for_label(object: &ZeroScaler) -> bool {
     object.labels().get(ENABLED).is_some_and(|value| value == "true") && controller(&object.metadata).is_some()
 }
 
-/// Asks the API server whether the owner of a ZeroScaler exists and has the label.
-async fn is_asking(client: &Client, key: &Key, have: &ZeroScaler) -> Result<bool, Error> {
+/// Reports whether the owner of a ZeroScaler exists and has the label, according to the API server.
+async fn has_labelled_owner(client: &Client, key: &Key, have: &ZeroScaler) -> Result<bool, Error> {
     let Some(owner) = controller(&have.metadata) else { return Ok(false) };
     match owner.kind.as_str() {
         "Deployment" => has_label::<Deployment>(client, key, owner).await,
@@ -177,7 +176,7 @@ async fn has_label<K: Kind>(client: &Client, key: &Key, owner: &OwnerReference) 
 }
 
 /// Returns the ZeroScaler for a workload's label.
-fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
+fn scaler_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
     let target = zeroscaler::Target {
         api_version: workload.api_version.clone(),
         kind: workload.kind.clone(),
@@ -194,7 +193,7 @@ fn made_for(key: &Key, workload: OwnerReference) -> ZeroScaler {
 mod tests {
     use super::*;
     use crate::api_server;
-    use crate::standalone::ports::Numbers;
+    use crate::standalone::ports::PortAllocator;
     use crate::standalone::unlisted::QUERY_TIMEOUT;
     use common::write_rate::Rate;
     use common_controller::{Alone, WriteLimiter};
@@ -226,16 +225,15 @@ mod tests {
 
     /// Returns the ZeroScaler that was created for a label.
     fn made() -> ZeroScaler {
-        let mut made = made_for(&Key::new("ns", "made"), owner());
+        let mut made = scaler_for(&Key::new("ns", "made"), owner());
         (made.metadata.uid, made.metadata.resource_version) = (Some("u".to_owned()), Some("1".to_owned()));
         made
     }
 
-    /// Goal: a new leader looks at every label, also at removed ones, because a process that does not lead ignores
-    /// events.
+    /// Goal: a new leader queues every label, also removed ones, because a process that does not lead ignores events.
     #[tokio::test]
-    async fn who_leads_anew_looks_at_every_label() {
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
+    async fn a_new_leader_checks_every_label() {
+        let scalers = Scalers::new(Arc::new(Alone), PortAllocator::new("system", WorkQueue::new(), Clock::system()));
         let queue = scalers.enabled.queue.clone();
         scalers.apply(made(), &|_, _, _| {});
         scalers.enabled.deployments.apply(&Key::new("ns", "asks"), "1", Some(labelled(owner(), "true")));
@@ -247,7 +245,7 @@ mod tests {
 
     /// Goal: only the value "true" requests a ZeroScaler, and a Deployment comes before a StatefulSet of its name.
     #[test]
-    fn only_true_asks() {
+    fn only_the_value_true_requests_a_zeroscaler() {
         let (enabled, key) = (Enabled::default(), Key::new("ns", "a"));
         let owner = |kind: &str| OwnerReference { kind: kind.into(), ..OwnerReference::default() };
         let asking = || enabled.requester(&key).map(|owner| owner.kind);
@@ -278,7 +276,7 @@ mod tests {
             recorder: Recorder::limited(client, limiter, CancellationToken::new()),
             clock: Clock::system(),
         };
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
+        let scalers = Scalers::new(Arc::new(Alone), PortAllocator::new("system", WorkQueue::new(), Clock::system()));
         scalers.apply(made(), &|_, _, _| {});
         scalers.enabled.deployments.listed();
         scalers.enabled.stateful_sets.listed();
@@ -292,18 +290,18 @@ mod tests {
     /// Goal: the ZeroScaler of a label stays while its owner has the label, although this process does not know that
     /// yet. It is deleted if the owner is gone, has lost the label, or has another uid.
     #[tokio::test]
-    async fn what_is_asked_for_is_not_deleted_by_who_does_not_know_it_yet() {
+    async fn a_requested_zeroscaler_is_not_deleted_while_its_owner_is_unknown() {
         let owner = |uid: &str, label: &str| {
             let metadata = json!({"name": "made", "uid": uid, "labels": {ENABLED: label}});
             json!([{"metadata": metadata}])
         };
         let (requests, outcome) = requests_of(Some(owner("d", "true"))).await;
-        outcome.expect("a look");
+        outcome.expect("a pass");
         assert_eq!(requests, [LOOK]);
         let delete = "DELETE /apis/zeroscale.dev/v1alpha1/namespaces/ns/zeroscalers/made";
         for deployments in [json!([]), owner("d", "false"), owner("another", "true")] {
             let (requests, outcome) = requests_of(Some(deployments.clone())).await;
-            outcome.expect("a look");
+            outcome.expect("a pass");
             assert_eq!(requests, [LOOK, delete], "{deployments}");
         }
     }
@@ -311,10 +309,10 @@ mod tests {
     /// Goal: an API server that does not respond about the owner delays the other labels only for seconds, and nothing
     /// is deleted.
     #[tokio::test(start_paused = true)]
-    async fn who_is_not_answered_for_is_not_deleted() {
+    async fn nothing_is_deleted_without_a_response_about_the_owner() {
         let begun = Instant::now();
         let (requests, outcome) = requests_of(None).await;
-        outcome.expect_err("nobody knows");
+        outcome.expect_err("no response");
         assert_eq!((requests, begun.elapsed().as_secs()), (vec![LOOK.to_owned()], QUERY_TIMEOUT.as_secs()));
     }
 }

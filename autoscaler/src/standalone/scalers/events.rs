@@ -25,7 +25,7 @@ use common_controller::Severity;
 
 /// Content of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct News {
+pub(crate) struct StatusEvent {
     pub(crate) severity: Severity,
     pub(crate) reason: String,
     pub(crate) message: String,
@@ -33,9 +33,9 @@ pub(crate) struct News {
 
 /// Returns the changes from the status of `object` to `status`, which is about to be written. `scaled` is the change of
 /// replicas meanwhile.
-pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Option<&Scaled>) -> Vec<News> {
+pub(crate) fn changes(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Option<&Scaled>) -> Vec<StatusEvent> {
     let before = object.status.clone().unwrap_or_default();
-    let mut news: Vec<News> = Vec::new();
+    let mut events: Vec<StatusEvent> = Vec::new();
     let types =
         [READY, HOSTS_OWNED, METRICS_MEASURED, PORTS_ALLOCATED, ANSWERS_RESOLVED, PROTOCOLS_DETECTED, PODS_OWNED];
     for type_ in types {
@@ -43,8 +43,8 @@ pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Optio
         if let Some(is) = is.filter(|is| is_wrong(is) && was.is_none_or(|was| is_other(was, is))) {
             // Ready repeats the content of another condition.
             let warning = warning(&is.reason, is.message.clone());
-            if !news.contains(&warning) {
-                news.push(warning);
+            if !events.contains(&warning) {
+                events.push(warning);
             }
         }
     }
@@ -53,16 +53,16 @@ pub(crate) fn news(object: &ZeroScaler, status: &ZeroScalerStatus, scaled: Optio
         ready.map(|ready| ready.message.clone())
     };
     if let Some(why) = warns(&status.conditions).filter(|_| warns(&before.conditions).is_none()) {
-        news.push(warning("NetworkPolicy", why));
+        events.push(warning("NetworkPolicy", why));
     }
     let holds = |status: &ZeroScalerStatus| find(&status.conditions, ADOPTED).is_some_and(|c| c.status == "True");
     if holds(status) && !holds(&before) {
-        news.push(normal("Adopted", adopted(object, status)));
+        events.push(normal("Adopted", adopted(object, status)));
     }
     if let Some(scaled) = scaled.filter(|scaled| scaled.from != scaled.to) {
-        news.push(normal(Scaled::REASON, scaled.to_string()));
+        events.push(normal(Scaled::REASON, scaled.to_string()));
     }
-    news
+    events
 }
 
 fn is_wrong(condition: &Condition) -> bool {
@@ -96,12 +96,12 @@ fn adopted(object: &ZeroScaler, status: &ZeroScalerStatus) -> String {
     format!("Adopted {} {}{replicas}{services}", target.kind, target.name)
 }
 
-fn warning(reason: &str, message: String) -> News {
-    News { severity: Severity::Warning, reason: reason.to_owned(), message }
+fn warning(reason: &str, message: String) -> StatusEvent {
+    StatusEvent { severity: Severity::Warning, reason: reason.to_owned(), message }
 }
 
-fn normal(reason: &str, message: String) -> News {
-    News { severity: Severity::Normal, reason: reason.to_owned(), message }
+fn normal(reason: &str, message: String) -> StatusEvent {
+    StatusEvent { severity: Severity::Normal, reason: reason.to_owned(), message }
 }
 
 #[cfg(test)]
@@ -128,13 +128,13 @@ mod tests {
 
     fn events_between(before: &ZeroScaler, after: &ZeroScaler) -> Vec<(String, String)> {
         let status = after.status.clone().unwrap_or_default();
-        news(before, &status, None).into_iter().map(|news| (news.reason, news.message)).collect()
+        changes(before, &status, None).into_iter().map(|event| (event.reason, event.message)).collect()
     }
 
     /// Goal: a fault is reported once, whatever its message. Another fault, and a fault of the next version, are
     /// reported again.
     #[test]
-    fn what_goes_wrong_is_said_once() {
+    fn a_fault_is_reported_once() {
         use ConditionStatus::{False, True};
         let fine = with_conditions(1, &[(READY, True, "Served", "")]);
         let wrong =
@@ -161,7 +161,7 @@ mod tests {
 
     /// Goal: an adoption and a change of replicas are reported once each, with all details.
     #[test]
-    fn adoptions_and_scales_are_told() {
+    fn adoptions_and_changes_of_replicas_are_reported() {
         let mut born = with_conditions(1, &[(ADOPTED, ConditionStatus::True, "Adopted", "")]);
         let status = born.status.as_mut().expect("a status");
         status.service = Some("web".into());
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(events_between(&born, &born), []);
 
         let way = |from, to| Scaled { kind: "Deployment".into(), name: "hello".into(), from, to, why: "load".into() };
-        let of = |way: &Scaled| news(&born, &born.status.clone().expect("a status"), Some(way));
+        let of = |way: &Scaled| changes(&born, &born.status.clone().expect("a status"), Some(way));
         assert_eq!(of(&way(0, 3))[0].message, "Scaled Deployment hello from 0 to 3: load");
         assert_eq!(of(&way(0, 0)), [], "there and back");
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 pub(crate) const HEALS_WITHIN: Duration = Duration::from_secs(12);
 /// Time that a workload after a crash loop must be awake before its fault is cleared: in each loop it may be ready for
 /// a moment.
-const BELIEVED_AFTER: Duration = Duration::from_secs(10);
+const CLEARED_AFTER: Duration = Duration::from_secs(10);
 
 /// Known failures of a workload.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct FaultEvidence {
 }
 
 impl FaultEvidence {
-    /// Returns the resulting fault after `before`.
+    /// Returns the fault that follows from this evidence and from the fault `before`.
     pub(crate) fn fault(&self, before: Option<&Fault>, now: Timestamp) -> Option<Fault> {
         let former = before.filter(|before| self.of.as_ref().is_none_or(|of| *of == before.of));
         let Some(Failing { cause: Cause { reason, message, remedy }, .. }) = &self.failing else {
@@ -56,7 +56,7 @@ impl FaultEvidence {
     }
 
     fn clears_in(&self, before: Option<&Fault>) -> Option<Duration> {
-        let left = BELIEVED_AFTER.saturating_sub(self.awake_for?);
+        let left = CLEARED_AFTER.saturating_sub(self.awake_for?);
         before.filter(|before| before.reason == "CrashLoop" && !left.is_zero()).map(|_| left)
     }
 
@@ -94,7 +94,7 @@ mod tests {
         let first = found(Some(failing("ImagePull")), "1/a", None).fault(None, at(5)).expect("a fault");
         assert_eq!((first.message().as_str(), first.to_string().as_str()), ("m; r", "ImagePull: m; r"));
         let again = found(Some(failing("ImagePull")), "1/a", None).fault(Some(&first), at(9));
-        assert_eq!(again.as_ref(), Some(&first), "it was found before");
+        assert_eq!(again.as_ref(), Some(&first), "since its first detection");
         let crash = Fault { reason: "CrashLoop".into(), ..first.clone() };
         let rows = [
             (&first, found(None, "1/a", None), true),
@@ -113,7 +113,7 @@ mod tests {
     /// Goal: held requests fail with a lasting cause, unless the start may be slow. Before that, they only receive its
     /// description.
     #[tokio::test(start_paused = true)]
-    async fn requests_fail_with_what_lasts() {
+    async fn held_requests_fail_with_a_lasting_cause() {
         for (reason, fails) in [("SecretMissing", true), ("PortClosed", false), ("Unschedulable", false)] {
             let found = FaultEvidence { failing: Some(failing(reason)), ..FaultEvidence::default() };
             let reported = |found: &FaultEvidence| {

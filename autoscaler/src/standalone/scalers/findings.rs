@@ -211,29 +211,16 @@ mod tests {
     #[test]
     fn a_status_is_read_back() {
         use ConditionStatus::{False, True, Unknown};
+        let (awake, missing, conflict) = ((True, "Awake"), (False, TARGET_NOT_FOUND), "HostConflict");
         let rows = [
-            ((True, "Awake"), (True, "Served"), SleepState::Awake, Some(ActiveCondition::Active), None, true),
+            (awake, (True, "Served"), SleepState::Awake, Some(ActiveCondition::Active), None, true),
             ((False, "NoTraffic"), (True, "Served"), SleepState::Asleep, Some(ActiveCondition::NoTraffic), None, true),
             ((False, TIMED_OUT), (False, TIMED_OUT), SleepState::Asleep, Some(ActiveCondition::TimedOut), None, true),
             ((Unknown, QUEUED), (True, "Served"), SleepState::Waking, Some(ActiveCondition::Queued), None, false),
             ((Unknown, "Paused"), (True, "Served"), SleepState::Waking, Some(ActiveCondition::Queued), None, false),
             ((Unknown, "Waking"), (False, "Invalid"), SleepState::Unknown, None, Some("Invalid"), false),
-            (
-                (False, TARGET_NOT_FOUND),
-                (False, TARGET_NOT_FOUND),
-                SleepState::Unknown,
-                None,
-                Some(TARGET_NOT_FOUND),
-                false,
-            ),
-            (
-                (True, "Awake"),
-                (False, "HostConflict"),
-                SleepState::Awake,
-                Some(ActiveCondition::Active),
-                Some("HostConflict"),
-                true,
-            ),
+            (missing, missing, SleepState::Unknown, None, Some(TARGET_NOT_FOUND), false),
+            (awake, (False, conflict), SleepState::Awake, Some(ActiveCondition::Active), Some(conflict), true),
         ];
         for (active, ready, state, is, refused, is_initialized) in rows {
             let found = Findings::read(&status(active, ready, state));

@@ -26,7 +26,7 @@ pub(crate) mod status;
 pub(crate) mod translation;
 
 use crate::engine::scaler::Scaled;
-use crate::standalone::ports::Numbers;
+use crate::standalone::ports::PortAllocator;
 use common::RevisionKey as Key;
 use common::backend::Backend;
 use common_api::ZeroScaler;
@@ -57,28 +57,28 @@ pub(crate) struct Scalers {
     /// Objects as the API server has them.
     pub(crate) objects: Arc<Store<ZeroScaler>>,
     leadership: Arc<dyn Leadership>,
-    pub(super) numbers: Arc<Numbers>,
+    pub(super) numbers: Arc<PortAllocator>,
     /// Held while a version is applied, and while a note about an existing object is recorded.
     turn: Mutex<()>,
     /// Queue of statuses that may have to be written.
     pub(crate) queue: WorkQueue<Key>,
     /// Backends of the workloads, as last resolved.
     backends: DashMap<Key, Box<Backend>>,
-    /// Findings about the objects that are led here, each with the object's uid.
+    /// Findings about the objects that this process leads, each with the uid of the object.
     findings: DashMap<Key, (String, Box<Findings>)>,
     /// Changes of replicas since the last written status.
     scaled: DashMap<Key, Scaled>,
     /// Former versions that are in force.
     former: DashMap<Key, FormerVersion>,
     /// Services of each workload that lead clients to a ready endpoint, as far as this process knows.
-    led: DashMap<Key, Vec<String>>,
+    ready_services: DashMap<Key, Vec<String>>,
     /// Workloads that request a ZeroScaler by a label.
     pub(crate) enabled: Arc<Enabled>,
 }
 
 impl Scalers {
     /// Returns an empty collection.
-    pub(crate) fn new(leadership: Arc<dyn Leadership>, numbers: Arc<Numbers>) -> Arc<Self> {
+    pub(crate) fn new(leadership: Arc<dyn Leadership>, numbers: Arc<PortAllocator>) -> Arc<Self> {
         Arc::new(Self {
             objects: Arc::new(Store::packing(|_, _, _| {})),
             leadership,
@@ -89,14 +89,14 @@ impl Scalers {
             findings: DashMap::new(),
             scaled: DashMap::new(),
             former: DashMap::new(),
-            led: DashMap::new(),
+            ready_services: DashMap::new(),
             enabled: Arc::default(),
         })
     }
 
     /// Queues all labels and all ZeroScalers that may have been created for one.
     pub(super) fn look_at_labels(&self) {
-        self.enabled.look(self.objects.keys());
+        self.enabled.queue_all(self.objects.keys());
     }
 
     /// Reports whether a ZeroScaler of this name exists.
@@ -180,7 +180,7 @@ impl Scalers {
         self.backends.remove(key);
         self.findings.remove(key);
         self.scaled.remove(key);
-        self.led.remove(key);
+        self.ready_services.remove(key);
     }
 
     /// Returns the findings of this process, or else those in the status. Returns `None` if there are none.
@@ -254,12 +254,12 @@ impl Scalers {
 
     /// Records the Services of a workload that lead clients to a ready endpoint.
     pub(crate) fn set_ready_services(&self, key: &Key, services: Vec<String>) {
-        self.note(&self.led, key, services);
+        self.note(&self.ready_services, key, services);
     }
 
     /// Reports whether all these Services are known to lead clients to a ready endpoint.
     pub(crate) fn has_ready_services<'a>(&self, key: &Key, mut services: impl Iterator<Item = &'a str>) -> bool {
-        self.led.get(key).is_some_and(|led| services.all(|service| led.iter().any(|led| led == service)))
+        self.ready_services.get(key).is_some_and(|led| services.all(|service| led.iter().any(|led| led == service)))
     }
 
     /// Reports whether the backend of a workload is known.
@@ -296,8 +296,8 @@ mod tests {
 
     /// Goal: a repeated list queues only the objects that have changed.
     #[test]
-    fn what_is_listed_again_is_not_looked_at_again() {
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
+    fn an_unchanged_object_in_a_repeated_list_is_not_queued() {
+        let scalers = Scalers::new(Arc::new(Alone), PortAllocator::new("system", WorkQueue::new(), Clock::system()));
         for (version, is_news) in [("1", true), ("1", false), ("2", true)] {
             scalers.apply(zeroscaler("ns", version), &|_, _, _| {});
             assert_eq!(scalers.queue.try_next().is_some(), is_news, "{version}");
@@ -307,8 +307,8 @@ mod tests {
     /// Goal: a deleted object stays deleted, although the response to the write that released it, or a note about it,
     /// arrives late. Method: watch and reconcile at the same moment on separate threads, repeatedly.
     #[test]
-    fn what_is_gone_stays_so() {
-        let scalers = Scalers::new(Arc::new(Alone), Numbers::new("system", WorkQueue::new(), Clock::system()));
+    fn a_deleted_object_stays_deleted() {
+        let scalers = Scalers::new(Arc::new(Alone), PortAllocator::new("system", WorkQueue::new(), Clock::system()));
         let key = Key::new("ns", "a");
         let version = |version: &str| zeroscaler("ns", version);
         let (together, is_reported) = (Barrier::new(2), AtomicBool::new(false));

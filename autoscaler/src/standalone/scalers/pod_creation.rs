@@ -44,7 +44,7 @@ impl CreationFailures {
     /// next read.
     ///
     /// Cancel safe: a cancelled read is repeated with the next call.
-    pub(super) async fn look(&self, key: &Key, uid: &str, now: Timestamp) -> Duration {
+    pub(super) async fn read_events(&self, key: &Key, uid: &str, now: Timestamp) -> Duration {
         let fresh = || MissingPods { since: now, next: now + AGAIN, cause: None };
         let (since, next) = {
             let lacking = self.lacking.entry(key.clone()).or_insert_with(fresh);

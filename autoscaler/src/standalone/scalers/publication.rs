@@ -2,9 +2,9 @@
 //!
 //! The reconciles change the status several times while a workload wakes or falls asleep. Each change would be a write,
 //! at a moment when the API server has pods to start. Changes therefore wait until the transition is over
-//! ([`patience`]), and are then one write. Changes that a client may wait for are written at once: an edit, a refusal,
-//! the first service of a workload. A new workload needs two writes: the data that activators need to serve it, and the
-//! fact that it is served. In a mass creation each workload waits for its turn without a write that says so.
+//! ([`write_delay`]), and are then one write. Changes that a client may wait for are written at once: an edit, a
+//! refusal, the first service of a workload. A new workload needs two writes: the data that activators need to serve
+//! it, and the fact that it is served. In a mass creation, no write reports that a workload waits for its turn.
 //!
 //! No change is lost: the status is derived from the state alone, so a later reconcile of this process or of the next
 //! leader writes it.
@@ -12,7 +12,7 @@
 //! Events about changes follow the status ([`super::events`]); no reconcile waits for them.
 
 use super::allocation::Allocation;
-use super::events::{self, News};
+use super::events::{self, StatusEvent};
 use super::fault::FaultEvidence;
 use super::findings::Findings;
 use super::pod_creation::CreationFailures;
@@ -54,12 +54,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum delay of the status during a wake. A longer wake is worth reporting.
+/// Maximum delay of the status during a wake. A longer wake is reported while it lasts.
 const WAKING_MAX: Duration = Duration::from_secs(10);
 /// Maximum delay of the status while falling asleep: grace period, end of the last pod, and a margin.
 const FALLING_ASLEEP_MAX: Duration = Duration::from_secs(90);
 /// Maximum delay of the first status for Service and port numbers, counted from the first reconcile of the Service.
-const BORN_MAX: Duration = Duration::from_secs(10);
+const FIRST_STATUS_MAX: Duration = Duration::from_secs(10);
 /// Interval within which changes are merged into one write.
 const MERGED_WITHIN: Duration = Duration::from_secs(1);
 
@@ -109,7 +109,7 @@ impl Publisher {
             return Ok(());
         };
         let findings = self.scalers.findings(&object).unwrap_or_default();
-        self.look_for_pods(key, &object, &findings).await;
+        self.read_creation_failures(key, &object, &findings).await;
         // A new workload without findings, or still waiting for its turn, has nothing to report beyond its initial
         // status.
         let is_unseen = |wanted: &_| is_unseen(object.status.as_ref(), wanted, has_finalizer(&object));
@@ -126,17 +126,17 @@ impl Publisher {
             return Ok(());
         }
         let since = *self.since.entry(key.clone()).or_insert_with(Instant::now);
-        let left = patience(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
+        let left = write_delay(object.status.as_ref(), &wanted).saturating_sub(since.elapsed());
         if !left.is_zero() {
             self.scalers.queue.add_after(key.clone(), left);
             return Ok(());
         }
         let scaled = self.scalers.scaled.get(key).map(|scaled| scaled.clone());
-        let news = events::news(&object, &wanted, scaled.as_ref());
+        let changes = events::changes(&object, &wanted, scaled.as_ref());
         statuses::write(self.parts.writes.writer(), &*self.scalers.objects, &object, wanted).await?;
         self.since.remove(key);
         self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref());
-        for News { severity, reason, message } in news {
+        for StatusEvent { severity, reason, message } in changes {
             self.parts.writes.recorder.say(COMPONENT, &*object, severity, &reason, message);
         }
         Ok(())
@@ -150,7 +150,7 @@ impl Publisher {
 
     /// Returns the findings about a workload that is led here, and the resulting status. Returns `None` if it is led
     /// elsewhere, or nothing is known yet.
-    pub(crate) fn about_to_be(&self, key: &Key, object: &ZeroScaler) -> Option<(Findings, ZeroScalerStatus)> {
+    pub(crate) fn next_status(&self, key: &Key, object: &ZeroScaler) -> Option<(Findings, ZeroScalerStatus)> {
         let findings = self.scalers.findings(object).filter(|_| self.parts.writes.leadership.owns(key))?;
         let wanted = self.wanted(key, object, self.fault_evidence(key, object, &findings))?;
         Some((findings, wanted))
@@ -239,12 +239,12 @@ impl Publisher {
     }
 
     /// Reads the reason for missing pods from events, if the target's status does not show it.
-    async fn look_for_pods(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
+    async fn read_creation_failures(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
         let of = self.target_key(key, object).ok();
         let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, findings));
         match of.and_then(|of| self.parts.stores.targets.get(&of).ok()) {
             Some(target) => {
-                let after = self.creations.look(key, &target.uid, self.parts.writes.clock.now()).await;
+                let after = self.creations.read_events(key, &target.uid, self.parts.writes.clock.now()).await;
                 self.scalers.queue.add_after(key.clone(), after);
             }
             None => self.creations.forget(key),
@@ -290,7 +290,7 @@ impl Publisher {
             Selector::Labels(labels) => Some(labels),
             Selector::Expressions(_) | Selector::Missing => None,
         });
-        self.cluster.policies.missing(key.namespace(), labels)
+        self.cluster.policies.missing_rule(key.namespace(), labels)
     }
 }
 
@@ -399,18 +399,18 @@ fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus, is_t
 }
 
 /// Returns how long the `wanted` status may wait after `written`.
-fn patience(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Duration {
-    // If objects are applied together, one may arrive before the other.
+fn write_delay(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus) -> Duration {
+    // If several objects are applied together, the ZeroScaler may arrive first.
     let missing = find(&wanted.conditions, READY).filter(|ready| MISSING.contains(&ready.reason.as_str()));
     if missing.is_some_and(|ready| ready.status == "False") {
         return MERGED_WITHIN;
     }
     let Some(written) = written.filter(|written| !is_new(Some(written))) else {
-        // No client waits for less than all that activators need.
+        // A first status without all that activators need would help no client.
         let is_numbered = !is(&wanted.conditions, PORTS_ALLOCATED, ConditionStatus::Unknown);
-        let is_on_its_way = is(&wanted.conditions, READY, ConditionStatus::Unknown);
+        let is_starting = is(&wanted.conditions, READY, ConditionStatus::Unknown);
         let is_whole = is_numbered && wanted.service.is_some();
-        return if is_whole || !is_on_its_way { Duration::ZERO } else { BORN_MAX };
+        return if is_whole || !is_starting { Duration::ZERO } else { FIRST_STATUS_MAX };
     };
     if awaited(written) != awaited(wanted) {
         return Duration::ZERO;
@@ -465,9 +465,9 @@ mod tests {
         status
     }
 
-    /// Goal: a wake is one write, and so is falling asleep. Changes that a client may wait for are not delayed.
+    /// Goal: a wake is one write, and so is falling asleep. A change that a client may wait for is not delayed.
     #[test]
-    fn what_is_on_its_way_is_not_written_and_what_somebody_waits_for_is_at_once() {
+    fn transitions_are_merged_and_awaited_changes_are_written_at_once() {
         let asleep = status_with(SleepState::Asleep, 0, 0, 0);
         let rows = [
             (status_with(SleepState::Waking, 1, 0, 0), WAKING_MAX),
@@ -477,25 +477,25 @@ mod tests {
             (status_with(SleepState::Asleep, 0, 0, 0), MERGED_WITHIN),
         ];
         for (wanted, expected) in rows {
-            assert_eq!(patience(Some(&asleep), &wanted), expected, "{:?}", wanted.state);
+            assert_eq!(write_delay(Some(&asleep), &wanted), expected, "{:?}", wanted.state);
         }
         let waking = status_with(SleepState::Waking, 1, 0, 0);
-        assert_eq!(patience(None, &waking), Duration::ZERO, "a birth");
+        assert_eq!(write_delay(None, &waking), Duration::ZERO, "a new workload");
         let edited = ZeroScalerStatus { observed_generation: Some(2), ..waking.clone() };
-        assert_eq!(patience(Some(&asleep), &edited), Duration::ZERO, "an edit");
+        assert_eq!(write_delay(Some(&asleep), &edited), Duration::ZERO, "an edit");
         let mut refused = waking.clone();
         let invalid = ConditionValue { status: ConditionStatus::False, reason: "Invalid", message: "spec.scale.min" };
         set(&mut refused.conditions, READY, invalid, Some(1), Timestamp::from_secs(1));
-        assert_eq!(patience(Some(&asleep), &refused), Duration::ZERO, "a refusal");
+        assert_eq!(write_delay(Some(&asleep), &refused), Duration::ZERO, "a refusal");
         let missing = ConditionValue { status: ConditionStatus::False, reason: SERVICE_NOT_FOUND, message: "" };
         set(&mut refused.conditions, READY, missing, Some(1), Timestamp::from_secs(1));
-        assert_eq!(patience(None, &refused), MERGED_WITHIN, "it may be on its way");
+        assert_eq!(write_delay(None, &refused), MERGED_WITHIN, "it may be created soon");
     }
 
     /// Goal: the first status is written once activators have all they need, and not before; a fault is reported at
     /// once. Method: the written status is either none, or the initial one that the API server sets.
     #[test]
-    fn a_birth_is_written_when_activators_can_serve_it() {
+    fn the_first_status_is_written_once_activators_can_serve_the_workload() {
         let condition = |status: &mut ZeroScalerStatus, type_: &str, value: ConditionStatus, reason: &str| {
             let condition = ConditionValue { status: value, reason, message: "" };
             set(&mut status.conditions, type_, condition, Some(1), Timestamp::from_secs(1));
@@ -524,10 +524,10 @@ mod tests {
         for written in [None, Some(&made)] {
             assert!(is_unseen(written, &unseen, true) && !is_unseen(written, &unseen, false));
             assert!(!is_unseen(written, &wrong, true) && !is_unseen(written, &wanted, true));
-            assert_eq!(patience(written, &wanted), BORN_MAX);
-            assert_eq!(patience(written, &served), BORN_MAX);
-            assert_eq!(patience(written, &numbered), Duration::ZERO);
-            assert_eq!(patience(written, &wrong), Duration::ZERO);
+            assert_eq!(write_delay(written, &wanted), FIRST_STATUS_MAX);
+            assert_eq!(write_delay(written, &served), FIRST_STATUS_MAX);
+            assert_eq!(write_delay(written, &numbered), Duration::ZERO);
+            assert_eq!(write_delay(written, &wrong), Duration::ZERO);
         }
         assert!(!is_unseen(Some(&served), &unseen, true), "it is not new");
     }

@@ -116,7 +116,7 @@ pub(crate) struct Inputs<'a> {
 }
 
 /// Returns advice for silent ports whose protocol is unknown, if there are any. The suggestion has an entry for each.
-fn silence(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
+fn silent_port_advice(ports: &[PortStatus], silent: &BTreeSet<u16>) -> Option<String> {
     let is_unknown = |port: &&PortStatus| port.protocol == PortProtocol::Auto && port.spoken.is_none();
     let silent = ports.iter().filter(is_unknown).filter(|port| silent.contains(&port.port));
     let names: Vec<&str> = silent.map(|port| port.name.as_str()).collect();
@@ -215,7 +215,7 @@ pub(crate) fn compute(inputs: Inputs<'_>) -> ZeroScalerStatus {
         Err((reason, message)) => condition(ConditionStatus::False, reason, message),
     });
     set(written::ANSWERS_RESOLVED, resolved);
-    let silence = silence(&inputs.ports, &inputs.silent).filter(|_| state != SleepState::Awake);
+    let silence = silent_port_advice(&inputs.ports, &inputs.silent).filter(|_| state != SleepState::Awake);
     let silence = silence.as_deref().map(|message| condition(ConditionStatus::False, SILENT_CONNECTIONS, message));
     set(written::PROTOCOLS_DETECTED, silence);
     let woke = state == SleepState::Awake && before.state != SleepState::Awake;
@@ -349,7 +349,7 @@ fn adopted_condition<'a>(findings: &'a Findings, conflict: Option<&'a str>) -> C
     }
 }
 
-/// Returns a condition that is True without a fault.
+/// Returns a condition that is False with a fault, and True with the reason `right` without one.
 fn notice<'a>(found: Option<&'a Finding>, right: &'a str) -> ConditionValue<'a> {
     found.map_or_else(|| condition(ConditionStatus::True, right, ""), false_condition)
 }

@@ -94,7 +94,7 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
 /// Goal: waiting for a ZeroScaler to be ready succeeds while it sleeps, wakes, is awake or falls asleep. It does not
 /// succeed while the ZeroScaler is faulty, or edited and not yet processed.
 #[test]
-fn who_waits_for_it_is_content_while_it_sleeps() {
+fn waiting_for_ready_succeeds_while_the_workload_sleeps() {
     use ActiveCondition::{Active, NoTraffic, Queued, TimedOut};
     let pods = |ready, actual| PodCounts { ready, actual };
     let (asleep, awake) = (|| findings(NoTraffic, 0), || findings(Active, 1));
@@ -124,7 +124,7 @@ fn who_waits_for_it_is_content_while_it_sleeps() {
 /// Goal: if a fault of a number keeps clients from every activator, Ready names the fault. If one activator still
 /// serves, Ready is True.
 #[test]
-fn a_number_in_use_is_why_nobody_serves() {
+fn ready_names_a_number_in_use_if_no_activator_serves() {
     let findings = Findings { service: "hello".into(), ..Findings::default() };
     let taken = |is_lacking| Allocation::Wrong {
         reason: "NumberInUse",
@@ -148,7 +148,7 @@ fn a_number_in_use_is_why_nobody_serves() {
 /// Goal: after an edit that names another Service, Ready becomes True only once that Service is led. A later rollout of
 /// activators does not revoke it.
 #[test]
-fn another_service_is_waited_for() {
+fn ready_waits_for_another_service() {
     let served =
         |name: &str| ServiceStatus { name: name.to_owned(), path: ServicePath::Served, ..ServiceStatus::default() };
     let ready = |before: &str, found: &str, has_ready_endpoint: bool, now: &[&str]| {
@@ -163,7 +163,7 @@ fn another_service_is_waited_for() {
         let services = now.iter().map(|name| served(name)).collect();
         let inputs = inputs(&object, &findings, PodCounts { ready: 1, actual: 1 });
         let status = compute(Inputs { has_ready_endpoint, services, ..inputs });
-        written::find(&status.conditions, written::READY).expect("always told").status.clone()
+        written::find(&status.conditions, written::READY).expect("always set").status.clone()
     };
     let rows = [
         ("hello", "hello", true, "Unknown"),
@@ -183,7 +183,7 @@ fn another_service_is_waited_for() {
 /// Goal: a missing target is reported by the next process as by this one. A kind that cannot be read does not count as
 /// a missing target.
 #[test]
-fn a_missing_target_is_reported_again() {
+fn the_next_process_reports_a_missing_target_likewise() {
     let none = PodCounts { ready: 0, actual: 0 };
     let awake = || findings(ActiveCondition::Active, 1);
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::deployment("hello"));
@@ -195,13 +195,13 @@ fn a_missing_target_is_reported_again() {
     let is = |type_: &str| written::find(&again.conditions, type_).map(|c| (c.status.as_str(), c.reason.as_str()));
     assert_eq!(is(written::READY), Some(("False", TARGET_NOT_FOUND)));
     assert_eq!((is(written::ACTIVE), again.state), (Some(("False", TARGET_NOT_FOUND)), SleepState::Unknown));
-    let unread = compute(inputs(&object, &refused(TARGET_UNREADABLE, awake()), none));
-    assert_eq!((unread.state, is(written::ADOPTED)), (SleepState::Awake, Some(("False", TARGET_NOT_FOUND))));
+    let unreadable = compute(inputs(&object, &refused(TARGET_UNREADABLE, awake()), none));
+    assert_eq!((unreadable.state, is(written::ADOPTED)), (SleepState::Awake, Some(("False", TARGET_NOT_FOUND))));
 }
 
 /// Goal: a workload that waits for policies reports so, and a new workload admits no client until they are known.
 #[test]
-fn what_awaits_policies_says_so() {
+fn a_workload_that_awaits_policies_reports_it() {
     let (findings, none) = (Findings::default(), PodCounts { ready: 0, actual: 0 });
     // The API server gives a new object the default status of the definition.
     let with = |status| ZeroScaler { status: Some(status), ..ZeroScaler::new("hello", ZeroScalerSpec::default()) };
@@ -222,10 +222,10 @@ fn what_awaits_policies_says_so() {
     }
 }
 
-/// Goal: Guarded reports that policies are not followed because the target is unreadable, and that they do not protect pods
-/// in the network of their nodes.
+/// Goal: Guarded reports that policies are not followed because the target is unreadable, and that they do not protect
+/// pods in the network of their nodes.
 #[test]
-fn what_policies_cannot_protect_is_reported() {
+fn missing_protection_by_policies_is_reported() {
     let (findings, none) = (Findings::default(), PodCounts { ready: 0, actual: 0 });
     let mut object = ZeroScaler::new("hello", ZeroScalerSpec::default());
     let guarded = |object: &ZeroScaler, is_unfollowed: bool, guard: Option<&Verdict>, backend: Option<&Backend>| {
@@ -233,8 +233,8 @@ fn what_policies_cannot_protect_is_reported() {
         let found = written::find(&status.conditions, written::GUARDED);
         (found.map(|one| format!("{} {}: {}", one.status, one.reason, one.message)), status)
     };
-    let (unread, status) = guarded(&object, true, None, None);
-    assert!(unread.is_some_and(|text| text.starts_with("Unknown TargetUnreadable: the target cannot be read")));
+    let (unreadable, status) = guarded(&object, true, None, None);
+    assert!(unreadable.is_some_and(|text| text.starts_with("Unknown TargetUnreadable: the target cannot be read")));
     object.status = Some(ZeroScalerStatus { observed_generation: Some(1), ..status });
     assert_eq!(guarded(&object, false, None, None).0, None, "it can be read again, and its namespace has no policy");
     let verdict = Verdict::Guarded(vec!["deny".to_owned()]);
@@ -249,7 +249,7 @@ fn what_policies_cannot_protect_is_reported() {
 
 /// Goal: the advice about silent ports names and suggests each port of unknown protocol, and no other.
 #[test]
-fn each_silent_port_is_suggested() {
+fn the_advice_suggests_each_silent_port() {
     let port = |name: &str, port, protocol| {
         let name = name.to_owned();
         PortStatus { name, port, protocol, ..PortStatus::default() }
@@ -260,8 +260,8 @@ fn each_silent_port_is_suggested() {
         port("shell", 22, PortProtocol::Tcp),
         port("web", 80, PortProtocol::Auto),
     ];
-    assert_eq!(silence(&ports, &[22].into()), None);
-    let text = silence(&ports, &[22, 25, 3306].into()).expect("advice");
+    assert_eq!(silent_port_advice(&ports, &[22].into()), None);
+    let text = silent_port_advice(&ports, &[22, 25, 3306].into()).expect("advice");
     assert!(text.starts_with("clients connected to port mail, db while"), "{text}");
     let suggestion = "spec.ports: [{name: \"mail\", protocol: tcp}, {name: \"db\", protocol: tcp}],";
     assert!(text.contains(suggestion), "{text}");

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_port_says_what_is_spoken_where_the_shared_ports_lead() {
+    fn the_first_port_determines_the_protocol_of_the_shared_ports() {
         let rows = [
             (json!([]), Protocol::Http1),
             (json!([{"name": "grpc", "protocol": "h2c"}, {"name": "web", "protocol": "http1"}]), Protocol::H2c),
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_are_read_for_the_rules_and_mistakes_are_named_in_the_spec() {
+    fn metrics_become_a_plan_and_faults_are_reported_with_their_path() {
         let cpu = json!([{"type": "Resource", "resource": {
             "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50},
         }}]);

@@ -71,7 +71,7 @@ pub(crate) fn choose(inputs: &Inputs<'_>) -> Choice {
     let selects = |service: &&Arc<Service>| is_selected(service, &target.labels);
     let first = match named.first() {
         Some(first) => find(&first.name),
-        None => main(inputs),
+        None => default_first(inputs),
     };
     let found = |service: &Arc<Service>| ServiceChoice { name: service.name_any(), create: false };
     let mut names: Vec<_> = named.first().cloned().or_else(|| first.map(found)).into_iter().collect();
@@ -114,7 +114,7 @@ impl Inputs<'_> {
 
 /// Returns the first Service if the spec names none: the one with the target's name, or else the oldest that can be
 /// served. Falls back to one that cannot be served, so that its fault is reported.
-fn main<'a>(inputs: &Inputs<'a>) -> Option<&'a Arc<Service>> {
+fn default_first<'a>(inputs: &Inputs<'a>) -> Option<&'a Arc<Service>> {
     let Inputs { original, target, services, .. } = inputs;
     let selects = |service: &&Arc<Service>| target.labels.is_empty() || is_selected(service, &target.labels);
     let is_fit = |service: &&Arc<Service>| inputs.why_not(&service.name_any(), Some(service), false).is_none();
@@ -303,29 +303,17 @@ mod tests {
     }
 
     #[test]
-    fn services_are_served_that_lead_where_the_first_one_leads() {
+    fn services_that_share_a_pod_port_with_the_first_are_served() {
         let plain = json!({});
-        let metrics = || service("metrics", 2, &json!({"ports": [{"port": 9090}]}));
+        let metrics = service("metrics", 2, &json!({"ports": [{"port": 9090}]}));
+        let named = service("named", 2, &json!({"ports": [{"port": 1, "targetPort": "web"}]}));
+        let edge = service("edge", 2, &json!({"type": "LoadBalancer", "ports": [{"port": 9}]}));
         let rows: Vec<(Vec<Value>, &[&str], &[&str])> = vec![
             (vec![service("b", 2, &plain), service("a", 3, &plain)], &["b", "a"], &[]),
             (vec![service("old", 1, &plain), service("shop", 5, &plain)], &["shop", "old"], &[]),
-            (vec![service("shop", 1, &plain), metrics()], &["shop"], &["metrics"]),
-            (
-                vec![
-                    service("shop", 1, &plain),
-                    service("named", 2, &json!({"ports": [{"port": 1, "targetPort": "web"}]})),
-                ],
-                &["shop", "named"],
-                &[],
-            ),
-            (
-                vec![
-                    service("shop", 1, &plain),
-                    service("edge", 2, &json!({"type": "LoadBalancer", "ports": [{"port": 9}]})),
-                ],
-                &["shop", "edge"],
-                &[],
-            ),
+            (vec![service("shop", 1, &plain), metrics], &["shop"], &["metrics"]),
+            (vec![service("shop", 1, &plain), named], &["shop", "named"], &[]),
+            (vec![service("shop", 1, &plain), edge], &["shop", "edge"], &[]),
             // A StatefulSet often has a headless Service beside the one that its clients call.
             (vec![service("shop", 1, &json!({"clusterIP": "None"})), service("z", 2, &plain)], &["z"], &["shop"]),
             (vec![service("shop", 1, &json!({"clusterIP": "None"}))], &["shop"], &[]),
@@ -349,7 +337,7 @@ mod tests {
 
     /// Goal: only named Services are served, and Services of other owners are left alone and reported.
     #[test]
-    fn what_is_anothers_is_told_of_and_left() {
+    fn services_of_other_owners_are_reported_and_left_alone() {
         let plain = json!({});
         let mut taken = service("taken", 2, &json!({"selector": null}));
         taken["metadata"]["annotations"] =
@@ -358,7 +346,7 @@ mod tests {
         assert_eq!(chosen(json!({}), all()), (owned(&["shop"]), owned(&["blog", "taken"]), true));
         let named = |names: Value| chosen(json!({"services": names}), all());
         let only = (owned(&["blog"]), owned(&["shop", "taken"]), false);
-        assert_eq!(named(json!([{"name": "blog"}])), only, "named, it is nobody else's by its name");
+        assert_eq!(named(json!([{"name": "blog"}])), only, "a name in the spec takes precedence");
         let two = named(json!([{"name": "shop"}, {"name": "taken"}]));
         assert_eq!(two, (owned(&["shop"]), owned(&["blog", "taken"]), true));
         let absent = named(json!([{"name": "shop"}, {"name": "none"}, {"name": "made", "create": true}]));
@@ -377,17 +365,12 @@ mod tests {
         ]));
         assert_eq!(selections.service(&key, None, Some(&all[0])), []);
         assert_eq!(selections.selecting(&scaler, &target().labels), std::slice::from_ref(&key));
-        assert_eq!(
-            selections.service(&key, Some(&all[0]), Some(&all[1])),
-            std::slice::from_ref(&scaler),
-            "it selected the pods"
-        );
+        let concerned = selections.service(&key, Some(&all[0]), Some(&all[1]));
+        assert_eq!(concerned, std::slice::from_ref(&scaler), "it selected the pods");
         assert_eq!(selections.service(&key, Some(&all[1]), None), [], "no pod has both labels");
         selections.serve(&scaler, &[ServiceChoice { name: "a".into(), create: false }]);
-        assert_eq!(
-            (selections.served_by(&key), selections.services_of(&scaler)),
-            (vec![scaler.clone()], vec![key.clone()])
-        );
+        assert_eq!(selections.served_by(&key), std::slice::from_ref(&scaler));
+        assert_eq!(selections.services_of(&scaler), std::slice::from_ref(&key));
         selections.forget(&scaler);
         let inner = selections.inner.read();
         assert!(

@@ -1,4 +1,4 @@
-//! Resolution of fallbacks: the Service that responds for a workload that does not wake in time.
+//! Resolves fallbacks: Services that respond for workloads that do not wake in time.
 //!
 //! A fallback is a Service of the same namespace. It may be the Service of another ZeroScaler, which the request then
 //! wakes. A fallback must not lead back to its workload, because a circle never yields a response. A fallback in a
@@ -188,12 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_found_with_port_and_protocol_or_what_is_wrong_is_said() {
+    fn a_fallback_resolves_to_port_and_protocol_or_to_its_fault() {
         let ports = json!([
             {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "http", "port": 80}, {"name": "grpc-api", "port": 81},
             {"name": "web", "port": 82, "appProtocol": "kubernetes.io/h2c"}, {"name": "https", "port": 443},
         ]);
         let all = service(json!({"clusterIP": "10.0.0.9", "ports": ports}));
+        let tls = "spec.wake.fallback.port: port 443 of Service \"sorry\" is https: the port of a fallback must be";
         let rows = [
             (Value::Null, Ok((80, Protocol::Http1))),
             (json!("http"), Ok((80, Protocol::Http1))),
@@ -201,10 +202,7 @@ mod tests {
             (json!(82), Ok((82, Protocol::H2c))),
             (json!("dns"), Err("spec.wake.fallback.port: Service \"sorry\" has no TCP port \"dns\"")),
             (json!(8080), Err("spec.wake.fallback.port: Service \"sorry\" has no TCP port 8080")),
-            (
-                json!(443),
-                Err("spec.wake.fallback.port: port 443 of Service \"sorry\" is https: the port of a fallback must be"),
-            ),
+            (json!(443), Err(tls)),
         ];
         for (port, expected) in rows {
             let fallback: Fallback =
@@ -240,7 +238,7 @@ mod tests {
             let concerned = fallbacks.apply(&key(name), Some(&spec(name, to)));
             assert_eq!(concerned, concerns.iter().map(|name| key(name)).collect::<Vec<_>>(), "{name}");
         }
-        assert!(fallbacks.apply(&key("a"), Some(&spec("a", "b"))).is_empty(), "as it was");
+        assert!(fallbacks.apply(&key("a"), Some(&spec("a", "b"))).is_empty(), "unchanged");
         fallbacks.apply(&Key::new("other", "plain"), Some(&spec("plain", "e")));
         let rows = [
             ("a", "b", Some("a b c a")),
@@ -255,7 +253,7 @@ mod tests {
         }
         assert_eq!(fallbacks.on(&key("a")), [key("c"), key("d")]);
         assert_eq!(fallbacks.apply(&key("b"), None), [key("a"), key("c"), key("d")]);
-        assert_eq!(fallbacks.circle("ns", "a", "b"), None, "it is open now");
+        assert_eq!(fallbacks.circle("ns", "a", "b"), None, "not a circle any more");
         assert!(fallbacks.on(&key("c")).is_empty());
         let fallback: Fallback = from_value(json!({"service": "b"})).expect("readable");
         let way = ["a", "b", "a"].map(str::to_owned);
@@ -271,7 +269,7 @@ mod tests {
     /// objects within that distance. A chain of the maximum length is valid, and a circle of that length is found from
     /// each member.
     #[test]
-    fn a_chain_of_hundreds_costs_each_of_its_members_eight_steps() {
+    fn each_member_of_a_long_chain_follows_at_most_eight_steps() {
         const LENGTH: usize = 300;
         let (fallbacks, name) = (Fallbacks::default(), |index: usize| format!("z{index}"));
         let put =
@@ -303,12 +301,12 @@ mod tests {
     /// Goal: an edit visits each of thousands of objects once if all fall back on one Service and claim it as their
     /// own.
     #[test]
-    fn an_edit_meets_each_of_thousands_that_lead_to_it_once() {
+    fn an_edit_visits_each_object_that_leads_to_it_once() {
         let fallbacks = Fallbacks::default();
         for index in 0..2000 {
             let own = json!({"target": {"name": "t"}, "services": [{"name": "shared"}], "wake": {"fallback": {"service": "z"}}});
             let spec: ZeroScalerSpec = from_value(own).expect("readable");
-            assert!(fallbacks.apply(&key(&format!("s{index}")), Some(&spec)).is_empty(), "nobody falls back on it");
+            assert!(fallbacks.apply(&key(&format!("s{index}")), Some(&spec)).is_empty(), "no object falls back on it");
         }
         assert_eq!(fallbacks.apply(&key("z"), Some(&spec("z", "plain"))).len(), 2000);
         assert_eq!(fallbacks.apply(&key("y"), Some(&spec("y", "shared"))).len(), 0);

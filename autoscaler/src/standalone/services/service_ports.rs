@@ -23,8 +23,8 @@ pub(crate) struct TcpPort {
     pub(crate) target: IntOrString,
     /// Its `appProtocol`.
     pub(crate) app_protocol: Option<String>,
-    /// Ports of further Services that belong to this entry, and the original name and number if these were already
-    /// taken.
+    /// Ports of further Services that lead to the same pod port. An entry of a further Service has its original port
+    /// here too, because its name and number may be changed.
     pub(crate) also: Vec<TcpPort>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: 
         for port in ports_of(service).filter(|port| is_tcp(port)).filter_map(TcpPort::from_service_port) {
             match ports.iter_mut().find(|known| index > 0 && leads_alike(&known.target, &port.target, target)) {
                 Some(known) => known.also.push(port),
-                None if index > 0 => ports.push(unlike(port, &ports, target)),
+                None if index > 0 => ports.push(with_unique_id(port, &ports, target)),
                 None => ports.push(port),
             }
         }
@@ -59,7 +59,7 @@ pub(crate) fn tcp_ports(object: &ZeroScaler, services: &[Arc<Service>], target: 
 }
 
 /// Returns a port of a further Service with a unique name and number.
-fn unlike(port: TcpPort, known: &[TcpPort], target: Option<&Target>) -> TcpPort {
+fn with_unique_id(port: TcpPort, known: &[TcpPort], target: Option<&Target>) -> TcpPort {
     let is_free = |number: &u16| known.iter().all(|port| port.id.port != *number);
     let at_pods = number_of(&port.target, target).and_then(|number| u16::try_from(number).ok());
     let mut numbers = [port.id.port].into_iter().chain(at_pods).chain(port.id.port..=u16::MAX).chain(1..port.id.port);
@@ -131,23 +131,26 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    fn service(ports: Value) -> Arc<Service> {
+        let value = json!({"metadata": {"name": "a"}, "spec": {"ports": ports}});
+        Arc::new(serde_json::from_value(value).expect("a Service"))
+    }
+
+    /// Returns a ZeroScaler whose spec names these ports.
+    fn scaler(ports: Value) -> ZeroScaler {
+        let value = json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}, "ports": ports}});
+        serde_json::from_value(value).expect("a ZeroScaler")
+    }
+
     #[test]
-    fn the_port_that_is_named_comes_first_and_the_others_stay_in_order() {
-        let service: Arc<Service> =
-            serde_json::from_value::<Service>(json!({"metadata": {"name": "a"}, "spec": {"ports": [
-                {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "web", "port": 80, "targetPort": "http"},
-                {"name": "db", "port": 5432}, {"name": "admin", "port": 9000, "protocol": "TCP"},
-            ]}}))
-            .map(Arc::new)
-            .expect("a Service");
+    fn the_named_port_comes_first_and_the_others_stay_in_order() {
+        let service = service(json!([
+            {"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "web", "port": 80, "targetPort": "http"},
+            {"name": "db", "port": 5432}, {"name": "admin", "port": 9000, "protocol": "TCP"},
+        ]));
         let names = |ports: Value| {
-            let value = json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}, "ports": ports}});
-            let object: ZeroScaler = serde_json::from_value(value).expect("a ZeroScaler");
-            tcp_ports(&object, std::slice::from_ref(&service), None)
-                .iter()
-                .map(TcpPort::label)
-                .collect::<Vec<_>>()
-                .join(" ")
+            let ports = tcp_ports(&scaler(ports), std::slice::from_ref(&service), None);
+            ports.iter().map(TcpPort::label).collect::<Vec<_>>().join(" ")
         };
         let rows = [
             (json!([]), "web db admin"),
@@ -162,12 +165,9 @@ mod tests {
 
     /// Goal: a status has room for all ports. Method: a Service with too many ports, whose last port takes precedence.
     #[test]
-    fn ports_beyond_the_bound_do_not_count() {
+    fn ports_beyond_the_maximum_are_left_out() {
         let ports: Vec<Value> = (1..=100).map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
-        let service = serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"ports": ports}}));
-        let object = json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}, "ports": [{"name": "p100"}]}});
-        let object: ZeroScaler = serde_json::from_value(object).expect("a ZeroScaler");
-        let counted = tcp_ports(&object, &[Arc::new(service.expect("a Service"))], None);
+        let counted = tcp_ports(&scaler(json!([{"name": "p100"}])), &[service(json!(ports))], None);
         let ends = counted.first().zip(counted.last()).map(|(first, last)| (first.id.port, last.id.port));
         assert_eq!((counted.len(), ends), (64, Some((100, 63))));
     }
@@ -175,20 +175,11 @@ mod tests {
     /// Goal: Service ports that lead to the same port of the pods are one port, whatever their names, and no two ports
     /// share a name or a number.
     #[test]
-    fn further_services_have_the_ports_that_lead_where_theirs_lead() {
-        let service = |ports: Value| -> Arc<Service> {
-            let value = json!({"metadata": {"name": "a"}, "spec": {"ports": ports}});
-            Arc::new(serde_json::from_value(value).expect("a Service"))
-        };
+    fn service_ports_that_lead_to_the_same_pod_port_are_one_port() {
         let containers = json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]);
-        let target = Target::from_object(
-            &serde_json::from_value(json!({
-                "metadata": {"name": "a"}, "spec": {"template": {"spec": {"containers": containers}}},
-            }))
-            .expect("an object"),
-        );
-        let object: ZeroScaler =
-            serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": {"target": {"name": "a"}}})).expect("one");
+        let target =
+            Target { containers: serde_json::from_value(containers).expect("containers"), ..Target::default() };
+        let object = scaler(json!([]));
         let services = [
             service(json!([{"port": 80, "targetPort": "web"}])),
             service(json!([{"name": "http", "port": 8888, "targetPort": 8080}, {"name": "db", "port": 5432}])),

@@ -169,11 +169,8 @@ mod tests {
 
     #[test]
     fn a_service_is_given_back_as_it_was() {
-        let with_annotations = {
-            let mut value = plain();
-            value["metadata"]["annotations"] = json!({"keep": "me"});
-            value
-        };
+        let mut with_annotations = plain();
+        with_annotations["metadata"]["annotations"] = json!({"keep": "me"});
         for value in [plain(), with_annotations] {
             let original = service(value);
             let adopted = adopt(&original, "zs");
@@ -187,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_that_came_back_is_the_one_to_give_back() {
+    fn a_reapplied_selector_is_the_one_to_restore() {
         let mut adopted = adopt(&service(plain()), "zs");
         let new: Labels = [("app".to_owned(), "v2".to_owned())].into();
         adopted.spec.as_mut().expect("spec").selector = Some(new.clone());
@@ -198,13 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn nobody_elses_service_is_ours() {
-        let edit = |path: &str, to: Value| {
+    fn a_service_is_ours_adoptable_or_foreign() {
+        let edit = |spec: Value| {
             let mut value = plain();
-            *value.pointer_mut(path).unwrap_or(&mut Value::Null) = to.clone();
-            if path == "/spec/selector" && to.is_null() {
-                value["spec"].as_object_mut().expect("spec").remove("selector");
-            }
+            json_patch::merge(&mut value["spec"], &spec);
             service(value)
         };
         let owned = |name: &str, uid: &str| {
@@ -225,8 +219,8 @@ mod tests {
         assert_eq!(ownership(Some(&owned("hello", "zs-of-old")), ME), ServiceOwnership::Outgoing);
         foreign(&owned("other", "zs-of-other"), ME, "controlled by ZeroScaler \"other\"");
         foreign(&adopt(&service(plain()), "someone"), ME, "adopted by another ZeroScaler");
-        foreign(&edit("/spec/clusterIP", json!("None")), ME, "headless");
-        foreign(&edit("/spec/type", json!("ExternalName")), ME, "ExternalName");
-        foreign(&edit("/spec/selector", Value::Null), ME, "no selector");
+        foreign(&edit(json!({"clusterIP": "None"})), ME, "headless");
+        foreign(&edit(json!({"type": "ExternalName"})), ME, "ExternalName");
+        foreign(&edit(json!({"selector": null})), ME, "no selector");
     }
 }

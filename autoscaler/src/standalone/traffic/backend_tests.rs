@@ -48,7 +48,7 @@ fn the_port_follows_from_the_service_its_name_or_uniqueness() {
 }
 
 #[test]
-fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
+fn readiness_is_the_containers_own_probe_if_an_activator_can_send_it() {
     let probed = |extra: Value| {
         let mut container = json!({"name": "app", "ports": [
             {"name": "http", "containerPort": 8080}, {"name": "admin", "containerPort": 9000},
@@ -95,7 +95,7 @@ fn readiness_is_the_containers_own_probe_where_an_activator_can_send_it() {
 /// Goal: each container's probe counts, that of the container for requests first. A probe that an activator cannot
 /// send, or a readiness gate, leaves the whole pod to Kubernetes.
 #[test]
-fn a_pod_is_as_ready_as_all_of_its_containers() {
+fn a_pod_is_ready_once_all_of_its_containers_are() {
     let app = json!({"name": "app", "ports": [{"name": "http", "containerPort": 8080}]});
     let proxy = |readiness: Value| {
         json!({"name": "proxy", "ports": [{"name": "status", "containerPort": 15021}],
@@ -126,7 +126,7 @@ fn a_pod_is_as_ready_as_all_of_its_containers() {
 }
 
 #[test]
-fn a_backend_says_all_that_an_activator_needs() {
+fn a_backend_contains_all_that_an_activator_needs() {
     let target = target(json!([{"name": "app", "ports": [{"containerPort": 8080}]}]));
     let target = Target { host_network: true, ..target };
     let original: ZeroScaler = serde_json::from_value(json!({

@@ -7,7 +7,7 @@
 //!    with it ([`adopt`]).
 //! 2. Determine who may connect, by the NetworkPolicies that select the pods, and restrict the numbers accordingly
 //!    ([`super::policies`]). This comes before all other writes, because a failed write must not keep a number open. It
-//!    waits until all policies are known.
+//!    is left out until all policies are known. If a policy cannot be written, steps 3 and 4 follow nevertheless.
 //! 3. Determine how activators reach the pods ([`mod@backend`]); the ZeroScaler's status passes this on to them.
 //!    Maintain the private Service, which selects the pods ([`services`]), unless labels alone do not identify them
 //!    ([`pod_slices`]).
@@ -15,14 +15,15 @@
 //! 5. Write their EndpointSlices ([`slice_writer`], [`slice_plan`]). Once our slices of a borrowed Service lead
 //!    somewhere, the remains of Kubernetes' controllers are deleted: the slices, and the Endpoints object, which the
 //!    mirroring controller would otherwise keep turning into slices. If no activator is ready, our slices lead to the
-//!    pods. This does not apply while the last pod is being taken: the proof that activators are in the path came
-//!    before. If no pod is ready either, our slices keep leading to activators that are not ready at the moment.
+//!    pods. This does not apply while the last pod is being removed, because that relies on the proof that activators
+//!    are in the path. If no pod is ready either, our slices keep leading to activators that are not ready at the
+//!    moment.
 //! 6. Report which Service is served, and whether activators have all of the traffic. The report describes what was
 //!    written, not what was requested: it starts the grace period, which must not run while pods have the traffic. (In
 //!    upstream it runs even if no activator is ready.)
 //!
-//! Every cause arrives as an event: a change of mode, pods or activators, an edit, a touched Service or slice, a wake
-//! that the API server rejects. There is no timer.
+//! An event triggers each reconcile: a change of mode, pods or activators, an edit, a changed Service or slice, or a
+//! wake that the API server rejects. Timers only end waits.
 //!
 //! # Giving back
 //!
@@ -185,12 +186,12 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Follows policies if nothing is led. Numbers from before may still be open.
+    /// Follows policies if no Service is served: numbers allocated before may still be open.
     async fn guard_unserved(&self) -> Result<(), Error> {
         let cluster = &self.controller.cluster;
         let Some(target) = self.target().ok().filter(|_| !self.is_guarded) else { return Ok(()) };
-        let fronts = cluster.fronts(&self.version, &target, self.claimant());
-        let services: Vec<_> = fronts.into_iter().filter_map(|(_, existing)| existing).collect();
+        let requested = cluster.requested_services(&self.version, &target, self.claimant());
+        let services: Vec<_> = requested.into_iter().filter_map(|(_, existing)| existing).collect();
         let counted = tcp_ports(&self.version, &services, Some(&target));
         let Some(guard) = self.guard(&counted, &target) else { return Ok(()) };
         cluster.numbers.restrict(self.key, self.uid(), guard.access());
@@ -213,13 +214,13 @@ impl Pass<'_> {
         };
         let protocol = translation::protocol(&self.version);
         let common = self.common();
-        let fronts = self.controller.cluster.fronts(&self.version, &target, self.claimant());
-        let existing: Vec<_> = fronts.iter().map_while(|(_, existing)| existing.clone()).collect();
+        let requested = self.controller.cluster.requested_services(&self.version, &target, self.claimant());
+        let existing: Vec<_> = requested.iter().map_while(|(_, existing)| existing.clone()).collect();
         let leads_to = traffic_port(&self.version, &existing, &target);
         let Ok(port) = backend::port(&target, leads_to.as_ref(), protocol) else {
             return Ok(false); // The status reports it.
         };
-        let Some((first, found)) = fronts.first() else {
+        let Some((first, found)) = requested.first() else {
             return Ok(false); // The status reports it.
         };
         let first = first.name.clone();
@@ -232,9 +233,9 @@ impl Pass<'_> {
             Some(existing) if self.is_borrowed(existing) => existing.clone(),
             _ => Arc::new(made(&choice.name)),
         };
-        let as_served: Vec<_> = fronts.iter().map(as_served).collect();
+        let as_served: Vec<_> = requested.iter().map(as_served).collect();
         let served = services::served_ports(&self.version, &as_served, &port, &target, protocol);
-        let names: Vec<_> = fronts.iter().map(|(choice, _)| choice.name.as_str()).collect();
+        let names: Vec<_> = requested.iter().map(|(choice, _)| choice.name.as_str()).collect();
         let policies = &self.controller.cluster.policies;
         let mut enforced = Ok(());
         let counted = tcp_ports(&self.version, &as_served, Some(&target));
@@ -245,7 +246,7 @@ impl Pass<'_> {
             enforced = policies.enforce(&self.controller.parts.writes, self.key, Some((self.uid(), &guard))).await;
         }
         let mut affinities = existing.iter().filter_map(|service| service.spec.as_ref()?.session_affinity.as_deref());
-        self.reach(&first, affinities.any(|affinity| affinity == "ClientIP"), &target, &port);
+        self.record_backend(&first, affinities.any(|affinity| affinity == "ClientIP"), &target, &port);
         let private_name = names::private_service(self.key.name());
         let selector = match &target.selector {
             Selector::Labels(labels) if self.labels_suffice(&private_name) => Some(labels),
@@ -256,7 +257,7 @@ impl Pass<'_> {
         let private = self.private(&private).await?;
         let led = self.pod_slices(&private, &common, &target).await?;
         let mut public = Vec::new();
-        for (choice, existing) in &fronts {
+        for (choice, existing) in &requested {
             let ownership = self.ownership(existing.as_deref());
             match self.public(ownership, existing.clone(), made(&choice.name)).await? {
                 None if choice.name == first => return Ok(false),
@@ -284,7 +285,7 @@ impl Pass<'_> {
     }
 
     /// Records how activators reach the pods.
-    fn reach(&self, service: &str, client_affinity: bool, target: &Target, port: &backend::BackendPort) {
+    fn record_backend(&self, service: &str, client_affinity: bool, target: &Target, port: &backend::BackendPort) {
         let controller = self.controller;
         let backend = Backend {
             service: service.into(),
@@ -388,7 +389,7 @@ impl Pass<'_> {
             ServiceOwnership::Foreign(_) => {
                 // The status gives the reason.
                 if !self.is_retiring() {
-                    self.service.clear(); // Otherwise it may name a Service that is still to be given back.
+                    self.service.clear(); // While retiring, it may name a Service that is still to be given back.
                 }
                 Ok(None)
             }
@@ -453,7 +454,7 @@ impl Pass<'_> {
                 writes.delete(self.key, &cluster.services, former, doing).await?;
             }
             Some(service) if adopt::is_borrowed_by(&service, self.uid()) => drop(self.give_back(&service).await?),
-            _ => {} // A later Service of this name must not be led by our slices.
+            _ => {} // Our slices must not remain for a later Service of this name.
         }
         if let Some(left) = cluster.remaining_slice_time(former, self.key) {
             return Ok(Some(left));

@@ -1,5 +1,5 @@
-//! Proof that clients of a ZeroScaler are led to activators, required before its last pod goes. It uses the same
-//! evidence by which addresses enter its slices ([`autoscaler_core::ports::slices`]), asked for anew.
+//! Proof that clients of a ZeroScaler are led to activators, required before its last pod goes. It needs new evidence
+//! of the kind that admits addresses to its slices ([`autoscaler_core::ports::slices`]).
 //!
 //! The proof holds under three conditions:
 //!
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_pod_goes_only_where_every_slice_leads_to_activators() {
+    fn the_proof_requires_that_every_slice_leads_to_activators() {
         let carried = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let here: IpAddr = "10.0.0.1".parse().expect("an address");
         let pods = |slice: &mut Value| slice["metadata"]["labels"][names::LEADS_TO] = json!("pods");

@@ -111,11 +111,11 @@ mod tests {
     /// Goal: the time in the path starts when activators get the traffic, whatever else is reported. A changed request
     /// is not followed before a reconcile has read it. Another object of the same name inherits nothing.
     #[test]
-    fn a_path_is_followed_once_the_wish_has_been_read() {
+    fn a_path_is_followed_once_a_reconcile_has_read_the_request() {
         let (paths, key) = (Paths::default(), Key::new("ns", "hello"));
         let request = |mode| PathRequest { path: Path { mode, activators: 2 }, target: Target::default() };
         let at = Timestamp::from_secs;
-        let read = || paths.get(&key, "u").expect("asked for");
+        let read = || paths.get(&key, "u").expect("requested");
         assert!(
             paths.request(&key, "u", request(PathMode::Proxy), "web")
                 && !paths.request(&key, "u", request(PathMode::Proxy), "")
@@ -130,7 +130,7 @@ mod tests {
         let before = read();
         assert!(paths.request(&key, "u", request(PathMode::Serve), ""));
         paths.report(&key, &before, "web", false, at(10));
-        assert!(!read().leads_to_pods(), "nobody has read the new request");
+        assert!(!read().leads_to_pods(), "no pass has read the new request");
         paths.report(&key, &read(), "web", false, at(10));
         assert!(read().leads_to_pods());
         assert_eq!(paths.get(&key, "another"), None);

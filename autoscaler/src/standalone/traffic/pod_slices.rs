@@ -131,24 +131,18 @@ fn endpoint(pod: &PodAddress) -> Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::facts::Selector;
     use serde_json::json;
 
     #[test]
-    fn pods_are_told_by_family_with_their_conditions_and_the_ports_that_they_declare() {
+    fn slices_list_pods_by_address_family_with_conditions_and_ports() {
         let private: Service = serde_json::from_value(json!({
             "metadata": {"name": "hello-private", "namespace": "ns", "uid": "p"},
             "spec": {"ports": [{"name": "http", "port": 80, "targetPort": "web", "protocol": "TCP"}]},
         }))
         .expect("a Service");
         let containers = json!([{"name": "app", "ports": [{"name": "web", "containerPort": 8080}]}]);
-        let target = Target {
-            uid: "d".into(),
-            replicas: Some(2),
-            selector: Selector::Expressions("app in (a,b)".into()),
-            containers: serde_json::from_value(containers).expect("containers"),
-            ..Target::default()
-        };
+        let target =
+            Target { containers: serde_json::from_value(containers).expect("containers"), ..Target::default() };
         let pod = |pod: &str, address: &str, ready, deleting| PodAddress {
             pod: pod.to_owned(),
             address: address.parse().expect("an address"),
@@ -158,27 +152,17 @@ mod tests {
         let pods =
             [pod("a", "10.0.0.1", true, false), pod("b", "fd00::1", false, true), pod("c", "10.0.0.3", false, false)];
         let slices = desired(&private, Labels::new(), &target, &pods);
-        let found: Vec<_> = slices
-            .iter()
-            .map(|slice| {
-                let addresses: Vec<_> = slice
-                    .endpoints
-                    .iter()
-                    .flatten()
-                    .map(|e| (e.addresses[0].as_str(), e.conditions.as_ref().and_then(|c| c.ready)))
-                    .collect();
-                (slice.address_type.as_str(), addresses)
-            })
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("IPv4", vec![("10.0.0.1", Some(true)), ("10.0.0.3", Some(false))]),
-                ("IPv6", vec![("fd00::1", Some(false))])
-            ]
-        );
+        let line = |slice: &EndpointSlice, endpoint: &Endpoint| {
+            let ready = endpoint.conditions.as_ref().and_then(|conditions| conditions.ready);
+            format!("{} {} {ready:?}", slice.address_type, endpoint.addresses[0])
+        };
+        let endpoints = |slice: &EndpointSlice| slice.endpoints.clone().unwrap_or_default();
+        let lines = |slice: &EndpointSlice| endpoints(slice).iter().map(|each| line(slice, each)).collect::<Vec<_>>();
+        let expected =
+            [vec!["IPv4 10.0.0.1 Some(true)", "IPv4 10.0.0.3 Some(false)"], vec!["IPv6 fd00::1 Some(false)"]];
+        assert_eq!(slices.iter().map(lines).collect::<Vec<_>>(), expected);
         assert_eq!(slices[0].ports.as_ref().and_then(|ports| ports[0].port), Some(8080));
-        assert_eq!(slices[0].owner_references()[0].uid, "p", "they go with it");
+        assert_eq!(slices[0].owner_references()[0].uid, "p", "they are deleted with it");
         assert_eq!(desired(&private, Labels::new(), &target, &[]), [], "no pods, no slices");
     }
 }

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_private_service_selects_the_pods_and_says_no_more() {
+    fn the_private_service_selects_the_pods_and_has_no_annotations() {
         let selector: Labels = [("app".to_owned(), "hello".to_owned())].into();
         let service = private(&common(), "hello-private", Some(&selector), ("http", &web()), &target(), &[]);
         assert_eq!(service.spec.as_ref().and_then(|spec| spec.selector.clone()), Some(selector));
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(service.metadata.labels.as_ref().expect("labels")[names::SIDE], "Private");
         let mut former = service.clone();
         former.spec.get_or_insert_default().cluster_ip = Some("10.0.0.1".to_owned());
-        assert_eq!(corrected(&former, &service), None, "one of before keeps its address");
+        assert_eq!(corrected(&former, &service), None, "an existing Service keeps its address");
     }
 
     #[test]
@@ -318,17 +318,16 @@ mod tests {
         assert_eq!(all.traffic, "web");
         let extra: Vec<_> = all.extra.iter().map(|extra| (extra.name.as_str(), extra.target.clone())).collect();
         assert_eq!(extra, [("metrics", IntOrString::String("metrics".into())), ("dns", IntOrString::Int(53))]);
-        for (port, fits) in [(json!({"port": 8080}), true), (json!({"port": 80, "targetPort": 9999}), false)] {
-            assert_eq!(why_not_adoptable(&service(json!([port])), &web(), &target()).is_none(), fits, "{port}");
+        let why = "Service \"hello\" has no port that leads to port 8080 of the pods";
+        for (port, expected) in [(json!({"port": 8080}), None), (json!({"port": 80, "targetPort": 9999}), Some(why))] {
+            let service = service(json!([port]));
+            assert_eq!(why_not_adoptable(&service, &web(), &target()).as_deref(), expected, "{port}");
         }
-        let wrong = service(json!([{"port": 80, "targetPort": 9999}]));
-        let error = why_not_adoptable(&wrong, &web(), &target()).expect("no traffic");
-        assert_eq!(error, "Service \"hello\" has no port that leads to port 8080 of the pods");
     }
 
     /// Goal: additions of users and of the API server stay, our parts are corrected, and nothing is written twice.
     #[test]
-    fn corrections_touch_only_what_is_ours() {
+    fn corrections_change_only_our_parts() {
         let want = public(&common(), "hello", &web());
         let mut have = want.clone();
         have.metadata.resource_version = Some("7".into());

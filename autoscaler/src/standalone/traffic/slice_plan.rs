@@ -111,7 +111,7 @@ pub(crate) fn desired(inputs: &Inputs<'_>) -> SlicePlan {
         true => listed.iter().filter(counts).any(|listed| listed.ready),
         false => pods_serve && is_at_pods(port),
     };
-    let mut made = Made { inputs, slices: Vec::new(), count: BTreeMap::new() };
+    let mut made = SliceBuilder { inputs, slices: Vec::new(), count: BTreeMap::new() };
     for slice in group(led.iter().map(|(port, listed)| (port.id.name.as_str(), listed.as_slice()))) {
         let family = slice.addresses.first().map_or("IPv4", |(address, _)| family_of(*address));
         let ports = inputs.ports.iter().filter_map(|(port, _)| {
@@ -186,14 +186,14 @@ pub(crate) fn changes<'a>(
     })
 }
 
-struct Made<'a> {
+struct SliceBuilder<'a> {
     inputs: &'a Inputs<'a>,
     slices: Vec<EndpointSlice>,
     /// Number of slices by name prefix.
     count: BTreeMap<String, usize>,
 }
 
-impl Made<'_> {
+impl SliceBuilder<'_> {
     /// Adds slices that lead carried ports `to` activators or pods; `None`: slices of pods for ports that are not
     /// carried.
     fn add(&mut self, to: Option<&str>, family: &str, ports: Vec<EndpointPort>, mut endpoints: Vec<Endpoint>) {

@@ -89,122 +89,56 @@ fn describe_slices(outcome: &SlicePlan) -> Vec<String> {
 #[test]
 fn each_port_leads_to_its_own_number_or_to_pods() {
     let (a, b) = ("10.0.0.1", "10.0.0.2");
-    let all = || (vec![at(a, 20_000, true)], vec![at(a, 20_001, true)]);
-    let leaving = || (vec![at(a, 20_000, false)], vec![at(a, 20_001, false)]);
+    let both = |ready| (vec![at(a, 20_000, ready)], vec![at(a, 20_001, ready)]);
+    let none = || (vec![], vec![]);
+    let to_activators = "ipv4-0 public activators web:20000,db:20001 10.0.0.1";
+    let to_unready_activators = "ipv4-0 public activators web:20000,db:20001 10.0.0.1(not ready)";
+    let (web_to_a, web_to_b) =
+        ("ipv4-0 public activators web:20000 10.0.0.1", "ipv4-1 public activators web:20000 10.0.0.2");
+    let to_pods = "ipv4-0 public pods web:8080,db:5432 10.1.0.1";
+    let to_unready_pods = "ipv4-0 public pods web:8080,db:5432 10.1.0.1(not ready)";
+    let db_to_pods = "ipv4-1 public pods db:5432 10.1.0.1";
     let other = "ipv4-other-0 other pods dns:53 10.1.0.1";
     let other_not_ready = "ipv4-other-0 other pods dns:53 10.1.0.1(not ready)";
-    struct Row<'a> {
-        case: &'a str,
-        listed: (Vec<Listed>, Vec<Listed>),
-        pods: bool,
-        mode: PathMode,
-        asleep: bool,
-        expected: Vec<&'a str>,
-        in_path: bool,
-        led: bool,
-    }
-    let base = || Row {
-        case: "proven on both",
-        listed: all(),
-        pods: true,
-        mode: PathMode::Proxy,
-        asleep: false,
-        expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1", other],
-        in_path: true,
-        led: true,
-    };
-    let rows = [
-        base(),
-        Row {
-            case: "one of two is proven on one port alone",
-            listed: (vec![at(a, 20_000, true), at(b, 20_000, true)], vec![at(a, 20_001, true)]),
-            expected: vec![
-                "ipv4-0 public activators web:20000,db:20001 10.0.0.1",
-                "ipv4-1 public activators web:20000 10.0.0.2",
-                other,
-            ],
-            ..base()
-        },
-        Row {
-            case: "one port is proven by nobody",
-            listed: (vec![at(a, 20_000, true)], vec![]),
-            expected: vec!["ipv4-0 public activators web:20000 10.0.0.1", "ipv4-1 public pods db:5432 10.1.0.1", other],
-            in_path: false,
-            ..base()
-        },
-        Row {
-            case: "nobody is proven",
-            listed: (vec![], vec![]),
-            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
-            in_path: false,
-            ..base()
-        },
-        Row {
-            case: "nobody is proven, and the pods are about to go",
-            listed: (vec![], vec![]),
-            asleep: true,
-            expected: vec![other],
-            in_path: false,
-            led: false,
-            ..base()
-        },
-        Row {
-            case: "Serve",
-            mode: PathMode::Serve,
-            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
-            in_path: false,
-            ..base()
-        },
-        Row {
-            case: "Serve, and no pod is ready",
-            mode: PathMode::Serve,
-            pods: false,
-            expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1", other_not_ready],
-            ..base()
-        },
-        Row {
-            case: "on their way out, beside pods",
-            listed: leaving(),
-            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1", other],
-            in_path: false,
-            ..base()
-        },
-        Row {
-            case: "on their way out, and no pod is ready",
-            listed: leaving(),
-            pods: false,
-            expected: vec!["ipv4-0 public activators web:20000,db:20001 10.0.0.1(not ready)", other_not_ready],
-            led: false,
-            ..base()
-        },
-        Row {
-            case: "nobody at all",
-            listed: (vec![], vec![]),
-            pods: false,
-            expected: vec!["ipv4-0 public pods web:8080,db:5432 10.1.0.1(not ready)", other_not_ready],
-            in_path: false,
-            led: false,
-            ..base()
-        },
+    let (proxy, asleep, serve) = ((PathMode::Proxy, false), (PathMode::Proxy, true), (PathMode::Serve, false));
+    let one_on_both = (vec![at(a, 20_000, true), at(b, 20_000, true)], vec![at(a, 20_001, true)]);
+    let web_alone = (vec![at(a, 20_000, true)], vec![]);
+    // (case, activators of web and db, pods are ready, (mode, asleep)) -> (slices, (in path, led))
+    type Row<'a> = (&'a str, (Vec<Listed>, Vec<Listed>), bool, (PathMode, bool), Vec<&'a str>, (bool, bool));
+    let rows: [Row<'_>; 10] = [
+        ("both ports are proven", both(true), true, proxy, vec![to_activators, other], (true, true)),
+        ("one of two on one port", one_on_both, true, proxy, vec![to_activators, web_to_b, other], (true, true)),
+        ("one port is not proven", web_alone, true, proxy, vec![web_to_a, db_to_pods, other], (false, true)),
+        ("no port is proven", none(), true, proxy, vec![to_pods, other], (false, true)),
+        ("no port is proven, and the pods are about to go", none(), true, asleep, vec![other], (false, false)),
+        ("Serve", both(true), true, serve, vec![to_pods, other], (false, true)),
+        ("Serve, and no pod is ready", both(true), false, serve, vec![to_activators, other_not_ready], (true, true)),
+        ("terminating, and pods are ready", both(false), true, proxy, vec![to_pods, other], (false, true)),
+        (
+            "terminating, and no pod is ready",
+            both(false),
+            false,
+            proxy,
+            vec![to_unready_activators, other_not_ready],
+            (true, false),
+        ),
+        ("neither activators nor pods", none(), false, proxy, vec![to_unready_pods, other_not_ready], (false, false)),
     ];
     let activators = activators();
-    for Row { case, listed, pods: ready, mode, asleep, expected, in_path, led } in rows {
-        let ports = [
-            (served("web", 80, true), listed.0),
-            (served("db", 5432, true), listed.1),
-            (served("dns", 53, false), vec![]),
-        ];
+    for (case, (web, db), ready, (mode, is_asleep), expected, effect) in rows {
+        let ports =
+            [(served("web", 80, true), web), (served("db", 5432, true), db), (served("dns", 53, false), vec![])];
         let private = pods(ready);
-        let outcome = desired(&Inputs { mode, is_asleep: asleep, ..inputs(&ports, &private, &activators) });
+        let outcome = desired(&Inputs { mode, is_asleep, ..inputs(&ports, &private, &activators) });
         assert_eq!(describe_slices(&outcome), expected, "{case}");
-        assert_eq!((outcome.is_in_path, outcome.is_led), (in_path, led), "{case}");
+        assert_eq!((outcome.is_in_path, outcome.is_led), effect, "{case}");
     }
 }
 
 /// Goal: destinations are read back as written, for this object alone. An activator keeps its zone and node, but no
 /// hint.
 #[test]
-fn slices_tell_where_ports_lead() {
+fn destinations_are_read_back_from_slices() {
     let ports = [
         (served("web", 80, true), vec![at("10.0.0.1", 20_000, true), at("fd00::1", 20_000, true)]),
         (served("db", 5432, true), vec![at("10.0.0.1", 20_001, true)]),
@@ -223,8 +157,8 @@ fn slices_tell_where_ports_lead() {
     assert_eq!(listed(slices(), "another"), BTreeMap::new());
     let families = ["IPv6".to_owned()];
     let one = desired(&Inputs { families: &families, ..inputs(&ports, &[], &activators) });
-    assert_eq!(one.slices.len(), 1, "of the Service's own families alone");
-    assert!(!one.is_led, "of db nobody who calls by IPv6 is led to anybody");
+    assert_eq!(one.slices.len(), 1, "only families of the Service");
+    assert!(!one.is_led, "db has no IPv6 endpoint");
 }
 
 /// Goal: the most urgent port determines when all are written; only carried ports count.

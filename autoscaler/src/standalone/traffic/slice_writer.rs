@@ -54,7 +54,7 @@ const MERGED_WITHIN: Duration = Duration::from_secs(1);
 /// response takes milliseconds, unless thousands of queries are pending: their writes take longer than that.
 pub(crate) const SUCCEEDED_WITHIN: Duration = Duration::from_millis(250);
 
-/// Inputs of the slices that do not change during a reconcile.
+/// Inputs of a Service's slices that do not change during a reconcile.
 pub(super) struct ByPort<'a> {
     pub(super) public: &'a Service,
     pub(super) ports: &'a [ServedPort],
@@ -85,14 +85,14 @@ impl Pass<'_> {
     pub(super) async fn endpoints_by_port(&mut self, of: &ByPort<'_>) -> Result<Option<slice_plan::SlicePlan>, Error> {
         let (controller, key) = (self.controller, self.key);
         let waits = (key.clone(), self.public_key(of));
-        let look = self.look(of, true);
-        if !look.is_planned && !look.before.is_empty() && of.ports.iter().any(|port| port.is_carried) {
+        let snapshot = self.snapshot(of, true);
+        if !snapshot.is_planned && !snapshot.before.is_empty() && of.ports.iter().any(|port| port.is_carried) {
             // A new leader does not know the numbers before its plan, which triggers another reconcile. The slices of
             // the former leader stay valid meanwhile.
             self.in_path = true;
             return Ok(None);
         }
-        let SliceSnapshot { existing, before, outcome, is_queried, .. } = &look;
+        let SliceSnapshot { existing, before, outcome, is_queried, .. } = &snapshot;
         let mut writes = slices::writes(existing, outcome.slices.clone());
         if adopt::needs_adoption(of.public) {
             // The slices of a Service that has its selector back belong to Kubernetes again.
@@ -116,26 +116,26 @@ impl Pass<'_> {
         let adds_second = |(before, after): &(&[Listed], &[Listed])| {
             after.iter().any(|at| !before.contains(at) && ready(before, at.address.is_ipv6()) == 1)
         };
-        let patience = match () {
+        let wait_max = match () {
             () if !is_urgent && !changes.iter().any(adds_second) => MERGED_WITHIN,
             () if *is_queried && may_be_succeeded() => SUCCEEDED_WITHIN,
             () => Duration::ZERO,
         };
         if writes.is_empty() {
             controller.waiting.remove(&waits);
-        } else if !patience.is_zero() {
+        } else if !wait_max.is_zero() {
             let since = *controller.waiting.entry(waits.clone()).or_insert_with(Instant::now);
-            let left = patience.saturating_sub(since.elapsed());
+            let left = wait_max.saturating_sub(since.elapsed());
             if !left.is_zero() {
-                controller.cluster.path_queue.add_after_with_priority(key.clone(), look.priority, left);
+                controller.cluster.path_queue.add_after_with_priority(key.clone(), snapshot.priority, left);
                 return Ok(None);
             }
         }
         let class = if is_urgent { WriteClass::Scale } else { WriteClass::Object };
-        let still = || self.look(of, false).outcome == *outcome;
+        let still = || self.snapshot(of, false).outcome == *outcome;
         self.write_slices(&of.public.name_any(), existing, writes, class, still).await?;
         controller.waiting.remove(&waits);
-        Ok(Some(look.outcome))
+        Ok(Some(snapshot.outcome))
     }
 
     /// Records the ports of all Services that need numbers, and who may connect. Each Service's slices may reveal the
@@ -163,7 +163,7 @@ impl Pass<'_> {
             }
         }
         wanted.shrink_to_fit(); // The list is kept and usually has one element.
-        self.controller.cluster.numbers.want(self.key, self.uid(), wanted, access);
+        self.controller.cluster.numbers.set_wanted(self.key, self.uid(), wanted, access);
     }
 
     fn public_key(&self, of: &ByPort<'_>) -> Key {
@@ -171,7 +171,7 @@ impl Pass<'_> {
     }
 
     /// Evaluates the desired slices from the present state. `asks`: also sends missing queries.
-    fn look(&self, of: &ByPort<'_>, asks: bool) -> SliceSnapshot {
+    fn snapshot(&self, of: &ByPort<'_>, asks: bool) -> SliceSnapshot {
         let (controller, key, uid) = (self.controller, self.key, self.uid());
         let (cluster, numbers) = (&controller.cluster, &controller.cluster.numbers);
         let existing = cluster.slices_of(&self.public_key(of));
@@ -180,7 +180,7 @@ impl Pass<'_> {
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
             // A port renamed since the plan is identified by the number that its slices lead to.
-            let outcome = given.find(&port.workload, |_| true).or_else(|| given.with(led?.number));
+            let outcome = given.find(&port.workload, |_| true).or_else(|| given.with_number(led?.number));
             let outcome = outcome.or_else(|| given.find(&port.workload, |name| of.names.contains(name)));
             outcome.filter(|_| port.is_carried)
         };
@@ -245,7 +245,7 @@ impl Pass<'_> {
                 }
                 Write::Create(slice) => {
                     writer.create(key, store, &*slice, "failed to create EndpointSlice", &still).await?;
-                    controller.cluster.made_slice(&slice);
+                    controller.cluster.record_new_slice(&slice);
                 }
                 Write::Delete(slice) => {
                     if existing.iter().any(|e| e.name_any() == slice && !slices::is_ours(e)) {

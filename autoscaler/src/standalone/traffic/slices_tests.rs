@@ -40,12 +40,12 @@ fn only_a_zeroscalers_own_slices_lead_to_activators() {
     };
     let labels = marked.metadata.labels.get_or_insert_default();
     labels.insert(names::LEADS_TO.to_owned(), names::LEADS_TO_ACTIVATORS.to_owned());
-    assert!(!leads_to_activators(&marked), "nobody's");
+    assert!(!leads_to_activators(&marked), "no owner");
     marked.metadata.owner_references = Some(owned("Service"));
-    assert!(!leads_to_activators(&marked), "a Service's");
+    assert!(!leads_to_activators(&marked), "owned by a Service");
     marked.metadata.owner_references = Some(owned("ZeroScaler"));
     assert!(leads_to_activators(&marked));
-    let claim = claim_of(&marked).expect("it says so");
+    let claim = claim_of(&marked).expect("a claim");
     assert_eq!((claim.key.as_str(), &*claim.uid, claim.numbers), ("ns/a", "u", [20_000].into()));
     marked.metadata.labels.get_or_insert_default().insert(names::LEADS_TO.to_owned(), names::LEADS_TO_PODS.to_owned());
     assert!(!leads_to_activators(&marked), "to pods");

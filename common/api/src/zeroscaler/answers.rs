@@ -122,7 +122,7 @@ pub struct FixedResponse {
     pub body: String,
 }
 
-/// Responses that activators send without a pod: those of `spec.wake`, and the fallback that the owner has resolved.
+/// Responses that activators send without a pod: those of `spec.wake`, and the resolved fallback.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answers {
     /// Page for browsers.
@@ -142,7 +142,7 @@ mod tests {
 
     /// Goal: a page that is a reference to a ConfigMap, which a former definition allowed, makes no list unreadable.
     #[test]
-    fn a_page_that_is_no_text_is_read_as_none() {
+    fn a_page_that_is_not_a_text_is_read_as_none() {
         for (html, expected) in [(json!("<p>"), Some("<p>")), (json!({"configMap": "a", "key": "b"}), None)] {
             let page: Page = from_value(json!({"html": html})).expect("readable");
             assert_eq!(page.html.as_deref(), expected);

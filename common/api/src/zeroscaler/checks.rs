@@ -1,4 +1,4 @@
-//! Rules about single fields, in a form that both sides run: the API server as schema and CEL, the owner as Rust.
+//! Rules about single fields, in a form that both sides run: the API server as schema and CEL, the autoscaler as Rust.
 //!
 //! [`fields`] assigns the rules to fields. RE2 and Rust's `regex` interpret the regular expressions alike. They contain
 //! no backslashes and no single quotes, so they can be used in CEL unchanged.
@@ -231,20 +231,20 @@ const LISTS: &[(&str, List, i64)] = &[
 
 /// Returns the rules about single fields, by field.
 pub fn fields() -> impl Iterator<Item = (String, Check)> {
-    FIELDS.iter().flat_map(|(paths, check)| each_of(paths).into_iter().map(|path| (path, *check)))
+    FIELDS.iter().flat_map(|(paths, check)| expand_braces(paths).into_iter().map(|path| (path, *check)))
 }
 
 /// Returns the merge strategy of each list in server-side apply, and its maximum number of items.
 pub fn lists() -> impl Iterator<Item = (String, List, i64)> {
-    LISTS.iter().flat_map(|(paths, kind, most)| each_of(paths).into_iter().map(|path| (path, *kind, *most)))
+    LISTS.iter().flat_map(|(paths, kind, most)| expand_braces(paths).into_iter().map(|path| (path, *kind, *most)))
 }
 
 /// Expands the braces of a path.
-fn each_of(paths: &str) -> Vec<String> {
+fn expand_braces(paths: &str) -> Vec<String> {
     let parts = paths.split_once('{').and_then(|(head, rest)| Some((head, rest.split_once('}')?)));
     match parts {
         None => vec![paths.to_owned()],
-        Some((head, (among, tail))) => among.split(',').map(|one| format!("{head}{one}{tail}")).collect(),
+        Some((head, (choices, tail))) => choices.split(',').map(|choice| format!("{head}{choice}{tail}")).collect(),
     }
 }
 
@@ -308,10 +308,10 @@ impl Check {
     }
 
     /// Returns the expected form if the value breaks the rule. The schema handles values of a wrong type.
-    pub(super) fn broken(&self, value: &Value) -> Option<String> {
+    pub(super) fn violated_rule(&self, value: &Value) -> Option<String> {
         let text = value.as_str();
         let number = value.as_f64();
-        let broken = match self {
+        let is_broken = match self {
             Self::Text(pattern) => text.is_some_and(|text| !pattern.matches(text)),
             Self::Host => match text {
                 Some(text) if HOST.matches(text) && (!text.contains('.') || ADDRESS.matches(text)) => {
@@ -319,7 +319,7 @@ impl Check {
                 }
                 text => text.is_some_and(|text| !HOST.matches(text)),
             },
-            Self::Span(span) => text.is_some_and(|text| !span.holds(text)),
+            Self::Span(span) => text.is_some_and(|text| !span.accepts(text)),
             Self::Within(least, most) => number.is_some_and(|number| !(*least..=*most).contains(&number)),
             Self::AboveOne => number.is_some_and(|number| number <= 1.0),
             Self::Port => match text {
@@ -331,7 +331,7 @@ impl Check {
                 text.is_some_and(|text| i64::try_from(text.chars().count()).map_or(true, |n| n > *most))
             }
         };
-        broken.then(|| self.rule())
+        is_broken.then(|| self.rule())
     }
 }
 
@@ -354,7 +354,7 @@ impl Span {
         format!("a duration{whole} {range} is expected, such as {example}")
     }
 
-    fn holds(&self, text: &str) -> bool {
+    fn accepts(&self, text: &str) -> bool {
         let bound = |text: &str| parse_duration(text).unwrap_or(GoDuration::ZERO);
         let within = |duration: GoDuration| (bound(self.least)..=bound(self.most)).contains(&duration);
         self.pattern.matches(text) && parse_duration(text).is_ok_and(within)

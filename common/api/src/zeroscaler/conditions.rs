@@ -155,13 +155,10 @@ mod tests {
         let mut all = Vec::new();
         assert!(set(&mut all, READY, AWAKE, Some(1), at(10)));
         assert!(set(&mut all, ACTIVE, AWAKE, Some(1), at(10)));
-        assert!(!set(&mut all, READY, AWAKE, Some(2), at(20)), "the same again");
+        assert!(!set(&mut all, READY, AWAKE, Some(2), at(20)), "nothing but the generation changed");
         assert!(set(&mut all, READY, ConditionValue { reason: "Other", message: "why", ..AWAKE }, Some(2), at(30)));
         let ready = find(&all, READY).expect("set");
-        assert_eq!(
-            (ready.reason.as_str(), ready.message.as_str(), ready.observed_generation),
-            ("Other", "why", Some(2))
-        );
+        assert_eq!((&*ready.reason, &*ready.message, ready.observed_generation), ("Other", "why", Some(2)));
         assert_eq!(ready.last_transition_time, time(at(10)));
         assert!(set(&mut all, READY, ConditionValue { status: ConditionStatus::False, ..AWAKE }, Some(2), at(40)));
         assert_eq!(find(&all, READY).map(|ready| ready.last_transition_time.clone()), Some(time(at(40))));

@@ -32,7 +32,7 @@ pub fn crd() -> CustomResourceDefinition {
     crd
 }
 
-/// Makes a derived schema, at any depth, one that an API server accepts without warnings.
+/// Changes a derived schema, at any depth, so that an API server accepts it without warnings.
 fn tidy(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
     schema.title = None;
@@ -83,7 +83,7 @@ fn complete(root: &mut JSONSchemaProps) {
         });
     }
     for (path, check) in fields() {
-        at(root, &path, |field| hold(field, check));
+        at(root, &path, |field| add_check(field, check));
     }
     add_rules(root);
     for path in ["spec.metrics", "spec.behavior"] {
@@ -125,7 +125,7 @@ pub(super) fn schema_of_rules() -> Value {
 }
 
 /// Adds a rule about one field to its schema.
-fn hold(field: &mut JSONSchemaProps, check: Check) {
+fn add_check(field: &mut JSONSchemaProps, check: Check) {
     match check {
         Check::Text(pattern) => field.max_length = Some(pattern.length_max),
         Check::Host => field.max_length = Some(super::checks::HOST_LENGTH_MAX),
@@ -197,7 +197,7 @@ mod tests {
 
     /// Goal: every rule applies to an existing field. A rule with a wrong path would be lost silently.
     #[test]
-    fn every_rule_leads_to_a_field() {
+    fn every_rule_applies_to_an_existing_field() {
         let mut root = root();
         let lists = lists().map(|(path, ..)| path);
         let at = rules().map(|rule| rule.at.to_owned());
@@ -209,21 +209,21 @@ mod tests {
         }
     }
 
-    /// Goal: the API server limits the cost of a rule, so every field that a rule reads has a maximum length.
+    /// Goal: the API server limits the cost of a rule, so every text that a rule reads has a maximum length.
     #[test]
-    fn whatever_a_rule_reads_is_bounded() {
+    fn every_text_that_a_rule_reads_has_a_maximum_length() {
         let mut root = root();
         for (path, check) in fields() {
-            let bounded = check.cel().is_empty() || matches!(check, Check::AboveOne);
+            let needs_no_length = check.cel().is_empty() || matches!(check, Check::AboveOne);
             let field = find(&mut root, &path).expect(&path);
-            assert!(bounded || field.max_length.is_some(), "{path}");
+            assert!(needs_no_length || field.max_length.is_some(), "{path}");
         }
     }
 
     /// Goal: no number that the definition accepts is too large for its field's type. Such a number would make the
     /// whole list unreadable.
     #[test]
-    fn every_number_fits_where_it_is_read() {
+    fn every_accepted_number_fits_its_type() {
         let mut root = root();
         let schema = serde_json::to_value(&root).expect("serializable");
         let (mut open, mut found) = (vec![&schema], 0);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_one_that_kubectl_shows_well() {
+    fn the_definition_is_small_and_without_derived_attributes() {
         let crd = crd();
         assert_eq!(crd.metadata.name.as_deref(), Some("zeroscalers.zeroscale.dev"));
         assert_eq!(crd.spec.names.short_names, Some(vec!["zs".to_owned()]));

@@ -1,8 +1,8 @@
 //! Fallback: another Service that responds for a workload that does not wake in time.
 //!
-//! A user writes [`Fallback`]. Once the owner has found the Service, it writes [`FallbackStatus`], which names a
-//! Service in the object's own namespace and no address. The resolver looks up that Service only, and ignores it if it
-//! has since become an alias of another name (ExternalName).
+//! A user writes [`Fallback`]. Once the autoscaler has found the Service, it writes [`FallbackStatus`], which names a
+//! Service in the object's own namespace and no address. Activators look up that Service only, and ignore it if it has
+//! since become an alias of another name (ExternalName).
 
 use super::DurationText;
 use super::answers::RequestMatch;

@@ -34,7 +34,7 @@ pub fn page() -> String {
     TEMPLATE
         .replace("<!-- spec -->\n", &table("spec"))
         .replace("<!-- status -->\n", &table("status"))
-        .replace("<!-- rules -->\n", &rules().map(|rule| format!("- {}.\n", rule.says)).concat())
+        .replace("<!-- rules -->\n", &rules().map(|rule| format!("- {}.\n", rule.description)).concat())
         .replace("<!-- types -->", &list(&TYPES))
         .replace("<!-- plain -->", &names(&plain))
         .replace("<!-- wide -->", &names(&wide))
@@ -67,12 +67,11 @@ fn rows(schema: &JSONSchemaProps, path: &str, page: &mut String) {
     }
 }
 
-/// Returns the expected form of a field, unless its type already says it.
+/// Returns the expected form of a field, unless its description lists the allowed values.
 fn rule(path: &str) -> Option<String> {
-    let of = |wanted: &str| fields().find(|(field, _)| *field == wanted).map(|(_, check)| check);
-    let check = of(path).or_else(|| of(&format!("{path}[]")))?;
+    let find = |path: &str| fields().find(|(field, _)| *field == path).map(|(_, check)| check);
+    let check = find(path).or_else(|| find(&format!("{path}[]")))?;
     match check {
-        // The description lists the values.
         Check::OneOf(_) => None,
         check => Some(check.rule().replace(" is expected", "").replace(" are expected", "")),
     }

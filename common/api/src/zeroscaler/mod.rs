@@ -1,9 +1,9 @@
 //! ZeroScaler: the object next to an ordinary workload that configures scaling to zero and back.
 //!
-//! These types are the spec that a user writes and the status that the owner writes. An absent field has one of two
-//! defaults: the schema's, which the API server fills in, or the cluster's (`config-autoscaler`), which [`scale`]
+//! These types are the spec that a user writes and the status that the autoscaler writes. An absent field has one of
+//! two defaults: the schema's, which the API server fills in, or the cluster's (`config-autoscaler`), which [`scale`]
 //! resolves. The rules for valid objects are written once, in [`checks`] and [`rules`], for the API server (schema and
-//! CEL) and for the owner ([`validation`]).
+//! CEL) and for the autoscaler ([`validation`]).
 //!
 //! Texts such as durations and hosts stay texts here and are parsed where they are used: an object that an API server
 //! has accepted must never make a whole list unreadable.

@@ -1,4 +1,4 @@
-//! Rules about several fields of one object, in CEL. The API server runs them, and so does the owner
+//! Rules about several fields of one object, in CEL. The API server runs them, and so does the autoscaler
 //! ([`super::validation`]).
 //!
 //! Each rule is attached to the field that contains all fields that it reads. Its message contains their values, because
@@ -19,7 +19,7 @@ pub struct Rule {
     /// Expression for the description of a violation.
     pub(super) message: &'static str,
     /// Description of the rule for the manual.
-    pub says: &'static str,
+    pub description: &'static str,
 }
 
 /// Returns all rules. Comparisons hold if one of their fields is absent.
@@ -30,28 +30,28 @@ pub fn rules() -> [Rule; 12] {
             field: ".min",
             cel: not_above("min", "max"),
             message: "'min %s is above max %s'.format([self.min, self.max])",
-            says: "`scale.min` is not above `scale.max`, unless that is 0",
+            description: "`scale.min` is not above `scale.max`, unless that is 0",
         },
         Rule {
             at: "spec.scale",
             field: ".activation",
             cel: not_above("activation", "max"),
             message: "'activation %s is above max %s'.format([self.activation, self.max])",
-            says: "`scale.activation` is not above `scale.max`, unless that is 0",
+            description: "`scale.activation` is not above `scale.max`, unless that is 0",
         },
         Rule {
             at: "spec.scale.load",
             field: "",
             cel: "!(has(self.concurrency) && has(self.rps))".to_owned(),
             message: "'concurrency %s and rps %s exclude each other: set one'.format([self.concurrency, self.rps])",
-            says: "`scale.load` has `concurrency` or `rps`, not both",
+            description: "`scale.load` has `concurrency` or `rps`, not both",
         },
         Rule {
             at: "spec.scale",
             field: ".panic.window",
-            cel: durations("panic.window", "<=", "window"),
+            cel: durations_compare("panic.window", "<=", "window"),
             message: "'panic.window ' + self.panic.window + ' is longer than window ' + self.window",
-            says: "`scale.panic.window` is not longer than `scale.window`",
+            description: "`scale.panic.window` is not longer than `scale.window`",
         },
         Rule {
             at: "spec",
@@ -59,14 +59,14 @@ pub fn rules() -> [Rule; 12] {
             cel: not_above("scale.load.concurrency", "concurrency"),
             message: "'scale.load.concurrency %s is above the hard limit, concurrency %s'\
                       .format([self.scale.load.concurrency, self.concurrency])",
-            says: "`scale.load.concurrency` is not above `concurrency`, unless that is 0",
+            description: "`scale.load.concurrency` is not above `concurrency`, unless that is 0",
         },
         Rule {
             at: "spec.metrics[]",
             field: "",
-            cel: its_source_alone(),
+            cel: only_its_source(),
             message: "'a metric of type ' + self.type + ' must have exactly the field of that name'",
-            says: "a metric has exactly the field that its type names",
+            description: "a metric has exactly the field that its type names",
         },
         Rule {
             at: "spec.ports[]",
@@ -74,7 +74,7 @@ pub fn rules() -> [Rule; 12] {
             cel: "!has(self.wakeAfter) || self.protocol == 'tcp'".to_owned(),
             message: "'wakeAfter ' + self.wakeAfter + ' requires protocol tcp, but port ' + self.name + ' has ' \
                       + self.protocol",
-            says: "`wakeAfter` requires protocol tcp",
+            description: "`wakeAfter` requires protocol tcp",
         },
         Rule {
             at: "spec.wake.static[]",
@@ -82,37 +82,37 @@ pub fn rules() -> [Rule; 12] {
             cel: format!("{} || {}", has_items("match.paths"), has_items("match.headers")),
             message: "'paths or headers are expected: a static response to every request would keep the workload \
                       asleep'",
-            says: "an entry of `static` has paths or headers: a response to every request would keep the workload \
-                   asleep",
+            description: "an entry of `static` has paths or headers: a response to every request would keep the \
+                          workload asleep",
         },
         Rule {
             at: "spec",
             field: ".wake.fallback.service",
-            cel: another_service(),
+            cel: fallback_is_another_service(),
             message: "'wake.fallback.service ' + self.wake.fallback.service + ' is a Service of this workload: name \
                       another one'",
-            says: "`wake.fallback.service` is not a Service of this workload",
+            description: "`wake.fallback.service` is not a Service of this workload",
         },
         Rule {
             at: "spec.wake",
             field: ".fallback.after",
-            cel: durations("fallback.after", "<", "timeout"),
+            cel: durations_compare("fallback.after", "<", "timeout"),
             message: "'fallback.after ' + self.fallback.after + ' is not shorter than timeout ' + self.timeout",
-            says: "`wake.fallback.after` is shorter than `wake.timeout`",
+            description: "`wake.fallback.after` is shorter than `wake.timeout`",
         },
         Rule {
             at: "spec.schedules[]",
             field: "",
             cel: "has(self.min) || has(self.max)".to_owned(),
             message: "'min or max is expected: schedule ' + self.cron + ' changes nothing'",
-            says: "a schedule has `min` or `max`",
+            description: "a schedule has `min` or `max`",
         },
         Rule {
             at: "spec.schedules[]",
             field: ".min",
             cel: not_above("min", "max"),
             message: "'min %s is above max %s'.format([self.min, self.max])",
-            says: "its `min` is not above its `max`, unless that is 0",
+            description: "its `min` is not above its `max`, unless that is 0",
         },
     ]
 }
@@ -124,21 +124,21 @@ fn not_above(low: &str, high: &str) -> String {
 }
 
 /// Returns the condition that two durations compare like this. It holds if one of them is malformed.
-fn durations(a: &str, sign: &str, b: &str) -> String {
+fn durations_compare(a: &str, sign: &str, b: &str) -> String {
     let malformed = |path: &str| format!("!self.{path}.matches('{}')", DURATION.expression);
     let compared = format!("duration(self.{a}) {sign} duration(self.{b})");
     format!("!({} && {}) || {} || {} || {compared}", has(a), has(b), malformed(a), malformed(b))
 }
 
 /// Returns the condition that a metric has the source that its type names, and no other.
-fn its_source_alone() -> String {
+fn only_its_source() -> String {
     let sources = ["ContainerResource", "External", "Object", "Pods", "Resource"];
     let one = |kind: &str| format!("(self.type == '{kind}') == has(self.{}{})", kind[..1].to_lowercase(), &kind[1..]);
     sources.map(one).join(" && ")
 }
 
 /// Returns the condition that the fallback is not one of the Services that clients call.
-fn another_service() -> String {
+fn fallback_is_another_service() -> String {
     let own = "(has(self.services) && size(self.services) > 0 ? self.services.exists(service, service.name == \
                self.wake.fallback.service) : self.target.name == self.wake.fallback.service)";
     format!("!({}) || !{own}", has("wake.fallback.service"))

@@ -1,8 +1,8 @@
 //! Number of pods, and its resolution with the cluster's defaults.
 //!
 //! If an object does not set a field, `config-autoscaler` does ([`AutoscalerConfig`]), so these fields have no default
-//! in the schema. Objects are validated first ([`super::validation`]), so only some values out of bounds count as not
-//! set here.
+//! in the schema. Objects are validated first ([`super::validation`]), so this module treats only some values that are
+//! out of bounds as not set.
 //!
 //! The load target of one pod is `load.concurrency` or `load.rps`, of which `load.utilization` percent are aimed for.
 //! If neither is set, the target is the hard limit, else the cluster's default concurrency.
@@ -109,9 +109,9 @@ pub struct Rates {
 impl Scale {
     /// Returns the minimum and maximum number of pods.
     pub fn bounds(&self, config: &AutoscalerConfig) -> Bounds {
-        let counts = |number: Option<i32>| number.filter(|number| *number >= 0);
-        let max = counts(self.max).unwrap_or(config.max_scale);
-        Bounds { min: counts(self.min).unwrap_or(config.min_scale), max: (max != 0).then_some(max) }
+        let valid = |number: Option<i32>| number.filter(|number| *number >= 0);
+        let max = valid(self.max).unwrap_or(config.max_scale);
+        Bounds { min: valid(self.min).unwrap_or(config.min_scale), max: (max != 0).then_some(max) }
     }
 
     /// Returns the measured quantity.
@@ -136,7 +136,7 @@ impl Scale {
 
     /// Returns the time over which the load is averaged.
     pub fn window(&self, config: &AutoscalerConfig) -> Duration {
-        get(&self.window).filter(|window| !window.is_zero()).unwrap_or(config.stable_window)
+        parse(&self.window).filter(|window| !window.is_zero()).unwrap_or(config.stable_window)
     }
 
     /// Returns the panic window: at least 1 s, at most the window.
@@ -146,23 +146,23 @@ impl Scale {
             let seconds = window.as_secs_f64() * config.panic_window_percentage / 100.0;
             Duration::from_secs(seconds.round() as u64) // The cast saturates.
         };
-        let requested = get(&self.panic.window).unwrap_or_else(share);
+        let requested = parse(&self.panic.window).unwrap_or_else(share);
         requested.min(window).max(Duration::from_secs(1))
     }
 
     /// Returns the time for which a higher number of pods is kept.
     pub fn down_delay(&self, config: &AutoscalerConfig) -> Duration {
-        get(&self.down_delay).unwrap_or(config.scale_down_delay)
+        parse(&self.down_delay).unwrap_or(config.scale_down_delay)
     }
 
     /// Returns the longest time for which the last pod is kept while the path changes.
     pub fn grace(&self, config: &AutoscalerConfig) -> Duration {
-        get(&self.grace).filter(|grace| !grace.is_zero()).unwrap_or(config.scale_to_zero_grace_period)
+        parse(&self.grace).filter(|grace| !grace.is_zero()).unwrap_or(config.scale_to_zero_grace_period)
     }
 
     /// Returns the time for which the last pod is kept after the window.
     pub fn retention(&self, config: &AutoscalerConfig) -> Duration {
-        get(&self.retention).unwrap_or(config.scale_to_zero_pod_retention_period)
+        parse(&self.retention).unwrap_or(config.scale_to_zero_pod_retention_period)
     }
 
     /// Returns the initial number of pods; `None`: the workload keeps its replicas.
@@ -195,7 +195,7 @@ impl Scale {
     }
 }
 
-fn get(text: &Option<DurationText>) -> Option<Duration> {
+fn parse(text: &Option<DurationText>) -> Option<Duration> {
     text.as_ref().and_then(DurationText::get)
 }
 
@@ -208,9 +208,8 @@ mod tests {
         serde_yaml_ng::from_str(yaml).expect(yaml)
     }
 
-    /// Goal: an object and equivalent annotations of a PodAutoscaler lead to the same decision.
     #[test]
-    fn an_object_and_annotations_that_say_the_same_mean_the_same() {
+    fn equivalent_objects_and_annotations_give_the_same_spec() {
         let config = AutoscalerConfig { stable_window: Duration::from_secs(40), ..AutoscalerConfig::default() };
         type Row<'a> = (&'a str, i32, &'a [(&'a str, &'a str)]);
         let rows: [Row<'_>; 8] = [
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_the_clusters() {
+    fn unset_and_unreadable_fields_have_the_clusters_defaults() {
         let config = AutoscalerConfig { min_scale: 1, max_scale: 9, ..AutoscalerConfig::default() };
         let rows = [
             ("{}", (1, Some(9))),
@@ -259,20 +258,15 @@ mod tests {
         for (yaml, (min, max)) in rows {
             assert_eq!(scale(yaml).bounds(&config), Bounds { min, max }, "{yaml}");
         }
-        let plain = Scale::default();
-        assert_eq!((plain.grace(&config), plain.retention(&config)), (Duration::from_secs(30), Duration::ZERO));
-        let complete = scale("{grace: 1500ms, retention: 2m}");
-        assert_eq!(
-            (complete.grace(&config), complete.retention(&config)),
-            (Duration::from_millis(1500), Duration::from_secs(120))
+        let (set, wrong) = (
+            "{grace: 1500ms, retention: 2m}",
+            "{grace: soon, retention: -1s, window: x, downDelay: 1d, panic: {window: y}}",
         );
-        let wrong = scale("{grace: soon, retention: -1s, window: x, downDelay: 1d, panic: {window: y}}");
-        assert_eq!(
-            wrong.decider_spec(&config, 0),
-            plain.decider_spec(&config, 0),
-            "nothing of what cannot be read counts"
-        );
-        assert_eq!((wrong.grace(&config), wrong.retention(&config)), (Duration::from_secs(30), Duration::ZERO));
+        for (yaml, grace, retention) in [("{}", 30_000, 0), (set, 1500, 120_000), (wrong, 30_000, 0)] {
+            let (scale, millis) = (scale(yaml), Duration::from_millis);
+            assert_eq!((scale.grace(&config), scale.retention(&config)), (millis(grace), millis(retention)), "{yaml}");
+        }
+        assert_eq!(scale(wrong).decider_spec(&config, 0), Scale::default().decider_spec(&config, 0));
     }
 
     #[test]

@@ -204,8 +204,8 @@ pub struct InForce {
 }
 
 impl InForce {
-    /// Returns the current version of an object, with numbers in the form in which an API server returns them.
-    /// Otherwise it would differ from the stored version, and every pass would write it again.
+    /// Returns the current version of an object, with numbers in the form in which an API server returns them. In any
+    /// other form they would differ from the stored numbers, and every pass would write them again.
     pub fn from_object(object: &ZeroScaler) -> Self {
         let mut spec = serde_json::to_value(&object.spec).unwrap_or_default();
         numbers::as_stored(&mut spec);
@@ -257,9 +257,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// Goal: a status that is read back equals the one that was written, although Kubernetes stores 10.0 as 10.
+    /// Goal: Kubernetes stores 10.0 as 10, which makes no difference.
     #[test]
-    fn a_version_that_was_stored_is_the_one_that_would_be_written() {
+    fn a_spec_read_back_equals_the_written_one() {
         let spec = json!({
             "target": {"name": "web"},
             "scale": {"load": {"concurrency": 10, "utilization": 70.5}, "rates": {"up": 1000}},

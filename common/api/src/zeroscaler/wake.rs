@@ -71,8 +71,7 @@ impl Wake {
         u32::try_from(self.max_held.max(1)).unwrap_or(1)
     }
 
-    /// Returns the responses that need no pod, or `None` if there are none. `fallback` is the one that the owner has
-    /// resolved.
+    /// Returns the responses that need no pod, including the resolved `fallback`, or `None` if there are none.
     pub fn answers(&self, fallback: Option<FallbackStatus>) -> Option<Answers> {
         let (page, placeholder) = (self.page.clone(), self.placeholder.clone());
         let answers = Answers { page, placeholder, fixed: self.fixed.clone(), fallback };

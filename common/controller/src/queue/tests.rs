@@ -5,9 +5,8 @@ use tokio_test::{assert_pending, assert_ready, task};
 
 type Names = WorkQueue<&'static str>;
 
-/// Goal: a worker that holds a key is notified of a decision about it, and of nothing else.
 #[tokio::test]
-async fn who_holds_a_key_hears_of_a_decision() {
+async fn a_worker_is_notified_of_a_decision_about_its_key_only() {
     let queue = Names::new();
     queue.add("a", Priority::Normal);
     let held = queue.next().await;
@@ -19,9 +18,9 @@ async fn who_holds_a_key_hears_of_a_decision() {
     queue.add("a", Priority::Urgent);
     assert!(decision_pending.is_woken());
     assert_ready!(decision_pending.poll());
-    assert_ready!(task::spawn(queue.decision_pending(&"a")).poll(), "also who asks later");
+    assert_ready!(task::spawn(queue.decision_pending(&"a")).poll(), "a later call returns at once");
     drop(held);
-    assert_pending!(task::spawn(queue.decision_pending(&"a")).poll(), "nobody holds it any more");
+    assert_pending!(task::spawn(queue.decision_pending(&"a")).poll(), "no worker holds the key");
 }
 
 async fn take(queue: &Names) -> &'static str {
@@ -49,13 +48,12 @@ async fn a_key_is_queued_once_and_decisions_go_first() {
     assert!(state.entries.is_empty() && state.waiting.is_empty(), "nothing is left behind");
 }
 
-/// Goal: an endless stream of keys does not starve those of a lower priority.
 #[tokio::test(start_paused = true)]
-async fn a_sweep_goes_on_while_events_come() {
+async fn a_stream_of_events_does_not_starve_a_sweep() {
     let queue = WorkQueue::new();
     (0..4).for_each(|key: u32| queue.add(1_000 + key, Priority::Slow));
     let mut swept = Vec::new();
-    for round in 0..4 * TURN_OF_THE_LOWEST {
+    for round in 0..4 * LOWEST_PRIORITY_INTERVAL {
         queue.add(round, Priority::Normal);
         let item = queue.next().await;
         swept.extend((item.priority() == Priority::Slow).then(|| *item.key()));
@@ -64,7 +62,7 @@ async fn a_sweep_goes_on_while_events_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
+async fn a_key_has_one_worker_and_is_served_again_if_added_meanwhile() {
     let queue = Names::new();
     queue.add("a", Priority::Normal);
     let held = queue.next().await;
@@ -73,15 +71,15 @@ async fn a_key_has_one_worker_and_is_served_again_if_it_changed_meanwhile() {
     let mut second = task::spawn(queue.next());
     assert_pending!(second.poll(), "one worker for each key");
     drop(held);
-    assert!(second.is_woken(), "giving a key back must wake whoever waits for it");
+    assert!(second.is_woken(), "returning a key wakes the waiting worker");
     assert_eq!(*assert_ready!(second.poll()).key(), "a");
     drop(second);
     assert!(queue.shared.state.lock().entries.is_empty(), "a finished key leaves nothing behind");
 }
 
-/// Goal: workers that serve only urgent keys take nothing else and are notified of each; timers wake the other workers.
+/// Goal: urgent workers are notified of each urgent key and of nothing else; timers wake the other workers.
 #[tokio::test(start_paused = true)]
-async fn urgent_keys_have_workers_of_their_own() {
+async fn urgent_workers_serve_urgent_keys_only() {
     let queue = Names::new();
     let mut urgent = task::spawn(queue.next_in(Some(Priority::Urgent)));
     let mut any = task::spawn(queue.next());
@@ -93,10 +91,8 @@ async fn urgent_keys_have_workers_of_their_own() {
     queue.add("poke", Priority::Urgent);
     assert!(urgent.is_woken());
     let poke = assert_ready!(urgent.poll());
-    assert_eq!(
-        (*poke.key(), poke.priority(), *event.key(), event.priority()),
-        ("poke", Priority::Urgent, "event", Priority::Normal)
-    );
+    assert_eq!((*poke.key(), poke.priority()), ("poke", Priority::Urgent));
+    assert_eq!((*event.key(), event.priority()), ("event", Priority::Normal));
 
     let mut urgent = task::spawn(queue.next_in(Some(Priority::Urgent)));
     assert_pending!(urgent.poll());
@@ -122,16 +118,12 @@ async fn timers_keep_the_earliest_time() {
     assert!(queue.shared.state.lock().timers.is_empty());
 }
 
-/// Goal: a timer has the highest of its requested priorities, and queued keys are served by priority.
 #[tokio::test(start_paused = true)]
-async fn timers_have_a_priority() {
+async fn timers_have_the_highest_requested_priority() {
     let queue = Names::new();
-    for (key, timers) in
-        [("slow", vec![(Priority::Slow, 1)]), ("both", vec![(Priority::Slow, 2), (Priority::Normal, 3)])]
-    {
-        for (priority, seconds) in timers {
-            queue.add_after_with_priority(key, priority, Duration::from_secs(seconds));
-        }
+    let timers = [("slow", Priority::Slow, 1), ("both", Priority::Slow, 2), ("both", Priority::Normal, 3)];
+    for (key, priority, seconds) in timers {
+        queue.add_after_with_priority(key, priority, Duration::from_secs(seconds));
     }
     queue.add_after("usual", Duration::from_secs(2));
     tokio::time::advance(Duration::from_secs(2)).await;
@@ -155,10 +147,10 @@ async fn a_sleeping_worker_wakes_for_an_earlier_timer() {
     assert_eq!(*assert_ready!(worker.poll()).key(), "soon");
 }
 
-/// Goal: a due key does not wait for another key's pass while a worker is idle, whichever worker waited for the
-/// previous timer. Method: two workers that wait before there is any timer.
+/// Goal: this holds whichever worker waited for the previous timer. Method: two workers that wait before there is any
+/// timer.
 #[tokio::test(start_paused = true)]
-async fn a_timer_has_a_sleeper_while_another_keys_pass_lasts() {
+async fn an_idle_worker_serves_a_timer_while_another_worker_is_busy() {
     let queue = Names::new();
     let (served, mut all) = tokio::sync::mpsc::unbounded_channel();
     let start = Instant::now();
@@ -177,7 +169,7 @@ async fn a_timer_has_a_sleeper_while_another_keys_pass_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_back_off_and_success_forgets_them() {
+async fn failures_back_off_and_a_success_resets_the_delay() {
     let queue = Names::new();
     queue.add("a", Priority::Normal);
     let mut waits = vec![];
@@ -195,7 +187,7 @@ async fn failures_back_off_and_success_forgets_them() {
     let start = Instant::now();
     queue.next().await.retry();
     drop(queue.next().await);
-    assert_eq!(start.elapsed(), Duration::from_millis(5), "a success ends it");
+    assert_eq!(start.elapsed(), Duration::from_millis(5), "a success resets the delay");
     assert!(queue.shared.state.lock().entries.is_empty());
 
     let queue = Names::with_backoff_max(Duration::from_millis(12));
@@ -205,9 +197,9 @@ async fn failures_back_off_and_success_forgets_them() {
         queue.next().await.retry();
         assert_eq!(start.elapsed().as_millis(), wait);
     }
-    assert!(backoff(40) > BACKOFF_MAX, "the limit counts");
+    assert!(backoff(40) > BACKOFF_MAX, "many failures do not overflow the delay");
     queue.add("a", Priority::Normal);
-    assert_eq!(*assert_ready!(task::spawn(queue.next()).poll()).key(), "a", "an event overtakes it");
+    assert_eq!(*assert_ready!(task::spawn(queue.next()).poll()).key(), "a", "an event does not wait for the back-off");
 }
 
 #[tokio::test(start_paused = true)]
@@ -231,9 +223,8 @@ async fn every_waiting_worker_gets_one_of_the_keys() {
     assert_eq!(keys, ["a", "b", "c"]);
 }
 
-/// Goal: a key that keeps failing is reported after a while and then at growing intervals; a success resets this.
 #[tokio::test(start_paused = true)]
-async fn failures_of_a_key_are_reported_at_growing_intervals() {
+async fn failures_are_reported_at_growing_intervals_until_a_success() {
     let queue = Names::with_backoff_max(Duration::from_secs(1));
     let begun = Instant::now();
     let mut reports = Vec::new();
@@ -252,7 +243,7 @@ async fn failures_of_a_key_are_reported_at_growing_intervals() {
     assert!(!first.should_report());
     first.retry();
     for _ in 0..12 {
-        queue.next().await.retry(); // These failures are reported elsewhere.
+        queue.next().await.retry(); // Does not ask whether to report.
     }
-    assert!(queue.next().await.should_report(), "the first report is made up for");
+    assert!(queue.next().await.should_report(), "the report is still due");
 }

@@ -1,17 +1,14 @@
 //! Environment variables for TLS on the admin port.
 
 use super::*;
+use crate::tests::variables;
 
 pub(crate) fn tls_from(pairs: &[(&str, &str)]) -> Result<Option<AdminTls>, EnvironmentError> {
-    let get = |name: &str| {
-        let of = |(key, _): &&(&str, &str)| format!("{PREFIX}_{key}") == name;
-        pairs.iter().find(of).map(|(_, value)| (*value).to_owned())
-    };
-    AdminTls::from_env(&get)
+    AdminTls::from_env(&variables(PREFIX, pairs))
 }
 
 #[test]
-fn variables_that_contradict_each_other_are_named() {
+fn an_invalid_setting_is_an_error_that_names_its_variable() {
     assert!(tls_from(&[]).expect("off").is_none());
     assert!(tls_from(&[("CERT", "c"), ("KEY", "k"), ("CLIENT_AUTH", "None")]).expect("on").is_some());
     let pair = [("CERT", "c"), ("KEY", "k")];

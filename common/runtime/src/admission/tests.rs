@@ -1,6 +1,7 @@
 //! Tokens with a mock API server that reviews them, in paused time.
 
 use super::*;
+use crate::tests::failure;
 use http::{HeaderValue, Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
@@ -29,7 +30,7 @@ struct Reviews {
 
 impl Reviews {
     /// Sets the result for a token from now on.
-    fn say(&self, token: &'static str, answer: Answer) {
+    fn set(&self, token: &'static str, answer: Answer) {
         self.answers.lock().insert(token, answer);
     }
 
@@ -59,9 +60,7 @@ impl Reviews {
                 (201, json!({"status": {"authenticated": true, "audiences": [demand().audience], "user": user}}))
             }
             Answer::Expired => (201, json!({"status": {"error": "token has expired"}})),
-            Answer::Fails(code) => {
-                (code, json!({"kind": "Status", "status": "Failure", "code": code, "message": "no"}))
-            }
+            Answer::Fails(code) => failure(code).expect("a response"),
             Answer::Silent => std::future::pending::<(u16, Value)>().await,
         };
         if code == 201 {
@@ -93,7 +92,7 @@ async fn admit_from(gate: &Gate, token: &str, from: IpAddr) -> Result<Peer, Toke
 }
 
 #[test]
-fn only_the_planes_own_accounts_have_a_part_in_it() {
+fn only_accounts_of_the_planes_are_admitted() {
     let stranger = |name: &str| Err(TokenError::Stranger(name.into()));
     let rows = [
         ("system:serviceaccount:sys:activator", Some("a-0"), Ok(Peer::Activator("a-0".into()))),
@@ -114,9 +113,9 @@ fn only_the_planes_own_accounts_have_a_part_in_it() {
 async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     let (reviews, second) = (Reviews::default(), Duration::from_secs(1));
     let gate = reviews.gate();
-    reviews.say("token", Answer::Activator("a-0"));
+    reviews.set("token", Answer::Activator("a-0"));
     assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())));
-    reviews.say("token", Answer::Expired);
+    reviews.set("token", Answer::Expired);
     tokio::time::advance(GOOD_FOR - second).await;
     assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-0".into())), "the review is still good");
     assert_eq!(reviews.review_count("token"), 1);
@@ -124,22 +123,22 @@ async fn an_expired_token_is_refused_when_its_review_is_too_old() {
     let refused = admit(&gate, "token").await.expect_err("expired");
     assert_eq!((refused.status(), refused), (StatusCode::UNAUTHORIZED, TokenError::BadToken("a".into())));
 
-    reviews.say("token", Answer::Activator("a-0"));
+    reviews.set("token", Answer::Activator("a-0"));
     tokio::time::advance(BAD_FOR - second).await;
     admit(&gate, "token").await.expect_err("still refused");
     assert_eq!(reviews.review_count("token"), 2);
     tokio::time::advance(second).await;
-    admit(&gate, "token").await.expect("asked about again");
+    admit(&gate, "token").await.expect("reviewed again");
     assert_eq!(reviews.review_count("token"), 3);
 }
 
 /// Goal: without a review the response is 503 within two seconds and names the reason. No result is cached, so the next
-/// handshake asks again. Known tokens are still admitted.
+/// handshake causes another review. Known tokens are still admitted.
 #[tokio::test(start_paused = true)]
-async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
+async fn a_failed_or_slow_review_is_repeated_at_the_next_handshake() {
     let reviews = Reviews::default();
     let gate = reviews.gate();
-    reviews.say("known", Answer::Activator("a-0"));
+    reviews.set("known", Answer::Activator("a-0"));
     admit(&gate, "known").await.expect("good");
     let rows = [
         (Answer::Fails(500), "no"),
@@ -147,17 +146,17 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
         (Answer::Silent, "does not respond"),
     ];
     for (n, (answer, why)) in rows.into_iter().enumerate() {
-        reviews.say("known", answer.clone());
-        reviews.say("token", answer);
+        reviews.set("known", answer.clone());
+        reviews.set("token", answer);
         let start = Instant::now();
-        let refused = admit(&gate, "token").await.expect_err("nobody to ask");
+        let refused = admit(&gate, "token").await.expect_err("no review");
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE, "{refused}");
         assert!(refused.to_string().contains(why), "{refused}");
         assert!(start.elapsed() <= token_review::TIMEOUT, "{:?}", start.elapsed());
         assert_eq!(reviews.review_count("token"), n + 1);
-        admit(&gate, "known").await.expect("not asked about");
+        admit(&gate, "known").await.expect("cached");
     }
-    reviews.say("token", Answer::Activator("a-1"));
+    reviews.set("token", Answer::Activator("a-1"));
     assert_eq!(admit(&gate, "token").await, Ok(Peer::Activator("a-1".into())), "at the next handshake");
 }
 
@@ -167,7 +166,7 @@ async fn a_review_that_fails_or_is_slow_is_asked_for_again() {
 async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
     let (reviews, stranger) = (Reviews::default(), IpAddr::from([10, 0, 0, 66]));
     let gate = reviews.gate();
-    reviews.say("early", Answer::Activator("a-0"));
+    reviews.set("early", Answer::Activator("a-0"));
     admit_from(&gate, "early", stranger).await.expect("good");
     let begun = Instant::now();
     let mut refusals = HashMap::new();
@@ -177,7 +176,7 @@ async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
         if n % 100 == 0 {
             let peer = format!("10.0.1.{}", n / 100).parse().expect("an address");
             let token = ["t0", "t1", "t2"][n / 100 % 3];
-            reviews.say(token, Answer::Activator("a-1"));
+            reviews.set(token, Answer::Activator("a-1"));
             admit_from(&gate, token, peer).await.expect("another address");
             admit_from(&gate, "early", stranger).await.expect("known to be good, for a minute");
         }
@@ -192,13 +191,13 @@ async fn made_up_tokens_cost_a_bounded_number_of_reviews() {
 
 /// Goal: peers that are refused alternately for several reasons, with successes in between, do not fill the log.
 #[tokio::test(start_paused = true)]
-async fn a_reason_is_said_once_a_minute() {
+async fn each_refusal_reason_is_logged_once_a_minute() {
     let gate = Reviews::default().gate();
     let reasons = [TokenError::NoToken, TokenError::Stranger("a".into()), TokenError::Stranger("b".into())];
     let mut reported = 0;
     for _ in 0..120 {
-        reported += reasons.iter().filter(|reason| gate.is_worth_saying(reason, Instant::now())).count();
+        reported += reasons.iter().filter(|reason| gate.is_log_due(reason, Instant::now())).count();
         tokio::time::advance(Duration::from_secs(1)).await;
     }
-    assert_eq!(reported, 4, "two sorts, twice");
+    assert_eq!(reported, 4, "two reasons, twice each");
 }

@@ -13,7 +13,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 /// Returns the owner of `token`, if it is a token for `audience`.
 ///
 /// # Errors
-/// Fails if the API server does not know the token, not for the audience, or could not be asked.
+/// Fails if the token is unknown or not for `audience`, or if the API server cannot be asked.
 pub(super) async fn review(reviews: &Api<TokenReview>, audience: &str, token: &str) -> Result<UserInfo, TokenError> {
     let spec = TokenReviewSpec { audiences: Some(vec![audience.to_owned()]), token: token.to_owned() };
     let review = TokenReview { spec, ..TokenReview::default() };
@@ -27,8 +27,8 @@ pub(super) async fn review(reviews: &Api<TokenReview>, audience: &str, token: &s
         Ok(Err(error)) => return Err(TokenError::Unknown(error.to_string())),
         Err(_) => return Err(TokenError::Unknown("the API server does not respond".into())),
     };
-    let ours = status.audiences.iter().flatten().any(|known| known == audience);
-    match status.authenticated == Some(true) && ours {
+    let is_for_us = status.audiences.iter().flatten().any(|known| known == audience);
+    match status.authenticated == Some(true) && is_for_us {
         true => Ok(status.user.unwrap_or_default()),
         false => Err(TokenError::BadToken(audience.to_owned())),
     }
@@ -37,5 +37,5 @@ pub(super) async fn review(reviews: &Api<TokenReview>, audience: &str, token: &s
 /// Returns the name of the user's ServiceAccount, if the user is one of `namespace`.
 pub(super) fn account<'a>(user: &'a UserInfo, namespace: &str) -> Option<&'a str> {
     let name = user.username.as_deref()?.strip_prefix("system:serviceaccount:")?;
-    name.split_once(':').filter(|(of, _)| *of == namespace).map(|(_, account)| account)
+    name.split_once(':').filter(|(owner, _)| *owner == namespace).map(|(_, account)| account)
 }

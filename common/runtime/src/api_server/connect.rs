@@ -2,12 +2,12 @@
 //!
 //! kube's own client keeps every connection that a burst of requests has opened for as long as the server allows. Each
 //! keeps a buffer as large as the longest response, up to 400 KiB after a list. After its start, a process would hold
-//! some MiB of buffers that it never needs again. [`Retries`] defines the repetition of requests. Everything else is as
-//! in kube, except for spans of single requests and the expiry date that a kubeconfig's command gives for its
-//! certificate, which are not used.
+//! some MiB of buffers that it never needs again. [`Retries`] defines the repetition of requests. Unlike in kube,
+//! single requests have no spans, and the expiry date that a kubeconfig's command gives for its certificate is ignored.
+//! Everything else is as in kube.
 //!
 //! A watch only reads, so it does not notice a server that disappears silently: TCP keepalive detects that
-//! ([`ASKED_AFTER`]).
+//! ([`KEEPALIVE_AFTER`]).
 //!
 //! # Not here
 //!
@@ -27,7 +27,7 @@ use tower::retry::RetryLayer;
 use tower::util::BoxService;
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-/// Maximum number of idle connections. A busy worker finds one; a burst closes the surplus.
+/// Maximum number of idle connections, so that a busy worker finds one. The surplus of a burst is closed.
 const IDLE_MAX: usize = 8;
 
 /// Time for which an idle connection is kept, as in Kubernetes' own clients.
@@ -36,19 +36,19 @@ const IDLE_FOR: Duration = Duration::from_secs(90);
 /// Largest buffer of a connection, and largest head of a response: two TLS records.
 const BUFFER_MAX: usize = 32 * 1024;
 
-/// Idle time before the first keepalive probe. Further probes follow each `ASKED_AGAIN_AFTER`. After [`ASKED`] probes
-/// without a reply the connection is closed.
-const ASKED_AFTER: Duration = Duration::from_secs(10);
-const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(5);
-const ASKED: u32 = 3;
+/// Idle time before the first keepalive probe. Further probes follow each [`KEEPALIVE_INTERVAL`]. After
+/// [`KEEPALIVE_PROBES`] without a reply the connection is closed.
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+const KEEPALIVE_PROBES: u32 = 3;
 
-pub(super) type Carrier = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+pub(super) type ApiService = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
 /// Returns a client builder for the API server in `config`.
 ///
 /// # Errors
 /// Fails if the configuration cannot be used.
-pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
+pub(super) fn client_builder(config: Config) -> kube::Result<ClientBuilder<ApiService>> {
     if config.proxy_url.is_some() {
         return ClientBuilder::try_from(config);
     }
@@ -80,9 +80,9 @@ pub(super) fn carrier(config: Config) -> kube::Result<ClientBuilder<Carrier>> {
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
-    connector.set_keepalive(Some(ASKED_AFTER));
-    connector.set_keepalive_interval(Some(ASKED_AGAIN_AFTER));
-    connector.set_keepalive_retries(Some(ASKED));
+    connector.set_keepalive(Some(KEEPALIVE_AFTER));
+    connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    connector.set_keepalive_retries(Some(KEEPALIVE_PROBES));
     connector
 }
 
@@ -106,16 +106,16 @@ mod tests {
 
     /// Goal: the loss of a server that disappears silently is noticed within half a minute.
     #[tokio::test]
-    async fn connections_ask_whether_the_server_is_there() {
+    async fn keepalive_notices_a_lost_server_within_half_a_minute() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let uri: http::Uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
         let stream = connector().oneshot(uri).await.expect("connected");
         let socket = socket2::SockRef::from(stream.inner());
-        let is = |option: std::io::Result<Duration>| option.expect("an option of the socket");
+        let time = |option: std::io::Result<Duration>| option.expect("an option of the socket");
         assert!(socket.keepalive().expect("an option of the socket"));
-        let times = is(socket.tcp_keepalive_time()) + is(socket.tcp_keepalive_interval()) * ASKED;
-        assert!(times <= Duration::from_secs(30), "{times:?}");
-        assert_eq!(socket.tcp_keepalive_retries().expect("an option of the socket"), ASKED);
+        let total = time(socket.tcp_keepalive_time()) + time(socket.tcp_keepalive_interval()) * KEEPALIVE_PROBES;
+        assert!(total <= Duration::from_secs(30), "{total:?}");
+        assert_eq!(socket.tcp_keepalive_retries().expect("an option of the socket"), KEEPALIVE_PROBES);
     }
 
     /// Serves `answer` on a free port. Returns a client, and the number of connections: currently, and in total.
@@ -139,12 +139,12 @@ mod tests {
                 });
             }
         });
-        (carrier(Config::new(uri)).expect("usable").build(), observed)
+        (client_builder(Config::new(uri)).expect("usable").build(), observed)
     }
 
     /// Goal: a caller learns after a few tries, not minutes later, that the API server is unavailable.
     #[tokio::test]
-    async fn a_server_that_is_unavailable_is_soon_told_of() {
+    async fn an_unavailable_server_is_reported_after_five_tries() {
         let requests = Arc::<AtomicU32>::default();
         let counted = requests.clone();
         let (client, _) = serve(move |_| {
@@ -162,7 +162,7 @@ mod tests {
     /// Goal: each request of a burst has its own connection; few of them remain afterwards, and these are reused.
     /// Method: a server that responds once the whole burst has arrived, and counts its open connections.
     #[tokio::test]
-    async fn few_connections_outlive_a_burst() {
+    async fn surplus_connections_of_a_burst_are_closed() {
         const BURST: usize = 3 * IDLE_MAX;
         let all = Arc::new(Barrier::new(BURST));
         let (client, mut observed) = serve(move |request| {

@@ -6,36 +6,36 @@ use std::io;
 use tokio_rustls::rustls;
 
 /// Remedy for most missing permissions.
-const RIGHT: &str = "grant this permission to the account: apply the roles of the installation again \
+const PERMISSION: &str = "grant this permission to the account: apply the roles of the installation again \
      (standalone: deploy/kubernetes/base/roles.yaml, namespaced/rights/roles.yaml in each of ZEROSCALE_NAMESPACES, and \
      native/roles.yaml for autoscaler-hpa; \
      drop-in: Knative Serving's own roles)";
 /// Remedy for missing permissions on metrics that are not Kubernetes' own.
-const METRICS_RIGHT: &str = "kubectl apply --server-side -k deploy/kubernetes/custom-metrics";
+const METRICS_PERMISSION: &str = "kubectl apply --server-side -k deploy/kubernetes/custom-metrics";
 
 /// Returns the remedy for a missing permission.
-pub(super) fn give_right(info: &RequestInfo) -> &'static str {
+pub(super) fn permission_remedy(info: &RequestInfo) -> &'static str {
     match info.group.as_str() {
-        "custom.metrics.k8s.io" | "external.metrics.k8s.io" => METRICS_RIGHT,
-        _ => RIGHT,
+        "custom.metrics.k8s.io" | "external.metrics.k8s.io" => METRICS_PERMISSION,
+        _ => PERMISSION,
     }
 }
 
 /// Remedy for an unknown token.
-pub(super) const KNOW_US: &str = "the API server does not know the ServiceAccount, or the user of the kubeconfig: the \
-     token has expired or belongs to another cluster, or the account was deleted; apply \
+pub(super) const UNKNOWN_TOKEN: &str = "the API server does not know the ServiceAccount, or the user of the \
+     kubeconfig: the token has expired or belongs to another cluster, or the account was deleted; apply \
      deploy/kubernetes/base/accounts.yaml, or use another kubeconfig";
 /// Remedy for missing responses.
-pub(super) const HEAR_US: &str = "the API server accepts connections and does not respond: check its health, and the \
-     network between it and this process";
+pub(super) const NO_RESPONSE: &str = "the API server accepts connections and does not respond: check its health, and \
+     the network between it and this process";
 
 /// Reports whether the message of a 403 means a missing permission, not a quota or a terminating namespace.
-pub(super) fn missing_right(message: &str) -> bool {
+pub(super) fn is_missing_permission(message: &str) -> bool {
     message.contains("User \"") && message.contains("\" cannot ")
 }
 
 /// Returns the remedy for a resource that is not served.
-pub(super) fn serve(info: &RequestInfo) -> String {
+pub(super) fn not_served(info: &RequestInfo) -> String {
     let name = info.qualified();
     match info.group.as_str() {
         "autoscaling.internal.knative.dev" | "networking.internal.knative.dev" => format!(
@@ -61,7 +61,7 @@ pub(super) fn serve(info: &RequestInfo) -> String {
 }
 
 /// Returns the remedy for a connection error.
-pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
+pub(super) fn unreachable(error: &(dyn Error + 'static), server: &str) -> String {
     for cause in causes(error) {
         if let Some(rustls::Error::InvalidCertificate(_)) = cause.downcast_ref() {
             return format!(
@@ -94,14 +94,14 @@ pub(super) fn reach(error: &(dyn Error + 'static), server: &str) -> String {
 
 /// Iterates over an error, its causes, and errors wrapped in between.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| below(*error))
+    std::iter::successors(Some(error), |error| next_cause(*error))
 }
 
-/// Returns the next cause. The source of an I/O error that wraps another error is that error's source, so the wrapped
-/// error would be skipped.
-fn below<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+/// Returns the next cause. An I/O error that wraps another error has that error's source as its own, so `source` alone
+/// would skip the wrapped error.
+fn next_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(held) => Some(held),
+        Some(wrapped) => Some(wrapped),
         None => error.source(),
     }
 }
@@ -136,13 +136,13 @@ mod tests {
             (io::Error::other("odd"), "check that an API server"),
         ];
         for (error, part) in rows {
-            let remedy = reach(&error, "s:1");
+            let remedy = unreachable(&error, "s:1");
             assert!(remedy.contains(part), "{error:?}: {remedy}");
         }
     }
 
     #[test]
-    fn a_resource_that_is_not_served_is_named_with_what_would_serve_it() {
+    fn the_remedy_for_an_unserved_resource_fits_its_group() {
         let rows = [
             ("/apis/autoscaling.internal.knative.dev/v1alpha1/podautoscalers", "deploy/kubernetes/crds"),
             ("/apis/serving.knative.dev/v1/revisions", "ZEROSCALE_MODE=standalone"),
@@ -151,12 +151,12 @@ mod tests {
         ];
         for (path, part) in rows {
             let info = RequestInfo::from_request(&Method::GET, &path.parse().expect("a path")).expect("a resource");
-            assert!(serve(&info).contains(part), "{}", serve(&info));
+            assert!(not_served(&info).contains(part), "{}", not_served(&info));
         }
     }
 
     #[test]
-    fn a_missing_right_is_told_from_other_refusals() {
+    fn a_missing_permission_is_distinguished_from_other_403s() {
         let rows = [
             (
                 "pods is forbidden: User \"a\" cannot list resource \"pods\" in API group \"\" at the cluster scope",
@@ -166,12 +166,12 @@ mod tests {
             ("pods \"a\" is forbidden: exceeded quota: q", false),
         ];
         for (message, expected) in rows {
-            assert_eq!(missing_right(message), expected, "{message}");
+            assert_eq!(is_missing_permission(message), expected, "{message}");
         }
     }
 
     #[test]
-    fn causes_are_told_once_each() {
+    fn each_cause_is_listed_once() {
         let inner = io::Error::new(io::ErrorKind::InvalidData, rustls::Error::HandshakeNotComplete);
         let error = io::Error::other(inner);
         assert_eq!(chain(&error), rustls::Error::HandshakeNotComplete.to_string());

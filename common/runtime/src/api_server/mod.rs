@@ -11,8 +11,8 @@
 //! | a permission is missing (403) | each verb and resource | likewise |
 //! | a resource is not served (404 to a list or watch) | each resource | likewise |
 //!
-//! A server may also accept a connection and never respond. A request that was cancelled after a second or more counts
-//! as unanswered. A waiting request counts as unanswered every ten seconds. It fails after 65 seconds, so that the next
+//! A server may also accept a connection and never respond. A request that was cancelled after 0.9 s or more counts as
+//! unanswered. A waiting request counts as unanswered every ten seconds. It fails after 65 seconds, so that the next
 //! attempt uses another connection.
 //!
 //! # Not here
@@ -27,7 +27,7 @@ mod request_info;
 mod retries;
 
 use anyhow::Context;
-use fault_remedy::missing_right;
+use fault_remedy::is_missing_permission;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use std::path::Path;
@@ -38,7 +38,9 @@ pub use report::client;
 /// Reports whether [`client`] logs this error, so that callers need not.
 pub fn is_reported(error: &kube::Error) -> bool {
     match error {
-        kube::Error::Api(status) => status.code == 401 || (status.code == 403 && missing_right(&status.message)),
+        kube::Error::Api(status) => {
+            status.code == 401 || (status.code == 403 && is_missing_permission(&status.message))
+        }
         kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) | kube::Error::Auth(_) => {
             true
         }

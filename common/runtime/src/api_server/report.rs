@@ -1,7 +1,7 @@
 //! Client layer that inspects every response, or its absence, and logs faults.
 
-use super::connect::carrier;
-use super::fault_remedy::{self, HEAR_US, KNOW_US, give_right, missing_right};
+use super::connect::client_builder;
+use super::fault_remedy::{self, NO_RESPONSE, UNKNOWN_TOKEN, is_missing_permission, permission_remedy};
 use super::request_info::RequestInfo;
 use crate::failure_log::FailureLog;
 use bytes::{Bytes, BytesMut};
@@ -25,7 +25,7 @@ use tower::{BoxError, Service};
 /// Time after which a waiting request counts as unanswered, and the interval at which it counts again.
 pub(super) const UNANSWERED: Duration = Duration::from_secs(10);
 /// Longest wait for the head of a response: slightly longer than the API server's own limit.
-pub(super) const HEAD_WITHIN: Duration = Duration::from_secs(65);
+pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(65);
 /// Minimum wait after which a cancelled request counts as unanswered.
 const GIVEN_UP: Duration = Duration::from_millis(900);
 /// Maximum number of remembered faults of single resources; further ones are not logged.
@@ -43,7 +43,7 @@ pub fn client(mut config: Config, component: &str) -> kube::Result<Client> {
     let faults =
         Arc::new(Faults::for_server(config.cluster_url.authority().map_or_else(String::new, ToString::to_string)));
     let layer = tower::layer::layer_fn(move |inner| FaultReporter { inner, faults: faults.clone() });
-    Ok(carrier(config)?.with_layer(&layer).build())
+    Ok(client_builder(config)?.with_layer(&layer).build())
 }
 
 /// Returns the user agent in the form of Kubernetes' own clients: the part before the slash is the name of the field
@@ -57,7 +57,7 @@ fn user_agent(component: &str) -> HeaderValue {
 struct Faults {
     server: String,
     /// Faults of the connection to the server.
-    reach: Mutex<FailureLog>,
+    connection: Mutex<FailureLog>,
     /// Faults of single resources, each with the namespace in which it last occurred.
     resources: Mutex<HashMap<Fault, (String, FailureLog)>>,
 }
@@ -73,16 +73,18 @@ enum Fault {
 
 impl Faults {
     fn for_server(server: String) -> Self {
-        let reach = Mutex::new(FailureLog::for_operation(format!("the connection to the API server {server}")));
-        Self { server, reach, resources: Mutex::default() }
+        let connection = Mutex::new(FailureLog::for_operation(format!("the connection to the API server {server}")));
+        Self { server, connection, resources: Mutex::default() }
     }
 
     fn unanswered(&self, waited: Duration) {
-        self.reach.lock().failed_for(&format!("no response within {} s", waited.as_secs().max(1)), &HEAR_US);
+        let error = format!("no response within {} s", waited.as_secs().max(1));
+        self.connection.lock().failed_with_remedy(&error, &NO_RESPONSE);
     }
 
     fn unreachable(&self, error: &(dyn Error + 'static)) {
-        self.reach.lock().failed_for(&fault_remedy::chain(error), &fault_remedy::reach(error, &self.server));
+        let remedy = fault_remedy::unreachable(error, &self.server);
+        self.connection.lock().failed_with_remedy(&fault_remedy::chain(error), &remedy);
     }
 
     fn failed(&self, fault: Fault, info: &RequestInfo, error: &str, remedy: &str) {
@@ -90,10 +92,10 @@ impl Faults {
         if faults.len() >= FAULTS_MAX && !faults.contains_key(&fault) {
             return;
         }
-        let thing = || (info.namespace.clone(), FailureLog::for_operation(info.to_string()));
-        let (namespace, failures) = faults.entry(fault).or_insert_with(thing);
+        let new = || (info.namespace.clone(), FailureLog::for_operation(info.to_string()));
+        let (namespace, failures) = faults.entry(fault).or_insert_with(new);
         namespace.clone_from(&info.namespace);
-        failures.failed_for(&error, &remedy);
+        failures.failed_with_remedy(&error, &remedy);
     }
 
     /// Records a success. A permission that exists in one namespace may still be missing in another.
@@ -118,21 +120,21 @@ impl Faults {
         response: Response<Box<DynBody>>,
     ) -> Response<Box<DynBody>> {
         if response.status() == StatusCode::UNAUTHORIZED {
-            self.reach.lock().failed_for(&"401 Unauthorized", &KNOW_US);
+            self.connection.lock().failed_with_remedy(&"401 Unauthorized", &UNKNOWN_TOKEN);
             return response;
         }
-        self.reach.lock().recovered();
+        self.connection.lock().recovered();
         let Some(info) = info else { return response };
         match response.status() {
-            StatusCode::NOT_FOUND if info.is_about_all() => {
+            StatusCode::NOT_FOUND if info.is_list_or_watch() => {
                 let error = "404 Not Found: the API server does not serve this resource";
-                self.failed(Fault::NotServed(info.qualified()), &info, error, &fault_remedy::serve(&info));
+                self.failed(Fault::NotServed(info.qualified()), &info, error, &fault_remedy::not_served(&info));
                 response
             }
             StatusCode::FORBIDDEN => {
                 let (response, message) = read(response).await;
-                if let Some(message) = message.filter(|message| missing_right(message)) {
-                    self.failed(Fault::Denied(info.to_string()), &info, &message, give_right(&info));
+                if let Some(message) = message.filter(|message| is_missing_permission(message)) {
+                    self.failed(Fault::Denied(info.to_string()), &info, &message, permission_remedy(&info));
                 }
                 response
             }
@@ -166,6 +168,7 @@ fn whole(bytes: Bytes) -> Box<DynBody> {
     Box::new(Full::new(bytes).map_err(|never| match never {}))
 }
 
+/// Request that waits for its response. If it is dropped before that, after [`GIVEN_UP`], it counts as unanswered.
 struct Pending {
     since: Instant,
     faults: Arc<Faults>,
@@ -207,7 +210,7 @@ where
         Box::pin(async move {
             let mut pending = pending; // Moves the whole value, so that it is dropped with this future.
             let (since, waiting) = (pending.since, faults.clone());
-            let answered = timeout(HEAD_WITHIN, async move {
+            let answered = timeout(HEAD_TIMEOUT, async move {
                 let mut ticks = interval_at(since + UNANSWERED, UNANSWERED);
                 tokio::pin!(answer);
                 loop {
@@ -226,8 +229,8 @@ where
                     Err(error)
                 }
                 Err(_) => {
-                    faults.unanswered(HEAD_WITHIN);
-                    Err(format!("the API server did not respond within {} s", HEAD_WITHIN.as_secs()).into())
+                    faults.unanswered(HEAD_TIMEOUT);
+                    Err(format!("the API server did not respond within {} s", HEAD_TIMEOUT.as_secs()).into())
                 }
             }
         })

@@ -29,10 +29,10 @@ fn get(path: &str) -> Request<Body> {
 
 const DENIED: &str = "pods is forbidden: User \"a\" cannot list resource \"pods\"";
 
-/// Goal: a missing permission is one fault across namespaces, and ends when it exists where it was last missing. Other
+/// Goal: a missing permission is one fault across namespaces, and ends in the namespace where it last occurred. Other
 /// errors are not faults. The response is passed on unchanged.
 #[tokio::test]
-async fn a_right_is_missing_until_it_is_there_where_it_was_missed() {
+async fn a_missing_permission_ends_in_the_namespace_where_it_last_occurred() {
     let (mut service, faults) = layer(|path| {
         Ok(match path {
             "/api/v1/namespaces/a/pods" | "/api/v1/namespaces/b/pods" => status(403, DENIED),
@@ -50,13 +50,13 @@ async fn a_right_is_missing_until_it_is_there_where_it_was_missed() {
     let info =
         |path: &str| RequestInfo::from_request(&http::Method::GET, &path.parse().expect("a path")).expect("a resource");
     faults.works(&info("/api/v1/namespaces/a/pods"));
-    assert_eq!(known(&faults).len(), 1, "it was missed in b");
+    assert_eq!(known(&faults).len(), 1, "it last occurred in b");
     faults.works(&info("/api/v1/namespaces/b/pods"));
     assert!(known(&faults).is_empty());
 }
 
 #[tokio::test]
-async fn a_resource_that_is_not_served_is_no_fault_of_one_object() {
+async fn only_a_404_to_a_list_is_a_fault_of_its_resource() {
     let (mut service, faults) = layer(|_| Ok(status(404, "the server could not find the requested resource")));
     for (path, count) in [("/apis/a.b/v1/namespaces/n/things/one", 0), ("/apis/a.b/v1/things", 1)] {
         service.ready().await.expect("ready").call(get(path)).await.expect("answered");
@@ -70,18 +70,18 @@ async fn a_resource_that_is_not_served_is_no_fault_of_one_object() {
 
 /// Goal: a request without a response ends with an error, so its caller tries another connection.
 #[tokio::test(start_paused = true)]
-async fn silence_ends_with_an_error() {
+async fn a_request_without_a_response_fails_after_65_seconds() {
     let inner = tower::service_fn(|_: Request<Body>| std::future::pending::<Answer>());
     let faults = Arc::new(Faults::for_server("s:1".into()));
     let start = Instant::now();
     let mut service = FaultReporter { inner, faults };
-    let error = service.ready().await.expect("ready").call(get("/version")).await.map(|_| ()).expect_err("silence");
+    let error = service.ready().await.expect("ready").call(get("/version")).await.map(|_| ()).expect_err("no response");
     assert!(error.to_string().contains("did not respond within 65 s"), "{error}");
-    assert_eq!(start.elapsed(), HEAD_WITHIN);
+    assert_eq!(start.elapsed(), HEAD_TIMEOUT);
 }
 
 #[tokio::test]
-async fn an_error_of_the_way_is_passed_on() {
+async fn a_connection_error_is_passed_on() {
     let (mut service, _) = layer(|_| Err(Box::new(io::Error::from(io::ErrorKind::ConnectionRefused))));
     let error = service.ready().await.expect("ready").call(get("/version")).await.map(|_| ()).expect_err("refused");
     assert!(error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::ConnectionRefused));
@@ -89,7 +89,7 @@ async fn an_error_of_the_way_is_passed_on() {
 
 /// Goal: the user agent names the component in the form from which the API server derives the field manager.
 #[tokio::test]
-async fn the_api_server_is_told_which_component_asks() {
+async fn the_user_agent_names_the_component() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let uri = format!("http://{}", listener.local_addr().expect("bound")).parse().expect("a URI");
     let client = client(Config::new(uri), "autoscaler").expect("usable");
@@ -100,7 +100,7 @@ async fn the_api_server_is_told_which_component_asks() {
         head.push(stream.read_u8().await.expect("a request"));
     }
     let head = String::from_utf8(head).expect("text");
-    let agent = head.lines().find_map(|line| line.strip_prefix("user-agent: ")).expect("it says who asks");
+    let agent = head.lines().find_map(|line| line.strip_prefix("user-agent: ")).expect("a user agent");
     let version = agent.strip_prefix("zeroscale-autoscaler/").expect("a name before the slash");
     assert!(version.starts_with(env!("CARGO_PKG_VERSION")), "{agent}");
     asking.abort();

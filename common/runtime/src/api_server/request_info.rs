@@ -32,10 +32,10 @@ impl RequestInfo {
             ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
             rest => ("", rest),
         };
-        let (plural, name, part) = match rest {
+        let (plural, name, subresource) = match rest {
             [plural] => (*plural, None, None),
             [plural, name] => (*plural, Some(name), None),
-            [plural, name, part, ..] => (*plural, Some(name), Some(part)),
+            [plural, name, subresource, ..] => (*plural, Some(name), Some(subresource)),
             [] => return None,
         };
         let watches = uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
@@ -50,13 +50,12 @@ impl RequestInfo {
             (&Method::DELETE, None) => "deletecollection",
             _ => return None,
         };
-        let resource = part.map_or_else(|| plural.to_owned(), |part| format!("{plural}/{part}"));
+        let resource = subresource.map_or_else(|| plural.to_owned(), |part| format!("{plural}/{part}"));
         Some(Self { verb, group: group.to_owned(), resource, namespace: namespace.to_owned() })
     }
 
-    /// Reports whether the request concerns all objects of the resource, so a 404 means the resource and not one
-    /// object.
-    pub(super) fn is_about_all(&self) -> bool {
+    /// Reports whether the request reads a collection, so that a 404 concerns the resource and not one object.
+    pub(super) fn is_list_or_watch(&self) -> bool {
         matches!(self.verb, "list" | "watch")
     }
 
@@ -77,36 +76,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_says_what_a_role_must_allow() {
+    fn requests_have_the_verb_and_resource_of_their_role() {
         let rows = [
-            ("GET", "/api/v1/pods?&watch=true&timeoutSeconds=290", Some("watch pods "), true),
-            ("GET", "/api/v1/pods?limit=500", Some("list pods "), true),
-            ("GET", "/api/v1/namespaces/a", Some("get namespaces "), false),
-            ("GET", "/api/v1/namespaces", Some("list namespaces "), true),
-            ("GET", "/api/v1/namespaces/a/configmaps", Some("list configmaps a"), true),
-            (
-                "POST",
-                "/apis/authentication.k8s.io/v1/tokenreviews",
-                Some("create tokenreviews.authentication.k8s.io "),
-                false,
-            ),
-            (
-                "PUT",
-                "/apis/coordination.k8s.io/v1/namespaces/a/leases/b",
-                Some("update leases.coordination.k8s.io a"),
-                false,
-            ),
-            ("PATCH", "/apis/apps/v1/namespaces/a/deployments/b/scale", Some("patch deployments/scale.apps a"), false),
-            ("DELETE", "/api/v1/namespaces/a/services/b", Some("delete services a"), false),
-            ("GET", "/version", None, false),
-            ("GET", "/apis/apps/v1", None, false),
-            ("GET", "/apis", None, false),
+            ("GET /api/v1/pods?&watch=true&timeoutSeconds=290", "watch pods ", true),
+            ("GET /api/v1/pods?limit=500", "list pods ", true),
+            ("GET /api/v1/namespaces/a", "get namespaces ", false),
+            ("GET /api/v1/namespaces", "list namespaces ", true),
+            ("GET /api/v1/namespaces/a/configmaps", "list configmaps a", true),
+            ("POST /apis/authentication.k8s.io/v1/tokenreviews", "create tokenreviews.authentication.k8s.io ", false),
+            ("PUT /apis/coordination.k8s.io/v1/namespaces/a/leases/b", "update leases.coordination.k8s.io a", false),
+            ("PATCH /apis/apps/v1/namespaces/a/deployments/b/scale", "patch deployments/scale.apps a", false),
+            ("DELETE /api/v1/namespaces/a/services/b", "delete services a", false),
+            ("GET /version", "", false), // Concerns no resource, as the next ones.
+            ("GET /apis/apps/v1", "", false),
+            ("GET /apis", "", false),
         ];
-        for (method, path, expected, about_all) in rows {
+        for (request, expected, is_list_or_watch) in rows {
+            let (method, path) = request.split_once(' ').expect("a path");
             let info = RequestInfo::from_request(&method.parse().expect("a method"), &path.parse().expect("a path"));
-            let found = info.as_ref().map(|info| format!("{info} {}", info.namespace));
-            assert_eq!(found.as_deref(), expected, "{method} {path}");
-            assert_eq!(info.is_some_and(|info| info.is_about_all()), about_all, "{method} {path}");
+            let text = info.as_ref().map(|info| format!("{info} {}", info.namespace)).unwrap_or_default();
+            assert_eq!(text, expected, "{request}");
+            assert_eq!(info.is_some_and(|info| info.is_list_or_watch()), is_list_or_watch, "{request}");
         }
     }
 }

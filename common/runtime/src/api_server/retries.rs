@@ -1,5 +1,4 @@
-//! Requests that the client repeats itself, after 429 (Too Many Requests), 503 and 504: a few times in quick
-//! succession.
+//! Repeats requests after 429 (Too Many Requests), 503 and 504: a few times in quick succession.
 //!
 //! kube's own policy makes 15 tries over minutes, with pauses that double or that the server requests. So a watch could
 //! observe nothing for minutes after the server is back, and a write would be sent without a check that it is still
@@ -28,18 +27,18 @@ const TRIES: u32 = 4;
 /// Longest wait that the server may request.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// A few quick tries. After that, the caller retries at its own pace and checks itself whether the request is still
-/// wanted.
+/// Policy of a few quick tries. After that, the caller retries at its own pace and checks itself whether the request is
+/// still wanted.
 #[derive(Clone)]
 pub(super) struct Retries {
-    few: RetryPolicy,
+    quick: RetryPolicy,
     has_waited: bool,
 }
 
 impl Default for Retries {
     fn default() -> Self {
         // The arguments are in the required order, so kube's default is never used.
-        Self { few: RetryPolicy::new(PAUSE_MIN, PAUSE_MAX, TRIES, false).unwrap_or_default(), has_waited: false }
+        Self { quick: RetryPolicy::new(PAUSE_MIN, PAUSE_MAX, TRIES, false).unwrap_or_default(), has_waited: false }
     }
 }
 
@@ -47,8 +46,8 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
     type Future = Sleep;
 
     fn retry(&mut self, request: &mut Request<Body>, answer: &mut Result<Response<B>, BoxError>) -> Option<Sleep> {
-        match answer.as_ref().ok().and_then(wait_of) {
-            None => self.few.retry(request, answer),
+        match answer.as_ref().ok().and_then(retry_after) {
+            None => self.quick.retry(request, answer),
             Some(wait) if wait <= WAIT_MAX && request.method() == Method::GET && !self.has_waited => {
                 self.has_waited = true;
                 Some(tokio::time::sleep(wait))
@@ -58,12 +57,12 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retries {
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        Policy::<Request<Body>, Response<B>, BoxError>::clone_request(&mut self.few, request)
+        Policy::<Request<Body>, Response<B>, BoxError>::clone_request(&mut self.quick, request)
     }
 }
 
 /// Returns the wait that the server requests; a value that cannot be parsed means forever.
-fn wait_of<B>(answer: &Response<B>) -> Option<Duration> {
+fn retry_after<B>(answer: &Response<B>) -> Option<Duration> {
     let is_refusal = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE, StatusCode::GATEWAY_TIMEOUT]
         .contains(&answer.status());
     let header = answer.headers().get(RETRY_AFTER).filter(|_| is_refusal)?;
@@ -79,7 +78,7 @@ mod tests {
     /// Goal: a request is repeated a few times within a second and then left to the caller; with Retry-After it is left
     /// at once, except for a short wait of a read-only request.
     #[tokio::test(start_paused = true)]
-    async fn few_tries_are_made_and_soon() {
+    async fn a_request_is_repeated_a_few_times_within_a_second() {
         let rows = [
             (Method::PUT, 429, None, TRIES),
             (Method::GET, 503, None, TRIES),

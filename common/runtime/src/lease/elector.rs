@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Annotation by which a process asks the holder of a lease for it.
+/// Annotation by which a process asks the holder of a lease to hand it over.
 const CLAIM: &str = "zeroscale.dev/claim";
 /// Longest wait for the response to one write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,12 +47,12 @@ pub struct ElectorOptions {
     pub identity: String,
     /// Times of renewal, step-down and takeover.
     pub timing: Timing,
-    /// Set to ask for and yield fair shares.
+    /// Enables fair shares: claims leases of larger holders, and yields to claims.
     pub balance: bool,
 }
 
-/// Starts to watch at once, competes for leases from the completion of `ready` until `shutdown`, then releases all
-/// leases. The handle ends when all are released.
+/// Watches the leases at once, and competes for them once `ready` completes. On `shutdown` it releases all of them, and
+/// then the returned task ends.
 ///
 /// Must be called within a tokio runtime.
 pub fn start(
@@ -210,19 +210,19 @@ impl Elector {
         }
     }
 
-    /// Sends one operation. The future owns its data, so several can run at once. A write that takes the lease from us
-    /// waits until no other write is in flight under the lease. None can begin meanwhile: [`Election`] has already let
-    /// go of the lease, which must have been [published](Self::publish) before the future is polled.
+    /// Sends one operation. The future owns its data, so several can run at once. A write that gives up our lease first
+    /// waits until no other write is in flight under the lease. None can begin meanwhile: in [`Election`] the lease is
+    /// no longer ours, and this must have been [published](Self::publish) before the future is polled.
     fn perform(&self, lease: usize, op: Op) -> impl Future<Output = OpResult> + Send + use<> {
         let (leases, name) = (self.leases.clone(), self.options.names[lease].clone());
         let object = self.compose(lease, &op);
         let me = self.options.identity.clone();
-        let lets_go = matches!(&op, Op::Write { holder, .. } if *holder != me);
+        let gives_up_lease = matches!(&op, Op::Write { holder, .. } if *holder != me);
         let writers = self.writers.clone();
         let failed = |text: String| Err(kube::Error::Service(text.into()));
         async move {
-            if lets_go && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
-                let message = format!("it is kept, because a write under it has not ended in {IDLE_TIMEOUT:?}");
+            if gives_up_lease && timeout(IDLE_TIMEOUT, writers.idle(lease)).await.is_err() {
+                let message = format!("the lease is kept, because a write under it has not ended in {IDLE_TIMEOUT:?}");
                 // An API error, because `is_reported` would suppress other kinds here.
                 let response = Err(kube::Error::Api(Status::failure(&message, "Kept").boxed()));
                 return OpResult { lease, op, at: Instant::now(), response };

@@ -8,8 +8,8 @@
 //!
 //! A holder renews each [`Timing::retry_period`]. If it could not renew for [`Timing::renew_deadline`], it steps down.
 //! Other processes take over once they have observed no change for the recorded lease duration. With the watch this
-//! happens at most a second later, without polling. An orderly exit clears the holder, and the watch makes the takeover
-//! a matter of a fraction of a second.
+//! happens at most a second later, without polling. An orderly exit clears the holder, and the watch reports that, so
+//! the takeover takes a fraction of a second.
 //!
 //! # Fair shares
 //!
@@ -122,7 +122,8 @@ impl Ownership {
     /// Begins a write for the bucket, or returns `None` if it may not be started now. The lease does not change hands
     /// during the write.
     pub fn begin_write(&self, bucket: usize) -> Option<WriteGuard> {
-        // Held until the guard counts: an elector that closes the bucket waits for either.
+        // The lock is held until the guard is counted. So the elector, which locks the views to give up the bucket,
+        // then waits for the guard.
         let views = self.views.read();
         let until = views.get(bucket)?.until?;
         let open = until.checked_sub(WRITE_MARGIN).is_some_and(|last| Instant::now() <= last);

@@ -1,4 +1,4 @@
-//! Results of an [`Ownership`]. The rules of leases are tested in `common::election`.
+//! Tests of [`Ownership`] and of the elector's writes. The rules of leases are tested in `common::election`.
 
 use super::*;
 use crate::tests::mock_api;
@@ -13,7 +13,7 @@ fn ownership(view: View) -> Ownership {
 
 /// Goal: a disconnected process, which observes no renewals, stops relying on the last observed holder.
 #[tokio::test(start_paused = true)]
-async fn a_holder_counts_until_its_lease_has_run_out_as_seen_from_here() {
+async fn a_holder_counts_until_its_lease_has_expired() {
     let holder = Holder { pod_name: "as-1".into(), pod_ip: [10, 0, 0, 1].into() };
     let believed_until = Some(Instant::now() + Duration::from_secs(15));
     let ownership = ownership(View { holder: Some(holder.clone()), until: None, believed_until });
@@ -26,7 +26,7 @@ async fn a_holder_counts_until_its_lease_has_run_out_as_seen_from_here() {
 /// Goal: a write begins only with the margin left, must be over before the lease ends, and prevents a handover of the
 /// bucket until it has a response or can no longer be carried out.
 #[tokio::test(start_paused = true)]
-async fn a_lease_waits_for_writes_under_way() {
+async fn a_lease_waits_for_writes_in_flight() {
     let until = Instant::now() + Duration::from_secs(10);
     let ownership = ownership(View { holder: None, until: Some(until), believed_until: None });
     let idle = || tokio_test::task::spawn(ownership.writers.idle(0));
@@ -36,7 +36,7 @@ async fn a_lease_waits_for_writes_under_way() {
     assert_eq!(first.deadline(), Some(until - CANCEL_MARGIN));
     first.answered();
     let mut waiting = idle();
-    tokio_test::assert_pending!(waiting.poll(), "the second is under way");
+    tokio_test::assert_pending!(waiting.poll(), "the second is in flight");
     drop(second);
     tokio::time::sleep(CANCEL_MARGIN - Duration::from_millis(1)).await;
     tokio_test::assert_pending!(waiting.poll(), "it may still be carried out");
@@ -45,18 +45,18 @@ async fn a_lease_waits_for_writes_under_way() {
     tokio_test::assert_ready!(waiting.poll());
 
     tokio::time::sleep_until(until - WRITE_MARGIN).await;
-    ownership.begin_write(0).expect("the margin is left to the instant").answered();
+    ownership.begin_write(0).expect("exactly the margin is left").answered();
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(ownership.begin_write(0).is_none() && ownership.owns(0), "it is still held");
     tokio::time::sleep_until(until).await;
     assert!(!ownership.owns(0));
-    assert!(ownership.begin_write(7).is_none() && !ownership.owns(7), "a bucket that does not exist is nobody's");
+    assert!(ownership.begin_write(7).is_none() && !ownership.owns(7), "an unknown bucket has no owner");
 }
 
 /// Goal: if the namespace of the leases does not exist, creation is retried with pauses and not at the API server's
 /// response rate. Method: an API server that stops responding after too many requests.
 #[tokio::test(start_paused = true)]
-async fn a_lease_without_a_namespace_is_tried_again_with_pauses() {
+async fn a_lease_without_a_namespace_is_created_again_with_pauses() {
     const TOO_OFTEN: usize = 100;
     let created = Arc::<AtomicUsize>::default();
     let counted = created.clone();

@@ -2,8 +2,8 @@
 //!
 //! A write begins with a [`WriteGuard`], which is only given while the lease is certain to last for another
 //! [`WRITE_MARGIN`](super::WRITE_MARGIN). The write must be over at [`WriteGuard::deadline`], before the lease ends. A
-//! process that gives a lease away or up waits until the guards of its bucket are dropped. So a former owner's write
-//! cannot take effect after a handover or an expiry, however slowly the API server responds.
+//! process that hands over or releases a lease first waits until the guards of its bucket are dropped. So a former
+//! owner's write cannot take effect after a handover or an expiry, however slowly the API server responds.
 //!
 //! # Edge cases
 //!
@@ -21,7 +21,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 /// Time after a write is cancelled until it is certain not to be carried out any more.
 pub const CANCEL_MARGIN: Duration = Duration::from_millis(500);
 
-/// Write in flight for a bucket. The rest of it must be cancelled at the deadline.
+/// Write in flight for a bucket. If it is not over at the deadline, it must be cancelled.
 #[derive(Debug)]
 pub struct WriteGuard {
     token: Option<TaskTrackerToken>,
@@ -70,8 +70,8 @@ impl Writers {
         Self(std::iter::repeat_with(tracker).take(buckets).collect())
     }
 
-    /// Returns a guard for a bucket whose lease ends at `until`. The code that closes the bucket must exclude
-    /// concurrent calls.
+    /// Returns a guard for a bucket whose lease ends at `until`. The caller must hold the lock of the views, so that
+    /// the bucket is not given up before the guard is counted.
     pub(super) fn begin(&self, bucket: usize, until: Instant) -> Option<WriteGuard> {
         let token = self.0.get(bucket)?.token();
         Some(WriteGuard { token: Some(token), deadline: until.checked_sub(CANCEL_MARGIN) })

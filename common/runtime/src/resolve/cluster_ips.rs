@@ -4,8 +4,8 @@
 //! its EndpointSlices. So an owner could direct clients that NetworkPolicies admit to other pods to those pods. The API
 //! server assigns the cluster IP, which leads to the same place for every client of the Service.
 //!
-//! Not found are: a Service that does not exist, has no such TCP port, is of type ExternalName or has no cluster IP,
-//! and any name that is not a Service's. Any other error means that the API server could not be asked.
+//! The error is `NotFound` for a Service that does not exist, has no such TCP port, is of type ExternalName or has no
+//! cluster IP, and for any name that is not a Service's. Any other error means that the API server could not be asked.
 //!
 //! Nothing is cached: each lookup costs a request to the API server. The request is a list for the reason given in
 //! [`super::endpoints`].
@@ -99,7 +99,7 @@ mod tests {
 
     /// Goal: a Service resolves to the address assigned by the API server, and to none that its owner chooses.
     #[tokio::test]
-    async fn a_service_leads_to_its_own_address_or_nowhere() {
+    async fn a_service_resolves_only_to_its_cluster_ips() {
         let ports = json!([{"name": "http", "port": 80, "targetPort": 8080}, {"port": 53, "protocol": "UDP"}]);
         let fit = json!({"type": "ClusterIP", "clusterIP": "10.0.0.9", "ports": ports});
         let both = json!({"clusterIP": "10.0.0.9", "clusterIPs": ["10.0.0.9", "fd00::9"], "ports": ports});
@@ -129,7 +129,7 @@ mod tests {
 
     /// Goal: an error of the API server is distinct from a Service that does not exist.
     #[tokio::test]
-    async fn an_api_server_that_fails_has_not_said_that_there_is_none() {
+    async fn an_error_of_the_api_server_is_not_reported_as_not_found() {
         for code in [403, 429, 500, 503] {
             let found = resolver(Err(code)).resolve(NAME, 80).await;
             assert_eq!(found.map_err(|error| error.kind()), Err(io::ErrorKind::Other), "{code}");

@@ -105,14 +105,14 @@ mod tests {
 
     /// Goal: the permissions that either plane has are sufficient. Method: an API server that serves lists only.
     #[tokio::test]
-    async fn a_service_is_found_by_lists() {
+    async fn the_permission_to_list_is_enough() {
         let server = mock_api(|request| {
             let query = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-            let of = "/namespaces/system";
-            let items = if query.contains(&format!("{of}/services?&fieldSelector=metadata.name%3Dautoscaler")) {
+            let prefix = "/namespaces/system";
+            let items = if query.contains(&format!("{prefix}/services?&fieldSelector=metadata.name%3Dautoscaler")) {
                 json!([{"spec": {"ports": [{"port": 8080}]}}])
             } else if query
-                .contains(&format!("{of}/endpointslices?&labelSelector=kubernetes.io%2Fservice-name%3Dautoscaler"))
+                .contains(&format!("{prefix}/endpointslices?&labelSelector=kubernetes.io%2Fservice-name%3Dautoscaler"))
             {
                 json!([{"addressType": "IPv4", "ports": [{"port": 8080}], "endpoints": [{"addresses": ["10.0.0.1"]}]}])
             } else {

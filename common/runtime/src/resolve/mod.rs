@@ -6,10 +6,10 @@
 //! | [`Dns`] | the system, which in a cluster asks the cluster's DNS |
 //! | [`Endpoints`] | the API server, for the endpoints of a Service |
 //! | [`ClusterIps`] | the API server, for the cluster IP of a Service |
-//! | [`DnsElseApi`] | the first, or the second if the first has no result |
+//! | [`DnsElseApi`] | DNS, and the API server if DNS fails or is slow |
 //!
-//! `ZEROSCALE_RESOLVER` selects one of the first two, see [`from_env`]. The third replaces a resolver that [follows
-//! names](Resolve::follows_names), if the owner of a Service must not choose the destination.
+//! `ZEROSCALE_RESOLVER` selects one of the first two, see [`from_env`]. [`ClusterIps`] replaces a resolver that
+//! [follows names](Resolve::follows_names), if the owner of a Service must not choose the destination.
 
 mod cluster_ips;
 mod dns_else_api;
@@ -66,7 +66,7 @@ pub fn from_env(
     }
 }
 
-/// Returns the Service and namespace that `host` means in a cluster of that domain: `NAME.NS`, `NAME.NS.svc` or
+/// Returns the Service and namespace that `host` names in a cluster of that domain: `NAME.NS`, `NAME.NS.svc` or
 /// `NAME.NS.svc.DOMAIN`, with or without the last dot. Returns `None` for addresses and other names.
 pub fn service_of<'a>(host: &'a str, cluster_domain: &str) -> Option<(&'a str, &'a str)> {
     if host.parse::<IpAddr>().is_ok() {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_meant_in_every_form_of_its_name() {
+    fn every_form_of_a_services_name_is_recognized() {
         for host in ["a.ns", "a.ns.svc", "a.ns.svc.abc.com", "a.ns.svc.abc.com."] {
             assert_eq!(service_of(host, "abc.com"), Some(("a", "ns")), "{host}");
         }

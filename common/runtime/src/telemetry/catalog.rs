@@ -44,7 +44,7 @@ const COMPUTATION: &[&str] = &["action", "error", "metric_type"];
 macro_rules! catalog {
     ($($plane:ident { $($name:ident = $kind:ident($otel:expr, $meaning:expr)$(.$field:ident($value:expr))*;)* })*) => {
         $($(
-            #[allow(missing_docs, reason = "it says itself what it means")]
+            #[allow(missing_docs, reason = "each constant contains its meaning")]
             pub const $name: Instrument = Instrument {
                 $($field: $value,)*
                 plane: Plane::$plane,
@@ -240,11 +240,12 @@ pub fn strangers(text: &str) -> Vec<String> {
         if let (Some(last), values @ [_, ..]) = (instrument.attributes.last(), instrument.values) {
             let unknown = |value: &str| values.iter().all(|(known, _)| *known != value);
             let reported = reported.iter().filter(|(name, value)| *name == label(last) && unknown(value));
-            strangers.extend(reported.map(|(label, value)| format!("{name}: {label} says {value}")));
+            strangers.extend(reported.map(|(label, value)| format!("{name}: {label} cannot be {value}")));
         }
         let known: BTreeSet<String> = instrument.attributes.iter().map(|attribute| label(attribute)).collect();
         let is_known = |label: &str| known.contains(label) || (label == "le" && instrument.kind == Kind::Histogram);
-        strangers.extend(labels.into_iter().filter(|label| !is_known(label)).map(|label| format!("{name}: {label}")));
+        let unknown = labels.into_iter().filter(|label| !is_known(label));
+        strangers.extend(unknown.map(|label| format!("{name} has no label {label}")));
     }
     strangers
 }
@@ -253,16 +254,15 @@ pub fn strangers(text: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Goal: every kind of difference from the catalog is reported.
     #[test]
-    fn what_is_not_listed_is_named() {
+    fn every_difference_from_the_catalog_is_reported() {
         let text = "# TYPE zeroscale_held_seconds histogram\nzeroscale_held_seconds_bucket{le=\"1\",k8s_namespace_name=\"a\"} 1\n\
             # TYPE zeroscale_refused gauge\nzeroscale_refused{reason=\"a\",pod=\"b\"} 1\nzeroscale_refused{reason=\"pod\"} 1\n# TYPE unheard_of gauge\n\
             # TYPE target info\ntarget_info{a=\"b\"} 1\n# EOF\n";
         let expected = [
             "zeroscale_refused is a gauge, not a counter",
-            "zeroscale_refused: reason says a",
-            "zeroscale_refused: pod",
+            "zeroscale_refused: reason cannot be a",
+            "zeroscale_refused has no label pod",
             "unheard_of is not listed",
         ];
         assert_eq!(strangers(text), expected);
@@ -272,7 +272,7 @@ mod tests {
 
     /// Goal: no instrument is listed twice, and each has a description of one sentence.
     #[test]
-    fn every_name_is_one_instruments() {
+    fn names_are_unique_and_descriptions_are_valid() {
         let families: BTreeSet<String> = ALL.iter().map(Instrument::family).collect();
         assert_eq!(families.len(), ALL.len());
         for instrument in ALL {

@@ -1,8 +1,8 @@
 //! Prometheus (OpenMetrics) text of a plane's metrics, part by part.
 //!
-//! The text of ten thousand revisions has a hundred megabytes. So it is written as fast as it is read, a few series at
-//! a time, and no part of it is kept. A family contains the series that exist when its turn comes; for that they are
-//! listed, a pointer each. No lock is held between two parts: a slow reader delays no code that counts.
+//! The text of ten thousand revisions has a hundred megabytes. So a few series at a time are written, as fast as they
+//! are read, and no part is stored. A family contains the series that exist when its first part is written: a list of
+//! pointers to them is made then. No lock is held between two parts, so a slow reader does not delay code that counts.
 
 use super::instrument::Instrument;
 use parking_lot::Mutex;
@@ -55,16 +55,16 @@ impl FamilyText {
     /// head. So each part has a head at first, and only the first part keeps it.
     fn parts(self) -> impl Iterator<Item = Result<Part, fmt::Error>> + Send {
         let instrument = Some(self.instrument);
-        let page = Arc::new(Page(Mutex::new((self, 0))));
+        let collector = Arc::new(FamilyCollector(Mutex::new((self, 0))));
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(page.clone()));
+        registry.register_collector(Box::new(collector.clone()));
         let mut is_first = true;
         iter::from_fn(move || {
             let mut text = String::new();
             if let Err(error) = encode_registry(&mut text, &registry) {
                 return Some(Err(error));
             }
-            let (_, written) = *page.0.lock();
+            let (_, written) = *collector.0.lock();
             if !std::mem::take(&mut is_first) {
                 let head = text.split_inclusive('\n').take_while(|line| line.starts_with('#'));
                 let head: usize = head.map(str::len).sum();
@@ -97,10 +97,10 @@ impl Source {
     }
 }
 
-/// Family whose next series are written.
-struct Page(Mutex<(FamilyText, usize)>);
+/// Family of which the next series are written, and the number of those in the last part.
+struct FamilyCollector(Mutex<(FamilyText, usize)>);
 
-impl Collector for Page {
+impl Collector for FamilyCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (FamilyText { instrument, next }, written) = &mut *self.0.lock();
         let (name, help, unit) = (instrument.base(), format!("{}.", instrument.meaning), instrument.suffix());
@@ -113,9 +113,9 @@ impl Collector for Page {
     }
 }
 
-impl fmt::Debug for Page {
+impl fmt::Debug for FamilyCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Page").finish_non_exhaustive()
+        f.debug_struct("FamilyCollector").finish_non_exhaustive()
     }
 }
 
@@ -163,14 +163,14 @@ mod tests {
         }
         assert!(parts > 100, "{} bytes in {parts} parts", text.len());
         assert_eq!(text.matches("# TYPE took_seconds histogram\n").count(), 1);
-        assert_eq!(text.matches("took_seconds_count{").count(), 5_000, "as it stood when its turn came");
+        assert_eq!(text.matches("took_seconds_count{").count(), 5_000, "as they were when the family began");
         // The end is a part of its own.
         assert!(text.ends_with(&format!("last_total {}\n# EOF\n", parts - 2)), "{}", &text[text.len() - 100..]);
     }
 
     /// Goal: the text equals that of `prometheus-client`'s own families, with series and without.
     #[test]
-    fn families_are_shown_as_the_librarys_own() {
+    fn families_are_written_as_the_librarys_own() {
         let (ours, theirs) = (Metrics::default(), Metrics::default());
         let gauges = ours.family(DEPTH, Family::<Labels, Gauge>::default());
         let same: family::Family<Labels, Gauge> = theirs.register(DEPTH, family::Family::default());
@@ -183,9 +183,9 @@ mod tests {
         assert_eq!(ours.encode().expect("text"), theirs.encode().expect("text"));
     }
 
-    /// Goal: a family whose series fill pages exactly is complete.
+    /// Goal: a family whose series fill parts exactly is complete.
     #[test]
-    fn no_series_is_lost_between_pages() {
+    fn no_series_is_lost_between_parts() {
         for count in [0, 1, 7, 8, 9, 16, 17] {
             let metrics = Metrics::default();
             let gauges = metrics.family(DEPTH, Family::<Labels, Gauge>::default());

@@ -1,4 +1,4 @@
-//! Series of one name that come and go with their subjects, such as revisions.
+//! Family of series that are created and removed with their subjects, such as revisions.
 //!
 //! `prometheus-client`'s own family is locked while all of it is written. This one lists its series and writes them one
 //! by one ([`super::exposition`]).
@@ -38,7 +38,7 @@ impl<S, M> Family<S, M> {
 }
 
 impl<S: Clone + Eq + Hash, M: Clone> Family<S, M> {
-    /// Returns a handle of the series with these labels, which is shown from now on.
+    /// Returns a handle of the series with these labels, which is exported from now on.
     pub fn get_or_create(&self, labels: &S) -> M {
         if let Some(metric) = self.series.read().get(labels) {
             return metric.clone();

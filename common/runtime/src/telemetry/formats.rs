@@ -1,13 +1,13 @@
 //! Text format of a scrape: OpenMetrics 1.0 or Prometheus's own.
 //!
-//! Both contain the same data. In OpenMetrics, a counter's family has no `_total`, with which its samples end; units
-//! have their own lines; and a last line marks the end. Prometheus's text (0.0.4) names families like their samples and
-//! has no end mark. The text is generated as OpenMetrics. Only the lines before a family differ, so the other format is
-//! derived from it part by part; a family's head is never split.
+//! Both contain the same data. In OpenMetrics, the samples of a counter end with `_total`, but its family does not;
+//! units have their own lines; and a last line marks the end. Prometheus's text (0.0.4) names families like their
+//! samples and has no end mark. The text is generated as OpenMetrics. Only the lines before a family differ, so the
+//! other format is derived from it part by part; a family's head is never split.
 //!
-//! The first of them in `Accept` is used: scrapers list what they prefer first. Prometheus's own text is used for
-//! `*/*`, for `text/plain`, without `Accept`, and if neither format is acceptable: like upstream, an impossible request
-//! still gets a response.
+//! The format that `Accept` lists first is used: scrapers list their preferred one first. Prometheus's own text is used
+//! for `*/*`, for `text/plain`, without `Accept`, and if neither format is acceptable: like upstream, an impossible
+//! request still gets a response.
 
 use http::HeaderMap;
 use http::header::ACCEPT;
@@ -25,11 +25,11 @@ impl TextFormat {
     /// Returns the format that the caller lists first.
     pub fn negotiate(headers: &HeaderMap) -> Self {
         let texts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        texts.flat_map(|text| text.split(',')).find_map(Self::of_range).unwrap_or(Self::Prometheus)
+        texts.flat_map(|text| text.split(',')).find_map(Self::from_range).unwrap_or(Self::Prometheus)
     }
 
     /// Parses a media range, such as `text/plain;version=0.0.4;q=0.5`, if it means one of the two formats.
-    fn of_range(range: &str) -> Option<Self> {
+    fn from_range(range: &str) -> Option<Self> {
         let range = range.to_ascii_lowercase();
         let mut parts = range.split(';').map(str::trim);
         let kind = parts.next()?;
@@ -51,7 +51,7 @@ impl TextFormat {
     }
 
     /// Converts a part of the text to this format.
-    pub fn of_part(self, open_metrics: String) -> String {
+    pub fn convert(self, open_metrics: String) -> String {
         match self {
             Self::OpenMetrics => open_metrics,
             Self::Prometheus => prometheus(&open_metrics),
@@ -91,7 +91,7 @@ mod tests {
     use http::HeaderValue;
 
     #[test]
-    fn the_first_format_that_is_known_is_used() {
+    fn the_first_known_format_in_accept_is_used() {
         use TextFormat::{OpenMetrics, Prometheus};
         // The headers of Prometheus 2 and 3, of curl and of a browser.
         let v2 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_families_are_prometheus_own() {
+    fn family_heads_are_converted_to_prometheus_format() {
         let open = "# HELP a_seconds How long.\n# TYPE a_seconds counter\n# UNIT a_seconds seconds\n\
             a_seconds_total{x=\"# TYPE b c\"} 1.5\n# HELP target The process.\n# TYPE target info\n\
             target_info{a=\"b\"} 1\n# HELP c Now.\n# TYPE c gauge\nc 7\n# EOF\n";
         let expected = "# HELP a_seconds_total How long.\n# TYPE a_seconds_total counter\n\
             a_seconds_total{x=\"# TYPE b c\"} 1.5\n# HELP target_info The process.\n# TYPE target_info gauge\n\
             target_info{a=\"b\"} 1\n# HELP c Now.\n# TYPE c gauge\nc 7\n";
-        assert_eq!(TextFormat::Prometheus.of_part(open.to_owned()), expected);
-        assert_eq!(TextFormat::OpenMetrics.of_part(open.to_owned()), open);
+        assert_eq!(TextFormat::Prometheus.convert(open.to_owned()), expected);
+        assert_eq!(TextFormat::OpenMetrics.convert(open.to_owned()), open);
     }
 }

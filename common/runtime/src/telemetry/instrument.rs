@@ -116,7 +116,7 @@ mod tests {
 
     /// Goal: both names of an instrument match, by the exporter's rule.
     #[test]
-    fn prometheus_names_follow_from_the_others() {
+    fn prometheus_names_follow_from_opentelemetrys() {
         let rows = [
             (Instrument::new(Kind::Gauge, "kn.revision.panic.mode", ""), "kn_revision_panic_mode"),
             (Instrument { unit: "s", ..Instrument::new(Kind::Histogram, "a.took", "") }, "a_took_seconds"),

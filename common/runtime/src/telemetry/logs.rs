@@ -131,7 +131,7 @@ mod tests {
 
     /// Goal: a name cannot make a log line look like another one.
     #[test]
-    fn lines_show_what_others_wrote_as_text() {
+    fn unprintable_characters_are_escaped() {
         let lines = Lines::default();
         let writer = lines.clone();
         let layer = fmt::layer().json().with_writer(move || Printable(writer.clone()));
@@ -143,20 +143,20 @@ mod tests {
 
     /// Method: a subscriber that is active only in the closure; the process's own is unchanged.
     #[test]
-    fn a_level_holds_from_the_moment_it_is_set() {
+    fn a_new_level_applies_at_once() {
         let (filter, handle) = reload::Layer::new(EnvFilter::new("info"));
         let lines = Lines::default();
         let writer = lines.clone();
         let subscriber =
             tracing_subscriber::registry().with(filter).with(fmt::layer().with_writer(move || writer.clone()));
         let control = LogControl { filter: Some(handle) };
-        let say = |text: &str| tracing::debug!(text);
+        let log = |text: &str| tracing::debug!(text);
         tracing::subscriber::with_default(subscriber, || {
-            say("first");
+            log("first");
             control.set(LogLevel::Debug);
-            say("second");
+            log("second");
             control.set(LogLevel::Warn);
-            say("third");
+            log("third");
         });
         let text = String::from_utf8(lines.0.lock().clone()).expect("text");
         assert!(!text.contains("first") && text.contains("second") && !text.contains("third"), "{text}");

@@ -69,7 +69,7 @@ mod tests {
 
     /// Goal: the page in the repository matches the code. Remedy: the command in its first line.
     #[test]
-    fn the_manual_lists_what_there_is() {
+    fn the_manuals_page_matches_the_catalog() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
         assert_eq!(std::fs::read_to_string(path).expect(PAGE), page());
     }

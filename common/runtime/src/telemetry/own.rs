@@ -1,6 +1,6 @@
 //! Resource usage of the process, under Prometheus's names, and its build.
 //!
-//! The kernel is read at each scrape. If a process runs several planes, each of them shows the whole process.
+//! The kernel is read at each scrape. If a process runs several planes, each of them reports the whole process.
 
 use super::otlp::Who;
 use super::{FamilyText, Instrument, Metrics, catalog};
@@ -9,7 +9,7 @@ use procfs::process::{LimitValue, Process};
 use prometheus_client::encoding::NoLabelSet;
 
 /// Registers the metrics.
-pub(crate) fn show(metrics: &Metrics, who: &Who) {
+pub(crate) fn register(metrics: &Metrics, who: &Who) {
     let component = who.service;
     metrics.collect(move || {
         let labels = [
@@ -58,9 +58,9 @@ mod tests {
 
     /// Goal: the numbers are those of this process, and all of them are listed.
     #[test]
-    fn this_process_is_shown() {
+    fn the_metrics_of_this_process_are_exported() {
         let metrics = Metrics::default();
-        show(&metrics, &Who { service: "activator", namespace: String::new(), pod: String::new() });
+        register(&metrics, &Who { service: "activator", namespace: String::new(), pod: String::new() });
         let text = metrics.encode().expect("text");
         assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
         let value = |name: &str| -> f64 {

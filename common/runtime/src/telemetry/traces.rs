@@ -170,7 +170,7 @@ enum To {
     Collector(Box<Collector>),
 }
 
-/// The SDK calls from its own thread, which is not part of the runtime.
+/// Collector of spans. The SDK exports from its own thread, so `runtime` sends.
 #[derive(Debug)]
 struct Collector {
     sender: Sender,
@@ -211,7 +211,7 @@ impl SpanExporter for Exporter {
 fn line(span: &SpanData) -> String {
     let nanos = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
     let attributes: serde_json::Map<String, serde_json::Value> =
-        span.attributes.iter().map(|of| (of.key.to_string(), of.value.to_string().into())).collect();
+        span.attributes.iter().map(|pair| (pair.key.to_string(), pair.value.to_string().into())).collect();
     let object = serde_json::json!({
         "name": span.name,
         "kind": format!("{:?}", span.span_kind),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_decides_unless_the_environment_does() {
+    fn the_environment_overrides_the_sampling_rate() {
         let otlp = TracingProtocol::Otlp(common::config::OtlpProtocol::Grpc);
         assert_eq!(chosen(otlp, 1.0, None), "AlwaysOn");
         assert_eq!(chosen(otlp, 0.0, None), "AlwaysOff");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callers_context_comes_back_as_it_was() {
+    fn a_callers_context_is_passed_on_unchanged() {
         let mut headers = HeaderMap::new();
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         headers.insert("traceparent", HeaderValue::from_static(parent));

@@ -1,4 +1,4 @@
-//! Possible values of attributes that have few, with their meanings: for the manual, and for code that shows zero
+//! Possible values of attributes that have few, with their meanings: for the manual, and for code that exports zero
 //! counts from the start.
 
 /// Values and their meanings.

@@ -143,26 +143,21 @@ fn name(file: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::{self_signed, wait_until};
     use std::fs;
     use std::sync::Arc;
 
     const EVERY: Duration = Duration::from_millis(5);
 
-    fn pair() -> (String, String) {
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let params = rcgen::CertificateParams::new(vec!["a".to_owned()]).expect("valid");
-        (params.self_signed(&key).expect("signed").pem(), key.serialize_pem())
-    }
-
     /// Goal: a matching pair is adopted, a mismatch keeps the former one, and an error at the start names the file.
     #[tokio::test]
-    async fn files_are_followed() {
+    async fn changed_files_are_reloaded() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = |name: &str| folder.path().join(name);
         let files = Pair { certificate: file("tls.crt"), key: file("tls.key") };
         let missing = files.clone().follow(EVERY, CancellationToken::new()).await.expect_err("not there");
         assert!(missing.to_string().contains("tls.crt: cannot be read"), "{missing}");
-        let (first, second) = (pair(), pair());
+        let (first, second) = (self_signed("a"), self_signed("a"));
         let write = |name: &str, text: &str| fs::write(file(name), text).expect("writable");
         write("tls.crt", &first.0);
         write("tls.key", &first.1);
@@ -171,16 +166,9 @@ mod tests {
         let current = || identity.certificates();
         let before = current();
         write("tls.crt", &second.0);
-        // Once a later change is visible, earlier checks have passed. This incomplete change was rejected until its key
-        // was written.
+        // The new certificate does not match the former key, so a check before this line rejects it.
         write("tls.key", &second.1);
-        timeout(Duration::from_secs(30), async {
-            while current() == before {
-                tokio::time::sleep(EVERY).await;
-            }
-        })
-        .await
-        .expect("followed");
+        wait_until(|| current() != before).await;
         assert_eq!(current(), pem::certificates("second", second.0.as_bytes()).expect("PEM"));
 
         write("ca.crt", &first.0);
@@ -188,13 +176,7 @@ mod tests {
         let before = roots.config();
         write("ca.crt", "nonsense");
         write("ca.crt", &second.0);
-        timeout(Duration::from_secs(30), async {
-            while Arc::ptr_eq(&roots.config(), &before) {
-                tokio::time::sleep(EVERY).await;
-            }
-        })
-        .await
-        .expect("followed");
+        wait_until(|| !Arc::ptr_eq(&roots.config(), &before)).await;
         stop.cancel();
     }
 }

@@ -1,7 +1,8 @@
 //! TLS parameters that a server accepts, under Go's names of versions, cipher suites and curves.
 //!
 //! A name that Go does not know is rejected. A name that Go knows and ring does not offer (CBC suites, P-521,
-//! X25519MLKEM768) is dropped with a warning, unless no other is left. TLS 1.3 has no choice of suites, as in Go.
+//! X25519MLKEM768) is dropped with a warning, and rejected if no supported name is left. TLS 1.3 has no choice of
+//! suites, as in Go.
 
 use crate::environment::EnvironmentError;
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, ring};
@@ -64,8 +65,8 @@ impl Parameters {
                 _ => Err(EnvironmentError::new(variable, value, "must be 1.2 or 1.3")),
             }
         };
-        let (least, most) = (version("MIN_VERSION")?.unwrap_or(3), version("MAX_VERSION")?.unwrap_or(3));
-        parameters.versions = match (least, most) {
+        let (min, max) = (version("MIN_VERSION")?.unwrap_or(3), version("MAX_VERSION")?.unwrap_or(3));
+        parameters.versions = match (min, max) {
             (3, 3) => vec![&rustls::version::TLS13],
             (2, 3) => vec![&rustls::version::TLS13, &rustls::version::TLS12],
             (2, 2) => vec![&rustls::version::TLS12],
@@ -131,30 +132,30 @@ fn choose<T: Copy>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::variables;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Parameters, EnvironmentError> {
-        let get = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
-        Parameters::from_env(&get, "X_TLS")
+        Parameters::from_env(&variables("X_TLS", pairs), "X_TLS")
     }
 
     #[test]
-    fn names_are_gos() {
+    fn gos_names_are_accepted_and_unknown_ones_rejected() {
         assert_eq!(read(&[]).expect("defaults").versions().len(), 1);
-        assert_eq!(read(&[("X_TLS_MIN_VERSION", "1.2")]).expect("valid").versions().len(), 2);
-        let suites = read(&[("X_TLS_CIPHER_SUITES", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, ,")]).expect("valid");
+        assert_eq!(read(&[("MIN_VERSION", "1.2")]).expect("valid").versions().len(), 2);
+        let suites = read(&[("CIPHER_SUITES", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, ,")]).expect("valid");
         assert_eq!(suites.suites.iter().filter(|suite| suite.tls13().is_none()).count(), 1);
         assert_eq!(suites.suites.iter().filter(|suite| suite.tls13().is_some()).count(), 3, "1.3 has no choice");
-        let curves = read(&[("X_TLS_CURVE_PREFERENCES", "P-384,X25519MLKEM768,CurveP256")]).expect("valid");
+        let curves = read(&[("CURVE_PREFERENCES", "P-384,X25519MLKEM768,CurveP256")]).expect("valid");
         let names: Vec<_> = curves.curves.iter().map(|curve| curve.name()).collect();
         assert_eq!(names, [NamedGroup::secp384r1, NamedGroup::secp256r1]);
         for (key, value) in [
-            ("X_TLS_MIN_VERSION", "1.1"),
-            ("X_TLS_MAX_VERSION", "1.2"),
-            ("X_TLS_CIPHER_SUITES", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA255"),
-            ("X_TLS_CURVE_PREFERENCES", "P-521"),
+            ("MIN_VERSION", "1.1"),
+            ("MAX_VERSION", "1.2"),
+            ("CIPHER_SUITES", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA255"),
+            ("CURVE_PREFERENCES", "P-521"),
         ] {
             let error = read(&[(key, value)]).expect_err(value);
-            assert_eq!((&*error.variable, error.value.as_deref()), (key, Some(value)));
+            assert_eq!((&*error.variable, error.value.as_deref()), (&*format!("X_TLS_{key}"), Some(value)));
         }
     }
 }

@@ -48,15 +48,15 @@ where
     if apis.len() == 1
         && let Some(api) = apis.pop()
     {
-        return of_one(api, config);
+        return watch_one(api, config);
     }
     let mut several = Several::with_parts(apis.len());
-    let numbered = |(number, api)| of_one(api, config.clone()).map(move |event| (number, event)).boxed();
+    let numbered = |(number, api)| watch_one(api, config.clone()).map(move |event| (number, event)).boxed();
     let all = stream::select_all(apis.into_iter().enumerate().map(numbered));
     all.flat_map(move |(number, event)| stream::iter(several.take(number, event))).boxed()
 }
 
-fn of_one<K>(api: Api<K>, config: watcher::Config) -> Attempts<K>
+fn watch_one<K>(api: Api<K>, config: watcher::Config) -> Attempts<K>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
@@ -76,7 +76,7 @@ where
         stream::iter(events.into_iter().flatten())
     });
     events
-        .backoff(Pace(DefaultBackoff::default()))
+        .backoff(CappedBackoff(DefaultBackoff::default()))
         .inspect(move |result| match result {
             Ok(_) => failures.recovered(),
             Err(error) if is_reported(error) => tracing::debug!(%error, "a watch failed and will be repeated"),
@@ -86,9 +86,9 @@ where
 }
 
 /// Kubernetes' own pauses, from 0.8 s up to [`PAUSE_MAX`].
-struct Pace(DefaultBackoff);
+struct CappedBackoff(DefaultBackoff);
 
-impl Iterator for Pace {
+impl Iterator for CappedBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
@@ -96,7 +96,7 @@ impl Iterator for Pace {
     }
 }
 
-impl Backoff for Pace {
+impl Backoff for CappedBackoff {
     fn reset(&mut self) {
         self.0.reset();
     }
@@ -137,7 +137,7 @@ mod tests {
     /// Goal: a rejected list is retried at growing intervals, and yet soon after the permission is granted. The reader
     /// gets the list's beginning, objects and end.
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_is_asked_for_ever_more_seldom() {
+    async fn a_rejected_list_is_retried_at_growing_intervals() {
         const DENIED: Duration = Duration::from_secs(120);
         let (start, requests) = (Instant::now(), Arc::<AtomicUsize>::default());
         let counted = requests.clone();

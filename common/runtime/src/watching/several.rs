@@ -77,21 +77,22 @@ impl<K: Resource + Clone> Several<K> {
                 for (name, uid) in part.known.extract_if(|name, _| !listed.contains(name)) {
                     let meta = ObjectMeta { name: Some(name), uid, ..ObjectMeta::default() };
                     let meta = ObjectMeta { namespace: part.namespace.clone(), ..meta };
-                    events.extend(self.sample.clone().map(|sample| Ok(Event::Delete(named(sample, meta)))));
+                    events.extend(self.sample.clone().map(|sample| Ok(Event::Delete(with_meta(sample, meta)))));
                 }
                 part.is_settled = true;
-                events.extend(self.listed());
+                events.extend(self.list_end());
             }
             Err(error) if is_denied(&error) => {
                 part.is_settled = true;
-                events.extend(self.listed());
+                events.extend(self.list_end());
             }
             Err(error) => events.push(Err(error)),
         }
         events
     }
 
-    fn listed(&mut self) -> Option<Result<Event<K>, Error>> {
+    /// Returns the end of the list, once, when all namespaces are settled.
+    fn list_end(&mut self) -> Option<Result<Event<K>, Error>> {
         if self.is_listed || !self.parts.iter().all(|part| part.is_settled) {
             return None;
         }
@@ -101,7 +102,7 @@ impl<K: Resource + Clone> Several<K> {
 }
 
 /// Replaces the metadata of an object.
-fn named<K: Resource>(mut object: K, meta: ObjectMeta) -> K {
+fn with_meta<K: Resource>(mut object: K, meta: ObjectMeta) -> K {
     *object.meta_mut() = meta;
     object
 }
@@ -113,13 +114,8 @@ mod tests {
     use kube::core::Status;
 
     fn map(namespace: &str, name: &str) -> ConfigMap {
-        let meta = |uid: String| ObjectMeta {
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
-            uid: Some(uid),
-            ..ObjectMeta::default()
-        };
-        ConfigMap { metadata: meta(format!("{namespace}-{name}")), ..ConfigMap::default() }
+        let [uid, namespace, name] = [format!("{namespace}-{name}"), namespace.to_owned(), name.to_owned()].map(Some);
+        ConfigMap { metadata: ObjectMeta { namespace, name, uid, ..ObjectMeta::default() }, ..ConfigMap::default() }
     }
 
     fn refused(code: u16) -> Error {
@@ -134,12 +130,8 @@ mod tests {
         event: Result<Event<ConfigMap>, Error>,
     ) -> Vec<String> {
         let named = |word: &str, map: &ConfigMap| {
-            format!(
-                "{word} {}/{} {}",
-                map.namespace().unwrap_or_default(),
-                map.name_any(),
-                map.uid().unwrap_or_default()
-            )
+            let [namespace, uid] = [map.namespace(), map.uid()].map(Option::unwrap_or_default);
+            format!("{word} {namespace}/{} {uid}", map.name_any())
         };
         let word = |event: &Result<Event<ConfigMap>, Error>| match event {
             Ok(Event::Init) => "init".to_owned(),
@@ -155,7 +147,7 @@ mod tests {
     /// Goal: there is one list, complete with the last namespace. Afterwards a new list of one namespace reports its
     /// deleted objects and leaves the others alone.
     #[test]
-    fn each_namespace_is_listed_by_itself() {
+    fn namespaces_are_listed_independently() {
         let mut both = Several::with_parts(2);
         assert_eq!(events_after(&mut both, 0, Ok(Event::Init)), ["init"]);
         assert_eq!(events_after(&mut both, 0, Ok(Event::InitApply(map("a", "x")))), ["list a/x a-x"]);
@@ -177,7 +169,7 @@ mod tests {
     /// Goal: a denied namespace delays no other, and its known objects stay. Every other error reaches the reader, and
     /// the list waits for that namespace.
     #[test]
-    fn a_namespace_that_is_denied_stops_nobody() {
+    fn a_denied_namespace_does_not_stop_the_others() {
         let mut both = Several::with_parts(2);
         events_after(&mut both, 0, Ok(Event::Init));
         assert!(events_after(&mut both, 0, Ok(Event::InitDone)).is_empty());

@@ -8,7 +8,7 @@ const FACTOR: f64 = 1.3;
 /// Maximum random extension of a wait, as a share of it.
 const JITTER: f64 = 0.5;
 
-/// Waits between attempts: none, then the first, then 1.3 times as long each, up to the longest.
+/// Waits before attempts: none, then `first`, then each 1.3 times as long as the one before, up to `max`.
 #[derive(Debug)]
 pub(super) struct Backoff {
     first: Duration,
@@ -75,7 +75,7 @@ mod tests {
 
     /// Goal: a peer that only ever announces restarts earns one immediate attempt, not a busy loop.
     #[test]
-    fn a_restart_is_believed_once_between_proofs() {
+    fn an_announced_restart_skips_one_wait_until_the_next_pong() {
         let mut rng = StdRng::seed_from_u64(1);
         let mut backoff = Backoff::default();
         backoff.wait(&mut rng);

@@ -3,6 +3,7 @@
 use super::tests::{connected, listen, within};
 use super::*;
 use crate::resolve::Dns;
+use crate::tests::{self_signed, wait_until};
 use crate::tls;
 use futures::StreamExt;
 use tempfile::TempDir;
@@ -28,10 +29,8 @@ impl Authority {
 
     /// Replaces certificate and key.
     fn renew(&self) {
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let params = rcgen::CertificateParams::new(vec!["stats".to_owned()]).expect("valid");
-        let certificate = params.self_signed(&key).expect("signed").pem();
-        std::fs::write(self.file("key"), key.serialize_pem()).expect("writable");
+        let (certificate, key) = self_signed("stats");
+        std::fs::write(self.file("key"), key).expect("writable");
         std::fs::write(self.file("certificate"), certificate).expect("writable");
     }
 
@@ -62,7 +61,7 @@ fn server_settings(identity: &tls::Identity) -> Arc<tls::rustls::ServerConfig> {
 /// Goal: frames are encrypted. When the files of both sides change, the next connection uses the new ones without a
 /// restart.
 #[tokio::test]
-async fn a_link_over_tls_outlives_its_certificates() {
+async fn renewed_certificates_are_used_from_the_next_connection() {
     let (authority, stop) = (Authority::new(), CancellationToken::new());
     let identity = authority.identity(&stop).await;
     let config = server_settings(&identity);
@@ -75,19 +74,14 @@ async fn a_link_over_tls_outlives_its_certificates() {
         stop.clone(),
     )
     .expect("valid URL");
-    let mut server = accept_tls(&listener, &config).await.expect("shaken");
+    let mut server = accept_tls(&listener, &config).await.expect("a handshake");
     connected(&link, true).await;
     assert_eq!(within(link.send(Bytes::from_static(b"one"))).await, Ok(()));
     assert_eq!(within(server.next()).await.expect("open").expect("readable"), Message::binary(b"one".to_vec()));
 
     let before = identity.certificates();
     authority.renew();
-    within(async {
-        while identity.certificates() == before {
-            tokio::time::sleep(LOOK).await;
-        }
-    })
-    .await;
+    wait_until(|| identity.certificates() != before).await;
     drop(server);
     // Attempts fail until the client has also loaded the new CA.
     let mut server = loop {
@@ -103,7 +97,7 @@ async fn a_link_over_tls_outlives_its_certificates() {
 
 /// Goal: a certificate of another CA, or for another name, is rejected, and the error states the requirement.
 #[tokio::test]
-async fn a_certificate_that_is_not_believed_is_refused_by_name() {
+async fn an_untrusted_certificate_is_rejected_with_the_requirement() {
     let (ours, theirs, stop) = (Authority::new(), Authority::new(), CancellationToken::new());
     let config = server_settings(&theirs.identity(&stop).await);
     for (authority, name, why) in [(&ours, "stats", "invalid peer certificate"), (&theirs, "other", "not valid for")] {
@@ -127,7 +121,7 @@ async fn a_certificate_that_is_not_believed_is_refused_by_name() {
 
 /// Goal: TLS that only the URL or only the trust requires is rejected at the start.
 #[tokio::test]
-async fn nothing_is_sent_in_plain_by_mistake() {
+async fn a_url_and_a_trust_that_disagree_about_tls_are_rejected() {
     let (authority, stop) = (Authority::new(), CancellationToken::new());
     let trust = authority.trust("stats", &stop).await;
     let start = |url: &str, trust| {

@@ -28,16 +28,16 @@ const ADDRESSES_MAX: usize = 8;
 /// Maximum number of frames written before one flush.
 const BATCH_MAX: usize = 64;
 /// Time for the last frames and the close frame at shutdown.
-const FAREWELL: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Size of the read buffer: peers send only pongs and close frames.
 const READ_BUFFER: usize = 4 * 1024;
 /// Longest message that a peer may send; longer ones end the link.
 const INCOMING_MAX: usize = 64 * 1024;
 
 /// Connection, encrypted or not.
-trait Carries: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Carries for S {}
-type Socket = Box<dyn Carries>;
+trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+type Socket = Box<dyn ByteStream>;
 
 pub(super) struct Link {
     pub(super) targets: Vec<Target>,
@@ -81,7 +81,7 @@ pub(super) async fn run(mut link: Link) {
         failures.recovered();
         let end = drive(stream, &mut link.frames, &mut link.backoff, &link.shutdown).await;
         link.connected.send_replace(false);
-        // The flag is cleared first: the drained frames were queued before, and no new ones can be queued after.
+        // The flag is cleared first, so no more frames are queued. A late one is rejected before the next connection.
         while link.frames.try_recv().is_ok() {}
         match end {
             End::Finished => return,
@@ -180,7 +180,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
                 while batch.len() < BATCH_MAX && let Ok(frame) = frames.try_recv() {
                     batch.push(frame);
                 }
-                farewell(&mut stream, &mut batch).await;
+                close_link(&mut stream, &mut batch).await;
                 return End::Finished;
             }
             message = stream.next() => match message {
@@ -205,7 +205,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
             }
             received = frames.recv_many(&mut batch, BATCH_MAX) => {
                 if received == 0 {
-                    farewell(&mut stream, &mut batch).await;
+                    close_link(&mut stream, &mut batch).await;
                     return End::Finished;
                 }
                 if let Err(reason) = write(&mut stream, &mut batch, deadline).await {
@@ -214,7 +214,7 @@ pub(super) async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
             }
             _ = ping.tick() => {
                 let sent = timeout_at(deadline, stream.send(Message::Ping(Bytes::new()))).await;
-                if let Err(reason) = settled(sent) {
+                if let Err(reason) = write_result(sent) {
                     return End::Lost(reason);
                 }
             }
@@ -230,7 +230,7 @@ async fn write<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> Result<(), String> {
     for outgoing in &mut *batch {
         let frame = std::mem::take(&mut outgoing.frame);
-        settled(timeout_at(deadline, stream.feed(Message::Binary(frame))).await)?;
+        write_result(timeout_at(deadline, stream.feed(Message::Binary(frame))).await)?;
     }
     flush(stream, deadline).await?;
     for outgoing in batch.drain(..) {
@@ -246,19 +246,19 @@ async fn flush<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut WebSocketStream<S>,
     deadline: Instant,
 ) -> Result<(), String> {
-    settled(timeout_at(deadline, stream.flush()).await)
+    write_result(timeout_at(deadline, stream.flush()).await)
 }
 
-/// Sends the last frames and a close frame, within [`FAREWELL`]; does not wait for the peer's response.
-async fn farewell<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut WebSocketStream<S>, batch: &mut Vec<Outgoing>) {
-    let deadline = Instant::now() + FAREWELL;
+/// Sends the last frames and a close frame, within [`CLOSE_TIMEOUT`]; does not wait for the peer's response.
+async fn close_link<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut WebSocketStream<S>, batch: &mut Vec<Outgoing>) {
+    let deadline = Instant::now() + CLOSE_TIMEOUT;
     let close = CloseFrame { code: CloseCode::Normal, reason: "".into() };
     if write(stream, batch, deadline).await.is_ok() {
         let _ = timeout_at(deadline, stream.close(Some(close))).await;
     }
 }
 
-fn settled(outcome: Result<Result<(), WsError>, tokio::time::error::Elapsed>) -> Result<(), String> {
+fn write_result(outcome: Result<Result<(), WsError>, tokio::time::error::Elapsed>) -> Result<(), String> {
     match outcome {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(error.to_string()),

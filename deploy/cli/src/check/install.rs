@@ -22,7 +22,7 @@ const INSTALL: &str =
 /// Command that applies the definition.
 const APPLY: &str = "kubectl apply --server-side -k deploy/kubernetes/crds";
 
-/// Checks all three.
+/// Checks the definition, the planes and the dashboard.
 pub async fn check(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let mut findings = vec![definition(context).await];
     findings.extend(planes(context).await);
@@ -37,14 +37,14 @@ async fn definition(context: &CheckContext<'_>) -> Finding {
     match api.get_opt(&name).await {
         Err(error) => Finding::denied(DEFINITION, &format!("definition {name}"), &error),
         Ok(None) => Finding::wrong(DEFINITION, format!("{name} is not installed"), APPLY),
-        Ok(Some(there)) => compared(&ours, &there),
+        Ok(Some(installed)) => compare(&ours, &installed),
     }
 }
 
 /// Compares the fields of the installed definition with those of this program.
-fn compared(ours: &CustomResourceDefinition, there: &CustomResourceDefinition) -> Finding {
+fn compare(ours: &CustomResourceDefinition, installed: &CustomResourceDefinition) -> Finding {
     let name = ours.name_any();
-    let (ours, theirs) = (fields(ours), fields(there));
+    let (ours, theirs) = (fields(ours), fields(installed));
     let lacking: Vec<String> = ours.difference(&theirs).cloned().collect();
     let more: Vec<String> = theirs.difference(&ours).cloned().collect();
     match (&lacking[..], &more[..]) {
@@ -90,14 +90,14 @@ async fn planes(context: &CheckContext<'_>) -> Vec<Finding> {
         let listed = pods.list(&ListParams::default().labels(&format!("app={name}"))).await;
         let listed = listed.map(|list| list.items).unwrap_or_default();
         images.extend(image(&deployment).map(|image| (name, image)));
-        findings.push(ready(name, context.system, &deployment, &listed));
+        findings.push(readiness(name, context.system, &deployment, &listed));
     }
     findings.extend(versions(&images, env!("CARGO_PKG_VERSION")));
     findings
 }
 
 /// Compares ready with desired pods of a plane, and names the reasons of those that are not ready.
-fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Finding {
+fn readiness(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Finding {
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
     let (ready, updated) = (status.ready_replicas.unwrap_or(0), status.updated_replicas.unwrap_or(0));
@@ -107,7 +107,7 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
     }
     let message = format!("{name}: {ready} of {wanted} pods are ready");
     if ready < wanted {
-        let why: Vec<String> = pods.iter().filter(|pod| !is_ready(pod)).map(waits_for).collect();
+        let why: Vec<String> = pods.iter().filter(|pod| !is_ready(pod)).map(unready_reason).collect();
         let why = if why.is_empty() { String::new() } else { format!(": {}", first_names(&why)) };
         let remedy =
             format!("kubectl -n {system} describe pods -l app={name}; kubectl -n {system} logs deployment/{name}");
@@ -119,8 +119,8 @@ fn ready(name: &str, system: &str, deployment: &Deployment, pods: &[Pod]) -> Fin
     Finding::good(PLANES, message)
 }
 
-/// Returns the reason why a pod is not ready.
-fn waits_for(pod: &Pod) -> String {
+/// Returns the name of a pod that is not ready, and the reason.
+fn unready_reason(pod: &Pod) -> String {
     let status = pod.status.clone().unwrap_or_default();
     let waiting = status.container_statuses.iter().flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
@@ -147,7 +147,7 @@ fn versions(images: &[(&str, String)], ours: &str) -> Vec<Finding> {
         None => Vec::new(),
         Some(_) if differ => {
             let message = format!("the planes have different versions: {}", list());
-            vec![Finding::wrong(PLANES, message, format!("finish the upgrade, {AS_INSTALLED}"))]
+            vec![Finding::wrong(PLANES, message, format!("finish the upgrade {AS_INSTALLED}"))]
         }
         Some((_, tag)) if tag.trim_start_matches('v') != ours => {
             vec![Finding::note(PLANES, format!("the planes have version {tag}, this program has version {ours}"))]
@@ -178,25 +178,23 @@ async fn dashboard(context: &CheckContext<'_>) -> Finding {
 mod tests {
     use super::super::CheckResult;
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     #[test]
     fn an_installed_definition_is_compared_field_by_field() {
         let ours = crd();
-        assert_eq!(compared(&ours, &ours).result, CheckResult::Good);
+        assert_eq!(compare(&ours, &ours).result, CheckResult::Good);
         let mut older = ours.clone();
         let root =
             older.spec.versions[0].schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()).expect("a schema");
         let spec = root.properties.as_mut().and_then(|fields| fields.get_mut("spec")).expect("a spec");
         spec.properties.as_mut().expect("fields").remove("paused");
-        let finding = compared(&ours, &older);
-        assert!(
-            finding.result == CheckResult::Wrong && finding.message.ends_with("it lacks spec.paused"),
-            "{finding:?}"
-        );
-        assert_eq!(compared(&older, &ours).result, CheckResult::Note);
+        let finding = compare(&ours, &older);
+        assert_eq!(finding.result, CheckResult::Wrong);
+        assert!(finding.message.ends_with("it lacks spec.paused"), "{finding:?}");
+        assert_eq!(compare(&older, &ours).result, CheckResult::Note);
         older.spec.versions[0].served = false;
-        assert!(compared(&ours, &older).message.contains("more"), "nothing of it is served");
+        assert!(compare(&ours, &older).message.contains("more"), "nothing of it is served");
     }
 
     #[test]
@@ -206,23 +204,20 @@ mod tests {
                 "status": {"readyReplicas": ready, "updatedReplicas": ready}}))
             .expect("a Deployment")
         };
-        let pod = |state: Value| -> Pod {
-            serde_json::from_value(
-                json!({"metadata": {"name": "activator-x"}, "status": {"phase": "Pending", "containerStatuses": [
-                {"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state}]}}),
-            )
-            .expect("a Pod")
-        };
-        let pulling = pod(json!({"waiting": {"reason": "ImagePullBackOff"}}));
-        let finding = ready("activator", "zs", &deployment(2, 1), &[pulling]);
+        let container = json!({"name": "a", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"waiting": {"reason": "ImagePullBackOff"}}});
+        let status = json!({"phase": "Pending", "containerStatuses": [container]});
+        let pulling = serde_json::from_value(json!({"metadata": {"name": "activator-x"}, "status": status}));
+        let pulling: Pod = pulling.expect("a Pod");
+        let finding = readiness("activator", "zs", &deployment(2, 1), &[pulling]);
         assert_eq!(finding.message, "activator: 1 of 2 pods are ready: activator-x ImagePullBackOff");
         assert!(finding.remedy.contains("kubectl -n zs describe"));
-        assert_eq!(ready("activator", "zs", &deployment(2, 2), &[]).result, CheckResult::Good);
-        assert_eq!(ready("activator", "zs", &deployment(0, 0), &[]).result, CheckResult::Wrong);
+        assert_eq!(readiness("activator", "zs", &deployment(2, 2), &[]).result, CheckResult::Good);
+        assert_eq!(readiness("activator", "zs", &deployment(0, 0), &[]).result, CheckResult::Wrong);
     }
 
     #[test]
-    fn versions_are_those_of_the_images_tags() {
+    fn versions_are_read_from_the_images_tags() {
         let of = |autoscaler: &str, activator: &str| {
             let images = [("autoscaler", autoscaler.to_owned()), ("activator", activator.to_owned())];
             versions(&images, "0.1.0").into_iter().map(|finding| finding.result).collect::<Vec<_>>()

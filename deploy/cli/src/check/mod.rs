@@ -2,13 +2,14 @@
 //!
 //! | subject | module |
 //! |---|---|
-//! | our own rights and those of the planes | [`rights`] |
+//! | rights of the user and of the planes | [`rights`] |
 //! | definition, planes, dashboard | [`install`] |
 //! | port numbers, NetworkPolicies | [`network`] |
 //! | clocks of nodes and planes, compared with the API server | [`clocks`] |
 //! | workloads: not Ready, unserved metrics, conflicting HorizontalPodAutoscalers and Services | [`workloads`] |
 //!
-//! A check that lacks the right to look reports `unknown`, which is not an error. It returns that finding as `Err`.
+//! A check that lacks the right to read its objects reports `unknown`, which is not an error. It returns that finding
+//! as `Err`.
 
 pub mod clocks;
 pub mod install;
@@ -32,7 +33,7 @@ use std::io::Write;
 /// Advice for upgrading roles and Deployments. Applying our manifests unchanged would make another installation, since
 /// namespace, rights and images are the installer's own.
 pub(crate) const AS_INSTALLED: &str =
-    "in the way of the installation: `kubectl apply --server-side -k` with your own kustomization, or `helm upgrade`";
+    "the way it was installed: `kubectl apply --server-side -k` with your own kustomization, or `helm upgrade`";
 
 /// Arguments of `check`.
 #[derive(Args, Clone, Debug)]
@@ -137,18 +138,18 @@ impl CheckContext<'_> {
 pub async fn run(named: &ClusterArgs, args: &CheckArgs, out: &mut impl Write) -> anyhow::Result<()> {
     let cluster = named.cluster().await?;
     if let Err(error) = cluster.client.apiserver_version().await {
-        return Err(crate::cluster::explained(error, "the version of the API server"));
+        return Err(crate::cluster::api_error(error, "the version of the API server"));
     }
     let context = CheckContext { cluster: &cluster, system: &named.system_namespace, named };
-    let (ours, theirs, install, network, clocks, workloads) = tokio::join!(
-        rights::ours(&context),
-        rights::theirs(&context),
+    let (user, planes, install, network, clocks, workloads) = tokio::join!(
+        rights::check_user(&context),
+        rights::check_planes(&context),
         install::check(&context),
         network::check(&context),
         clocks::check(&context),
         workloads::check(&context),
     );
-    let all = [ours, theirs, install, network, clocks, workloads].into_iter();
+    let all = [user, planes, install, network, clocks, workloads].into_iter();
     let findings: Vec<Finding> = all.flat_map(|found| found.unwrap_or_else(|end| vec![end])).collect();
     let text = match args.output.as_deref() {
         Some("yaml") => serde_yaml_ng::to_string(&findings)?,
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_finding_is_a_line_and_what_to_do_stands_below() {
+    fn each_finding_is_a_line_with_its_remedy_below() {
         let findings = [
             Finding::good("definition", "zeroscalers.zeroscale.dev has the fields that this program knows"),
             Finding::wrong("planes", "autoscaler: 0 of 2 pods are ready", "kubectl describe it"),

@@ -11,8 +11,8 @@ use kube::ResourceExt;
 
 const PORTS: &str = "ports";
 const POLICIES: &str = "policies";
-/// Share of the range from which it counts as nearly used up.
-const NEARLY: f64 = 0.9;
+/// Share of used numbers from which the range counts as nearly used up.
+const NEARLY_FULL: f64 = 0.9;
 
 /// Checks port numbers and policies.
 pub async fn check(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
@@ -22,21 +22,21 @@ pub async fn check(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> 
         let remedy = format!("kubectl -n {} edit configmap {}", context.system, config::PORTS);
         Finding::wrong(PORTS, format!("{} is invalid: {error}", config::PORTS), remedy)
     })?;
-    let mut findings = vec![used(&maps, settings.range, context.system)];
+    let mut findings = vec![usage(&maps, settings.range, context.system)];
     if context.cluster.dashboard.is_none() {
         let policies = context.list::<NetworkPolicy>(POLICIES, Some(context.system)).await;
-        findings.push(policies.map_or_else(|end| end, |policies| admitted(&policies, settings.range, context.system)));
+        findings.push(policies.map_or_else(|end| end, |policies| access(&policies, settings.range, context.system)));
     }
     Ok(findings)
 }
 
 /// Counts the used numbers of the range.
-fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
+fn usage(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
     let ledger = maps.iter().filter_map(|map| Some(ledger::read(Block::of_map(&map.name_any())?, map.data.as_ref())));
     let held = |page: ledger::Page| page.entries.into_iter().filter(|(_, entry)| entry.state == NumberState::Held);
     let (used, all) = (ledger.flat_map(held).filter(|(number, _)| range.contains(*number)).count(), range.len());
     let message = format!("{used} of {all} port numbers from {} to {} are used", range.first, range.last);
-    if (used as f64) < NEARLY * all as f64 {
+    if (used as f64) < NEARLY_FULL * all as f64 {
         return Finding::good(PORTS, message);
     }
     let edit = format!("kubectl -n {system} edit configmap {}", config::PORTS);
@@ -45,9 +45,9 @@ fn used(maps: &[ConfigMap], range: PortRange, system: &str) -> Finding {
 }
 
 /// Checks that every client can reach activators at the shared HTTP port and at both ends of the range.
-fn admitted(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Finding {
+fn access(policies: &[NetworkPolicy], range: PortRange, system: &str) -> Finding {
     let PortRange { first, last } = range;
-    // Those of single workloads are not for everybody.
+    // Policies of single workloads admit only their clients.
     let general = policies.iter().filter(|policy| !policy.labels().contains_key(GUARDS));
     let ours: Vec<&NetworkPolicy> = general.filter(|policy| restricts_activators(policy)).collect();
     if ours.is_empty() {
@@ -98,7 +98,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn a_range_that_is_nearly_used_up_is_wrong() {
+    fn a_range_that_is_nearly_used_up_is_a_problem() {
         let lines = |name: &str, numbers: std::ops::Range<u16>, state: &str| -> ConfigMap {
             let line = |number: u16| (number.to_string(), format!("{state} default/web u 80"));
             let data: BTreeMap<String, String> = numbers.map(line).collect();
@@ -115,23 +115,18 @@ mod tests {
         ];
         let range = PortRange { first: 20_000, last: 20_009 };
         for (maps, expected, message) in rows {
-            let finding = used(&maps, range, "zs");
+            let finding = usage(&maps, range, "zs");
             assert!(finding.result == expected && finding.message.starts_with(message), "{finding:?}");
         }
     }
 
     #[test]
-    fn policies_must_let_everybody_through_to_the_range() {
+    fn policies_must_admit_all_clients_to_the_range() {
         let policy = |name: &str, labels: Value, ingress: Value| -> NetworkPolicy {
             serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"podSelector": {"matchLabels": labels}, "policyTypes": ["Ingress"], "ingress": ingress}})).expect("a policy")
         };
-        let ours = |end: i32| {
-            policy(
-                "activator",
-                json!({"app": "activator"}),
-                json!([{"ports": [{"port": 8012}, {"port": 20000, "endPort": end}]}]),
-            )
-        };
+        let ports = |end: i32| json!([{"ports": [{"port": 8012}, {"port": 20000, "endPort": end}]}]);
+        let ours = |end: i32| policy("activator", json!({"app": "activator"}), ports(end));
         let closed = policy("deny", json!({}), json!([]));
         let other = policy("other", json!({"app": "web"}), json!([]));
         let some_only = policy("some", json!({"app": "activator"}), json!([{"from": [{"podSelector": {}}]}]));
@@ -146,7 +141,7 @@ mod tests {
         ];
         for (policies, expected) in rows {
             let names: Vec<String> = policies.iter().map(ResourceExt::name_any).collect();
-            assert_eq!(admitted(&policies, PortRange::default(), "zs").result, expected, "{names:?}");
+            assert_eq!(access(&policies, PortRange::default(), "zs").result, expected, "{names:?}");
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Check of our own rights and of the planes' service accounts. It asks about every rule of the roles that the planes
-//! are installed with. This finds roles that were cut down or are of an older version before they cause errors.
+//! Check of the rights of the user and of the planes' service accounts. It asks about every rule of the roles with
+//! which the planes are installed. This finds roles that were cut down or are of an older version before they cause
+//! errors.
 //!
 //! Planes that watch only some namespaces have Roles there and no ClusterRole. The autoscaler's Deployment names these
 //! namespaces (`ZEROSCALE_NAMESPACES`). Both ways of installing add the planes' own namespace, which holds the
-//! activators' EndpointSlices. If the namespaces cannot be read from the Deployment, nothing is asked.
+//! activators' EndpointSlices. If the namespaces cannot be read from the Deployment, nothing is checked.
 
 use super::{AS_INSTALLED, CheckContext, Finding, first_names};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -30,9 +31,9 @@ const VARIABLE: &str = "ZEROSCALE_NAMESPACES";
 const AT_ONCE: usize = 8;
 const ABOUT: &str = "rights";
 
-/// Rights to check for ourselves: verb, resource with subresource, group, true for the system namespace, and the
-/// commands that need it.
-const OURS: [(&str, &str, &str, bool, &str); 5] = [
+/// Rights that the user needs: verb, resource with subresource, group, true for the system namespace, and the commands
+/// that need it.
+const USER_RIGHTS: [(&str, &str, &str, bool, &str); 5] = [
     ("list", "zeroscalers", "zeroscale.dev", false, "status, top"),
     ("get", "zeroscalers", "zeroscale.dev", false, "status NAME, wake, sleep, pause, resume"),
     ("patch", "zeroscalers", "zeroscale.dev", false, "wake, sleep, pause, resume"),
@@ -40,11 +41,11 @@ const OURS: [(&str, &str, &str, bool, &str); 5] = [
     ("create", "pods/portforward", "", true, "status with load, top, why, ui"),
 ];
 
-/// Checks our own rights.
-pub async fn ours(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+/// Checks the rights of the user.
+pub async fn check_user(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(context.cluster.client.clone());
     let mut lacking = Vec::new();
-    for (verb, resource, group, in_system, what_for) in OURS {
+    for (verb, resource, group, in_system, what_for) in USER_RIGHTS {
         if in_system && context.cluster.dashboard.is_some() {
             continue; // Not needed: the kubeconfig has the dashboard's address.
         }
@@ -69,7 +70,7 @@ pub async fn ours(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
 }
 
 /// Checks the rights of the planes.
-pub async fn theirs(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
+pub async fn check_planes(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding> {
     if context.cluster.dashboard.is_some() {
         return Ok(Vec::new()); // The planes run outside the cluster and have no service accounts.
     }
@@ -80,7 +81,7 @@ pub async fn theirs(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding>
         Finding::denied(ABOUT, &what, &error)
     })?;
     let watched = deployment.ok_or_else(|| format!("there is no Deployment {DEPLOYMENT} in namespace {system}"));
-    let watched = watched.and_then(|deployment| looked_at(&deployment, system)).map_err(|why| {
+    let watched = watched.and_then(|deployment| watched_namespaces(&deployment, system)).map_err(|why| {
         Finding::unknown(ABOUT, format!("the namespaces in which the planes need rights are unknown: {why}"))
     })?;
     let reviews: Api<SubjectAccessReview> = Api::all(context.cluster.client.clone());
@@ -102,7 +103,7 @@ pub async fn theirs(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding>
         return Ok(vec![Finding::good(ABOUT, format!("the planes have all {total} rights that they need"))]);
     }
     let message = format!("the planes lack {} of {total} rights: {}", lacking.len(), first_names(&lacking));
-    let mut remedy = format!("apply the roles of this version, {AS_INSTALLED}");
+    let mut remedy = format!("apply the roles of this version {AS_INSTALLED}");
     if watched.is_some() {
         remedy += "; with kustomize, also apply deploy/kubernetes/namespaced/rights in each further namespace of ";
         remedy += VARIABLE;
@@ -114,7 +115,7 @@ pub async fn theirs(context: &CheckContext<'_>) -> Result<Vec<Finding>, Finding>
 ///
 /// # Errors
 /// Fails if the Deployment takes the value from another object.
-fn looked_at(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<String>>, String> {
+fn watched_namespaces(autoscaler: &Deployment, system: &str) -> Result<Option<BTreeSet<String>>, String> {
     let pod = autoscaler.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let mut variables =
         pod.into_iter().flat_map(|pod| &pod.containers).flat_map(|container| container.env.iter().flatten());
@@ -212,7 +213,7 @@ fn attributes_of(rule: &PolicyRule, namespace: &str) -> Vec<ResourceAttributes> 
 }
 
 fn attributes(verb: &str, resource: &str, group: &str, namespace: &str) -> ResourceAttributes {
-    let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(of, sub)| (of, Some(sub)));
+    let (resource, subresource) = resource.split_once('/').map_or((resource, None), |(name, sub)| (name, Some(sub)));
     ResourceAttributes {
         group: Some(group.to_owned()),
         resource: Some(resource.to_owned()),
@@ -230,7 +231,7 @@ mod tests {
 
     /// Goal: each verb of each rule is checked, in the namespace of its binding, and no role is left out.
     #[test]
-    fn every_rule_of_the_roles_is_a_question() {
+    fn every_rule_of_the_roles_is_checked() {
         let all = needed(None, "zeroscale-system");
         let described_rights: Vec<String> = all.iter().map(described).collect();
         for right in [
@@ -246,10 +247,8 @@ mod tests {
         let verbs: usize = documents
             .flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default())
             .map(|rule| {
-                ["apiGroups", "resources", "verbs"]
-                    .iter()
-                    .map(|list| rule[*list].as_array().map_or(0, Vec::len))
-                    .product::<usize>()
+                let lengths = ["apiGroups", "resources", "verbs"].map(|list| rule[list].as_array().map_or(0, Vec::len));
+                lengths.iter().product::<usize>()
             })
             .sum();
         assert!(verbs > 20 && all.len() >= verbs, "{} questions of {verbs} rights", all.len());
@@ -264,7 +263,7 @@ mod tests {
     /// Roles installed there. It covers nothing that only a ClusterRole gives. The accounts are those of the planes'
     /// own namespace.
     #[test]
-    fn planes_of_some_namespaces_need_no_right_beyond_them() {
+    fn planes_that_watch_some_namespaces_need_no_right_elsewhere() {
         let all = needed(Some(&names(["shop", "stage"])), "zs");
         let described_rights: Vec<String> = all.iter().map(described).collect();
         for right in [
@@ -289,10 +288,8 @@ mod tests {
         let own = needed(Some(&names(["zs"])), "zs");
         let within = rights_of(WITHIN, "zs", "zs").len();
         assert!(within > 20, "the Roles are read: {within}");
-        assert_eq!(
-            (own.len() + 2 * within, needed(Some(&names(["zs", "a", "b"])), "zs").len()),
-            (all.len(), all.len())
-        );
+        let three = needed(Some(&names(["zs", "a", "b"])), "zs");
+        assert_eq!((own.len() + 2 * within, three.len()), (all.len(), all.len()));
     }
 
     /// Goal: the namespaces are read from the Deployment for each way of installing, and not guessed if another object
@@ -300,7 +297,7 @@ mod tests {
     ///
     /// env of the container -> namespaces
     #[test]
-    fn the_deployment_says_which_namespaces_are_looked_at() {
+    fn the_watched_namespaces_are_read_from_the_deployment() {
         let rows = [
             ("[]", Ok(None)),
             ("[{name: POD_NAME, value: a}]", Ok(None)),
@@ -321,7 +318,7 @@ mod tests {
                 "spec: {{selector: {{}}, template: {{spec: {{containers: [{{name: proxy}}, {{name: autoscaler, env: {env}}}]}}}}}}"
             );
             let deployment: Deployment = serde_yaml_ng::from_str(&text).expect("a Deployment");
-            assert_eq!(looked_at(&deployment, "zs"), expected, "{env}");
+            assert_eq!(watched_namespaces(&deployment, "zs"), expected, "{env}");
         }
     }
 }

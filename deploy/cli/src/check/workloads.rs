@@ -280,23 +280,15 @@ mod tests {
 
     #[test]
     fn unserved_metrics_are_reported_by_group() {
-        let cpu = scaler(
-            "a",
-            json!({"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}}]}),
-            json!({}),
-        );
-        let queue = scaler(
-            "b",
-            json!({"metrics": [{"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value"}}}]}),
-            json!({}),
-        );
+        let with = |name: &str, metric: Value| scaler(name, json!({"metrics": [metric]}), json!({}));
+        let cpu = json!({"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization"}}});
+        let queue = json!({"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value"}}});
         let served = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         assert_eq!(unserved(&[], &served(&[])), []);
-        let found = unserved(&[cpu, queue], &served(&["metrics.k8s.io"]));
+        let found = unserved(&[with("a", cpu), with("b", queue)], &served(&["metrics.k8s.io"]));
         let results: Vec<_> = found.iter().map(|finding| finding.result).collect();
         assert_eq!(results, [CheckResult::Good, CheckResult::Wrong]);
-        let message = "external.metrics.k8s.io is not served, but required by shop/b";
-        assert_eq!(found[1].message, message);
+        assert_eq!(found[1].message, "external.metrics.k8s.io is not served, but required by shop/b");
     }
 
     #[test]

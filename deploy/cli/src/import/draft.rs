@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 /// API versions of Deployments and StatefulSets: our default, and those of Kubernetes before 1.16.
 const BUILT_IN: [&str; 4] = ["apps/v1", "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1"];
 
-/// Translates the workload reference at a pointer. If it has no name, that is `default`, else the source's own name.
+/// Translates the workload reference at a pointer. If it has no name, the target's name is `default`, or the source's
+/// own name if that is `None`.
 pub(super) fn target(from: &mut Source, pointer: &str, default: Option<&str>) -> Value {
     let name = from.text(&format!("{pointer}/name"));
     let name = name.unwrap_or_else(|| default.unwrap_or(&from.name).to_owned());
@@ -37,16 +38,16 @@ pub(super) fn put(object: &mut Value, path: &str, value: impl Into<Value>) {
 }
 
 /// Removes fields from a translated object that its type does not have, since an API server would drop or reject them.
-/// Adds each to `lost`.
-pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, lost: &mut Vec<(String, String)>) {
+/// Adds a note for each.
+pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, notes: &mut Vec<(String, String)>) {
     let Ok(typed) = serde_json::from_value::<T>(object.clone()).and_then(serde_json::to_value) else { return };
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let mut surplus = Vec::new();
     for operation in diff(&typed, object).0 {
         if let PatchOperation::Add(AddOperation { path: at, value }) = operation
-            && !says_nothing(&value)
+            && !is_omittable(&value)
         {
-            lost.push((format!("{kind}.{}", path(at.as_str())), format!("a {kind} has no such field: {value}")));
+            notes.push((format!("{kind}.{}", path(at.as_str())), format!("a {kind} has no such field: {value}")));
             surplus.push(at);
         }
     }
@@ -55,14 +56,14 @@ pub(super) fn prune<T: DeserializeOwned + Serialize>(object: &mut Value, lost: &
     }
 }
 
-/// Returns whether a value is omitted when its type is serialized.
-fn says_nothing(value: &Value) -> bool {
+/// Reports whether a value may be omitted when its type is serialized.
+fn is_omittable(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
         Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.values().all(says_nothing),
+        Value::Object(fields) => fields.values().all(is_omittable),
         Value::Bool(true) => false,
     }
 }

@@ -33,19 +33,19 @@ pub(super) fn http_scaled_object(from: &mut Source) -> Vec<Value> {
     let mut draft = Draft::new(from, target);
     draft.metadata(from);
     paused(from, &mut draft);
-    say_service(&mut draft, service);
+    set_service(&mut draft, service);
     for field in ["port", "portName"] {
         from.take(&format!("/spec/scaleTargetRef/{field}")); // Each port of the Service is served.
     }
     let mut hosts = from.texts("/spec/hosts");
     hosts.extend(from.text("/spec/host"));
-    say_hosts(from, &mut draft, hosts);
+    set_hosts(from, &mut draft, hosts);
     from.drop_field("/spec/pathPrefixes", BY_HOST_ALONE);
     from.drop_field("/spec/headers", BY_HOST_ALONE);
     replicas(from, &mut draft, ["/spec/replicas/min", "/spec/replicas/max", "/spec/scaledownPeriod"]);
     from.drop_field("/spec/initialCooldownPeriod", "a workload keeps its replicas at first");
     let pending = from.number("/spec/targetPendingRequests");
-    measured(from, &mut draft, pending);
+    load_metric(from, &mut draft, pending);
     draft.duration("timeouts.responseStart", from, "/spec/timeouts/responseHeader");
     let seconds = from.text("/spec/coldStartTimeoutFailoverRef/timeoutSeconds").filter(|seconds| seconds != "0");
     if !fallback(from, &mut draft, "/spec/coldStartTimeoutFailoverRef", seconds.map(|seconds| format!("{seconds}s"))) {
@@ -67,14 +67,14 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[Value]) -> Vec<V
             let mut object = Source::new(object.clone());
             let target = target(&mut object, "/spec/scaleTargetRef", Some(&service));
             let mut draft = Draft::new(from, target);
-            say_service(&mut draft, Some(service));
+            set_service(&mut draft, Some(service));
             let fields = ["/spec/minReplicaCount", "/spec/maxReplicaCount", "/spec/cooldownPeriod"];
             replicas(&mut object, &mut draft, fields);
             let behavior = "/spec/advanced/horizontalPodAutoscalerConfig/behavior";
             draft.set("behavior", object.take(behavior));
             draft.metadata(&mut object);
             paused(&mut object, &mut draft);
-            triggers::carry_over(&mut object, &mut draft);
+            triggers::translate(&mut object, &mut draft);
             object.drop_field("/spec/pollingInterval", "the load is reported, not polled");
             from.note_all("ScaledObject", object);
             draft
@@ -92,8 +92,8 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[Value]) -> Vec<V
         from.drop_field(&format!("/spec/rules/{rule}/paths"), BY_HOST_ALONE);
         from.drop_field(&format!("/spec/rules/{rule}/headers"), BY_HOST_ALONE);
     }
-    say_hosts(from, &mut draft, hosts);
-    measured(from, &mut draft, None);
+    set_hosts(from, &mut draft, hosts);
+    load_metric(from, &mut draft, None);
     let readiness = from.look("/spec/timeouts/readiness").and_then(Value::as_str).map(str::to_owned);
     match fallback(from, &mut draft, "/spec/coldStart/fallback", readiness.filter(|text| text != "0s")) {
         true => _ = from.take("/spec/timeouts/readiness"),
@@ -107,8 +107,8 @@ pub(super) fn interceptor_route(from: &mut Source, documents: &[Value]) -> Vec<V
     vec![draft.finish()]
 }
 
-/// Translates the fallback Service, if there is one. It is named directly, or in an object below `service`. Returns
-/// whether there is one.
+/// Translates the fallback Service, which is named directly or in an object below `service`. Returns false if there is
+/// none.
 fn fallback(from: &mut Source, draft: &mut Draft, at: &str, after: Option<String>) -> bool {
     let nested = from.look(&format!("{at}/service")).is_some_and(Value::is_object);
     let (at, name) = if nested { (format!("{at}/service"), "name") } else { (at.to_owned(), "service") };
@@ -142,7 +142,7 @@ fn paused(from: &mut Source, draft: &mut Draft) {
     }
 }
 
-/// Returns the first ScaledObject that names this InterceptorRoute. It names a route of its own namespace.
+/// Returns the first ScaledObject that names this InterceptorRoute and is in the same namespace.
 fn scaled_object<'a>(documents: &'a [Value], name: &str, namespace: Option<&str>) -> Option<&'a Value> {
     let mut scaled = documents.iter().filter(|object| object["kind"] == "ScaledObject");
     scaled.find(|object| route(object).is_some_and(|(_, route)| route == name) && namespace_of(object) == namespace)
@@ -152,8 +152,8 @@ fn namespace_of(object: &Value) -> Option<&str> {
     object.pointer("/metadata/namespace")?.as_str()
 }
 
-/// Returns the reason why a ScaledObject that names a route is not translated with it, after the field that names the
-/// route. Returns `None` if it is.
+/// Returns the field that names a route, and the reason why the ScaledObject is not translated with that route. Returns
+/// `None` if it is.
 pub(super) fn skip_reason(scaled: &Value, documents: &[Value]) -> Option<(String, String)> {
     let (field, name) = route(scaled)?;
     let namespace = namespace_of(scaled);
@@ -182,7 +182,7 @@ pub(super) fn route(object: &Value) -> Option<(String, &str)> {
     })
 }
 
-fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
+fn set_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
     if hosts.iter().any(|host| host == "*") {
         from.note("/spec/hosts", "a host that matches everything has no equivalent; name the hosts");
         hosts.retain(|host| host != "*");
@@ -193,7 +193,7 @@ fn say_hosts(from: &mut Source, draft: &mut Draft, mut hosts: Vec<String>) {
 }
 
 /// Sets the Service in front of the workload. The default is the Service with the target's name.
-fn say_service(draft: &mut Draft, service: Option<String>) {
+fn set_service(draft: &mut Draft, service: Option<String>) {
     let service = service.filter(|service| draft.spec["target"]["name"] != service.as_str());
     draft.set("services", service.map(|service| json!([{"name": service}])));
 }
@@ -218,8 +218,8 @@ fn replicas(from: &mut Source, draft: &mut Draft, [min, max, cooldown]: [&str; 3
     draft.set("scale.retention", format!("{}s", from.text(cooldown).unwrap_or_else(|| COOLDOWN.into())));
 }
 
-/// Translates the metric and its target. `pending` is the value of the deprecated field.
-fn measured(from: &mut Source, draft: &mut Draft, pending: Option<Value>) {
+/// Translates the metric of the load and its target. `pending` is the value of the deprecated field.
+fn load_metric(from: &mut Source, draft: &mut Draft, pending: Option<Value>) {
     let rate = from.look("/spec/scalingMetric/requestRate").is_some_and(|rate| !rate.is_null());
     let at = if rate { "/spec/scalingMetric/requestRate" } else { "/spec/scalingMetric/concurrency" };
     let target = from.number(&format!("{at}/targetValue")).or(pending).unwrap_or_else(|| TARGET_VALUE.into());

@@ -71,7 +71,7 @@ pub(super) fn service(from: &mut Source) -> Vec<Value> {
 
 /// Translates the template's annotations on scaling.
 fn scaling(from: &mut Source, draft: &mut Draft) {
-    let foreign = lose_foreign(from);
+    let foreign = drop_foreign_class(from);
     for (key, path) in [
         (knative::MIN_SCALE, "scale.min"),
         (knative::MAX_SCALE, "scale.max"),
@@ -126,8 +126,8 @@ fn progress_deadline(from: &mut Source, deployment: &mut Value) {
 }
 
 /// Drops class, metric and target if the class is not one of Knative's, since only the autoscaler of that class knows
-/// their meaning. Returns whether they were dropped.
-fn lose_foreign(from: &mut Source) -> bool {
+/// their meaning. Returns true in that case.
+fn drop_foreign_class(from: &mut Source) -> bool {
     let class = annotation(from, knative::CLASS);
     let class = class.and_then(|pointer| from.look(&pointer)?.as_str().map(str::to_owned));
     if class.is_none_or(|class| [CLASS_KPA, CLASS_HPA].contains(&class.as_str())) {
@@ -184,7 +184,7 @@ fn annotation(from: &Source, key: Key) -> Option<String> {
 }
 
 /// Adds Knative's defaults to the serving container: its port, `PORT` and the port of its probes. Leaves a malformed
-/// pod as it is; [`super::refused`] reports it.
+/// pod as it is; [`super::rejection`] reports it.
 fn container(pod: &mut Value) {
     if PodSpec::deserialize(&*pod).is_err() {
         return;

@@ -100,15 +100,15 @@ pub fn import(files: &[(String, String)]) -> anyhow::Result<Vec<Imported>> {
             },
             _ => skip(&mut from, "/kind", unknown(kind, api_version)),
         };
-        let mut lost = from.lost();
+        let mut notes = from.into_notes();
         for object in &mut objects {
             match object["kind"].as_str() {
-                Some("ZeroScaler") => draft::prune::<ZeroScaler>(object, &mut lost),
-                _ => draft::prune::<Deployment>(object, &mut lost),
+                Some("ZeroScaler") => draft::prune::<ZeroScaler>(object, &mut notes),
+                _ => draft::prune::<Deployment>(object, &mut notes),
             }
         }
-        lost.extend(objects.iter().flat_map(refused));
-        all.push(Imported { source, objects, notes: lost });
+        notes.extend(objects.iter().filter_map(rejection));
+        all.push(Imported { source, objects, notes });
     }
     Ok(all)
 }
@@ -177,9 +177,9 @@ fn head(Imported { source, notes, .. }: &Imported) -> String {
     text
 }
 
-/// Returns why the API server will reject a translated object: a value of the source has another type, or is out of
-/// bounds.
-fn refused(object: &Value) -> Option<(String, String)> {
+/// Returns a note if the API server will reject a translated object, because a value of the source has another type or
+/// is out of bounds.
+fn rejection(object: &Value) -> Option<(String, String)> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let checked = match kind {
         "ZeroScaler" => serde_json::from_value::<ZeroScaler>(object.clone())

@@ -44,8 +44,8 @@ fn group(setting: Option<(String, String)>) -> String {
     setting.map_or_else(|| GROUP_DEFAULT.to_owned(), |(_, group)| group)
 }
 
-/// Returns the reason why a Middleware belongs to no workload, after the field that names its group. Returns `None` if
-/// it belongs to one.
+/// Returns the field that names a Middleware's group, and the reason why the Middleware belongs to no workload. Returns
+/// `None` if it belongs to one.
 pub(super) fn skip_reason(middleware: &Value, documents: &[Value]) -> Option<(String, String)> {
     let mut workloads = documents.iter().filter(|document| is_enabled(document));
     let group_of = |workload: &Value| group(sablier_setting(&mut Source::new(workload.clone()), "group"));
@@ -64,7 +64,7 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[Value]) -> Ve
     let group = sablier_setting(from, "group");
     let (hours, days) =
         (sablier_setting(from, "running-hours"), sablier_setting(from, "running-days").map(|(_, days)| days));
-    from.keep_of("sablier.");
+    from.keep_metadata("sablier.");
     let mut draft = Draft::new(from, json!({"kind": kind, "name": from.name}));
     if let Some((at, _)) = group.as_ref().filter(|(_, group)| group != GROUP_DEFAULT) {
         from.note(at, "workloads do not wake as a group: each wakes on its own requests");
@@ -75,8 +75,8 @@ pub(super) fn workload(from: &mut Source, kind: &str, documents: &[Value]) -> Ve
     if let Some(middleware) = middlewares.next() {
         let mut plugin = Source::new(middleware.clone());
         for other in middlewares {
-            let left = other["metadata"]["name"].as_str().unwrap_or_default();
-            from.note("/Middleware", format!("{left} names this group, too; the settings of {} are used", plugin.name));
+            let name = other["metadata"]["name"].as_str().unwrap_or_default();
+            from.note("/Middleware", format!("{name} names this group, too; the settings of {} are used", plugin.name));
         }
         plugin.take("/metadata");
         plugin.take(&format!("{PLUGIN}/group"));

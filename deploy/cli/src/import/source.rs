@@ -30,7 +30,7 @@ pub(super) struct Source {
     /// Namespace of the object, if it names one.
     pub(super) namespace: Option<String>,
     rest: Value,
-    lost: Vec<(String, String)>,
+    notes: Vec<(String, String)>,
 }
 
 impl Source {
@@ -40,7 +40,7 @@ impl Source {
                 fields.remove(field);
             }
         }
-        let mut source = Self { name: String::new(), namespace: None, rest: value, lost: Vec::new() };
+        let mut source = Self { name: String::new(), namespace: None, rest: value, notes: Vec::new() };
         for pointer in BOOKKEEPING {
             source.take(pointer);
         }
@@ -84,7 +84,7 @@ impl Source {
     }
 
     /// Keeps only labels and annotations with this prefix. The rest of the object is not translated and needs no notes.
-    pub(super) fn keep_of(&mut self, prefix: &str) {
+    pub(super) fn keep_metadata(&mut self, prefix: &str) {
         let matching = |at: &str| {
             let all = self.rest.pointer(at).and_then(Value::as_object).cloned().unwrap_or_default();
             all.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect::<Map<_, _>>()
@@ -131,7 +131,7 @@ impl Source {
 
     /// Adds a note about a field that was taken out or needs attention.
     pub(super) fn note(&mut self, pointer: &str, why: impl Into<String>) {
-        self.lost.push((path(pointer), why.into()));
+        self.notes.push((path(pointer), why.into()));
     }
 
     /// Takes out a field that has no equivalent. Adds a note with the reason if the field exists.
@@ -143,31 +143,31 @@ impl Source {
 
     /// Adds the notes of another manifest that is translated with this one. `kind` is its kind.
     pub(super) fn note_all(&mut self, kind: &str, other: Source) {
-        self.lost.extend(other.lost().into_iter().map(|(field, why)| (format!("{kind}.{field}"), why)));
+        self.notes.extend(other.into_notes().into_iter().map(|(field, why)| (format!("{kind}.{field}"), why)));
     }
 
     /// Returns all notes, and one for every remaining field.
-    pub(super) fn lost(mut self) -> Vec<(String, String)> {
-        leaves(&self.rest, "", &mut self.lost);
-        self.lost
+    pub(super) fn into_notes(mut self) -> Vec<(String, String)> {
+        note_leaves(&self.rest, "", &mut self.notes);
+        self.notes
     }
 }
 
 /// Adds a note for each value below the pointer `at`.
-fn leaves(value: &Value, at: &str, found: &mut Vec<(String, String)>) {
+fn note_leaves(value: &Value, at: &str, notes: &mut Vec<(String, String)>) {
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                leaves(value, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), found);
+                note_leaves(value, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), notes);
             }
         }
         Value::Array(items) => {
             for (index, value) in items.iter().enumerate() {
-                leaves(value, &format!("{at}/{index}"), found);
+                note_leaves(value, &format!("{at}/{index}"), notes);
             }
         }
         Value::Null => {}
-        value => found.push((path(at), format!("{value} has no equivalent"))),
+        value => notes.push((path(at), format!("{value} has no equivalent"))),
     }
 }
 

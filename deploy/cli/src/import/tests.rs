@@ -14,12 +14,21 @@ fn one(text: &str) -> Imported {
     all.remove(0)
 }
 
-fn lost(imported: &Imported) -> Vec<&str> {
+/// Returns the fields of the notes.
+fn noted(imported: &Imported) -> Vec<&str> {
     imported.notes.iter().map(|(field, _)| field.as_str()).collect()
 }
 
+/// Returns a HorizontalPodAutoscaler of Deployment `web` with further fields of metadata and spec, in YAML flow style.
+fn hpa(version: &str, metadata: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: autoscaling/{version}\nkind: HorizontalPodAutoscaler\nmetadata: {{name: web{metadata}}}\nspec: \
+         {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, {spec}}}\n"
+    )
+}
+
 #[test]
-fn an_http_scaled_object() {
+fn an_http_scaled_object_is_translated_field_by_field() {
     let imported = one("
 apiVersion: http.keda.sh/v1alpha1
 kind: HTTPScaledObject
@@ -55,7 +64,7 @@ status: {conditions: []}
         })]
     );
     let fields = ["spec.pathPrefixes", "spec.somethingNew.deep[0]"];
-    assert_eq!(lost(&imported), fields, "what nobody knows is listed, not dropped");
+    assert_eq!(noted(&imported), fields, "unknown fields are listed, not dropped");
 }
 
 #[test]
@@ -69,11 +78,11 @@ spec: {hosts: [a.example.com], scaleTargetRef: {name: web, service: web, portNam
     let spec = &imported.objects[0]["spec"];
     assert_eq!(spec["scale"], json!({"max": 100, "retention": "300s", "load": {"concurrency": 7, "utilization": 100}}));
     assert!(spec.get("service").is_none(), "the Service has the target's name");
-    assert_eq!(lost(&imported), Vec::<&str>::new(), "each port of the Service is served");
+    assert_eq!(noted(&imported), Vec::<&str>::new(), "each port of the Service is served");
 }
 
 #[test]
-fn an_interceptor_route_and_the_scaled_object_that_names_it() {
+fn an_interceptor_route_is_translated_with_the_scaled_object_that_names_it() {
     let imported = one("
 apiVersion: http.keda.sh/v1beta1
 kind: InterceptorRoute
@@ -123,7 +132,7 @@ spec:
         "spec.rules[0].paths",
         "spec.hosts",
     ];
-    assert_eq!(lost(&imported), fields);
+    assert_eq!(noted(&imported), fields);
 }
 
 /// Goal: routes with the same name in several namespaces are not mixed up, and every ScaledObject is mentioned in the
@@ -168,7 +177,7 @@ fn a_scaled_object_goes_with_the_route_of_its_own_namespace() {
         (empty[0], "ScaledObject late", "ScaledObject a scales InterceptorRoute api of namespace shop already"),
         (empty[1], "ScaledObject stray", "InterceptorRoute api of namespace other is not among the documents"),
     ] {
-        assert_eq!((imported.source.as_str(), lost(imported)), (source, vec![field]));
+        assert_eq!((imported.source.as_str(), noted(imported)), (source, vec![field]));
         assert!(imported.notes[0].1.contains(why), "{:?}", imported.notes);
         let line = format!("# From {source}.\n# Notes:\n#   {field}: {why}");
         assert!(render(&all).expect("YAML").contains(&line), "{line}");
@@ -180,7 +189,7 @@ fn a_scaled_object_goes_with_the_route_of_its_own_namespace() {
 }
 
 #[test]
-fn a_horizontal_pod_autoscaler() {
+fn a_horizontal_pod_autoscaler_is_translated_field_by_field() {
     let imported = one("
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -196,7 +205,7 @@ spec:
     assert_eq!((&spec["scale"], &spec["target"]["name"]), (&json!({"min": 2, "max": 8}), &json!("web")));
     assert_eq!(spec["metrics"][0]["resource"]["target"]["averageUtilization"], 60);
     assert_eq!(spec["behavior"]["scaleDown"]["stabilizationWindowSeconds"], 60);
-    assert_eq!(lost(&imported), ["spec.minReplicas", "kind", "spec.scaleTargetRef.name"]);
+    assert_eq!(noted(&imported), ["spec.minReplicas", "kind", "spec.scaleTargetRef.name"]);
 }
 
 /// Goal: Kubernetes' default metric is written out if no metric is set, and not added if others are set. So is the
@@ -217,24 +226,21 @@ fn the_defaults_of_a_horizontal_pod_autoscaler_are_written_out() {
         ("v1", "", ", targetCPUUtilizationPercentage: 60", cpu(60), false),
         ("v1", annotated, "", cpu(50), false),
     ];
-    for (version, metadata, fields, expected, noted) in rows {
-        let imported = one(&format!(
-            "apiVersion: autoscaling/{version}\nkind: HorizontalPodAutoscaler\nmetadata: {{name: web{metadata}}}\nspec: \
-             {{scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}, maxReplicas: 3{fields}}}\n"
-        ));
+    for (version, metadata, fields, expected, is_noted) in rows {
+        let imported = one(&hpa(version, metadata, &format!("maxReplicas: 3{fields}")));
         let row = format!("{version}{metadata}{fields}");
         let spec = &imported.objects[0]["spec"];
         assert_eq!((spec.get("metrics"), &spec["scale"]["min"]), (expected.as_ref(), &json!(1)), "{row}");
         let notes: Vec<_> = imported.notes.iter().filter(|(field, _)| field == "spec.metrics").collect();
-        assert_eq!(notes.len(), usize::from(noted), "{row}: {notes:?}");
+        assert_eq!(notes.len(), usize::from(is_noted), "{row}: {notes:?}");
         assert!(notes.iter().all(|(_, why)| why.contains("cpu at 80 %")), "{row}: {notes:?}");
-        assert!(!lost(&imported).iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {row}");
+        assert!(!noted(&imported).iter().any(|field| field.contains("ZeroScaler")), "all fields exist: {row}");
     }
 }
 
 /// Goal: the examples in KEDA's documentation of responses without a pod are translated.
 #[test]
-fn placeholders_and_static_routes_are_carried_over() {
+fn placeholders_and_static_routes_are_translated() {
     let route = |fields: &str| {
         one(&format!(
             "apiVersion: http.keda.sh/v1beta1\nkind: InterceptorRoute\nmetadata: {{name: my-app}}\nspec:\n  \
@@ -280,71 +286,49 @@ fn placeholders_and_static_routes_are_carried_over() {
     for (fields, expected, notes) in rows {
         let imported = route(fields);
         assert_eq!(imported.objects[0]["spec"]["wake"], expected, "{fields}");
-        let lost_fields: Vec<_> = lost(&imported)
+        let wake_fields: Vec<_> = noted(&imported)
             .into_iter()
             .filter(|field| field.starts_with("spec.coldStart") || field.starts_with("spec.static"))
             .collect();
-        assert_eq!(lost_fields.len(), notes, "{fields}: {lost_fields:?}");
-        assert!(!lost(&imported).iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {fields}");
+        assert_eq!(wake_fields.len(), notes, "{fields}: {wake_fields:?}");
+        assert!(!noted(&imported).iter().any(|field| field.contains("ZeroScaler")), "all fields exist: {fields}");
     }
 }
 
 /// Goal: KEDA's fallbacks are translated in the form of each version, with their delay.
 #[test]
-fn fallbacks_are_carried_over() {
+fn fallbacks_are_translated() {
     let scaled = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: a}\n\
                   spec: {hosts: [a.example.com], scaleTargetRef: {name: a, service: a, port: 80}, ";
     let route = "apiVersion: http.keda.sh/v1beta1\nkind: InterceptorRoute\nmetadata: {name: a}\n\
                  spec: {target: {service: a, port: 80}, scalingMetric: {concurrency: {targetValue: 9}}, ";
-    let wait = "spec.timeouts.conditionWait";
+    let to_b = |port: Value, after: &str| json!({"service": "b", "port": port, "after": after});
+    let named = "coldStart: {fallback: {service: {name: b, portName: web}}}, timeouts: {readiness: 5s}";
+    let both_times =
+        "coldStartTimeoutFailoverRef: {service: b, portName: web, timeoutSeconds: 5}, timeouts: {conditionWait: 9s}";
     let rows = [
-        (
-            scaled,
-            "coldStartTimeoutFailoverRef: {service: b, port: 8080}",
-            json!({"service": "b", "port": 8080, "after": "30s"}),
-            "",
-        ),
-        (
-            scaled,
-            "coldStartTimeoutFailoverRef: {service: b, portName: web, timeoutSeconds: 5}, timeouts: {conditionWait: 9s}",
-            json!({"service": "b", "port": "web", "after": "5s"}),
-            wait,
-        ),
+        (scaled, "coldStartTimeoutFailoverRef: {service: b, port: 8080}", to_b(json!(8080), "30s"), ""),
+        (scaled, both_times, to_b(json!("web"), "5s"), "spec.timeouts.conditionWait"),
         (scaled, "timeouts: {conditionWait: 9s}", Value::Null, ""),
-        (
-            route,
-            "coldStart: {fallback: {service: b, port: 8080}}",
-            json!({"service": "b", "port": 8080, "after": "30s"}),
-            "",
-        ),
-        (
-            route,
-            "coldStart: {fallback: {service: {name: b, portName: web}}}, timeouts: {readiness: 5s}",
-            json!({"service": "b", "port": "web", "after": "5s"}),
-            "",
-        ),
-        (
-            route,
-            "coldStart: {fallback: {service: b, port: 1}}, timeouts: {readiness: 0s}",
-            json!({"service": "b", "port": 1, "after": "30s"}),
-            "",
-        ),
+        (route, "coldStart: {fallback: {service: b, port: 8080}}", to_b(json!(8080), "30s"), ""),
+        (route, named, to_b(json!("web"), "5s"), ""),
+        (route, "coldStart: {fallback: {service: b, port: 1}}, timeouts: {readiness: 0s}", to_b(json!(1), "30s"), ""),
         (route, "timeouts: {readiness: 5s}", Value::Null, ""),
     ];
-    for (head, fields, expected, lost_field) in rows {
+    for (head, fields, expected, noted_field) in rows {
         let imported = one(&format!("{head}{fields}}}\n"));
         let fallback = imported.objects[0]["spec"].pointer("/wake/fallback").cloned().unwrap_or_default();
         assert_eq!(fallback, expected, "{fields}");
-        let all = lost(&imported);
-        assert!(lost_field.is_empty() || all.contains(&lost_field), "{fields}: {all:?}");
+        let all = noted(&imported);
+        assert!(noted_field.is_empty() || all.contains(&noted_field), "{fields}: {all:?}");
         assert!(!all.iter().any(|field| field.contains("ollback") || field.contains("Failover")), "{fields}: {all:?}");
-        assert!(!all.iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {fields}");
+        assert!(!all.iter().any(|field| field.contains("ZeroScaler")), "all fields exist: {fields}");
     }
 }
 
 /// Goal: the output of `kubectl get -o yaml` for several objects is accepted unchanged.
 #[test]
-fn the_items_of_a_list_are_documents() {
+fn the_items_of_a_list_are_translated_one_by_one() {
     let item = |name: &str| {
         format!(
             "- apiVersion: autoscaling/v2\n  kind: HorizontalPodAutoscaler\n  metadata: {{name: {name}}}\n  \
@@ -359,20 +343,19 @@ fn the_items_of_a_list_are_documents() {
     assert!(import(&[("f.yaml".to_owned(), list(" []\n"))]).expect("a List").is_empty());
     let of_a_kind = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscalerList\nitems:\n\
                      - {metadata: {name: a}, spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: a}}}\n";
-    assert_eq!(one(of_a_kind).objects.len(), 1, "an item need not say its kind");
+    assert_eq!(one(of_a_kind).objects.len(), 1, "an item need not name its kind");
 }
 
 #[test]
-fn what_is_no_yaml_is_refused_by_file_and_document() {
+fn invalid_yaml_is_reported_with_file_and_document() {
     let error = import(&[("f.yaml".into(), "a: [".into())]).expect_err("no YAML").to_string();
     assert!(error.contains("f.yaml, document 1: invalid YAML"), "{error}");
 }
 
 /// Goal: an object of another kind, or without a name, is listed, and does not prevent the translation of others.
 #[test]
-fn what_is_not_known_is_named_and_left_as_it_is() {
-    let known = "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: web}\nspec: \
-                 {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, maxReplicas: 3}\n";
+fn unknown_objects_are_listed_and_not_translated() {
+    let known = hpa("v2", "", "maxReplicas: 3");
     for (other, source, why) in [
         (
             "kind: Pod\napiVersion: v1\nmetadata: {name: a}\nspec: {x: 1}\n",
@@ -397,7 +380,7 @@ fn what_is_not_known_is_named_and_left_as_it_is() {
 /// Goal: notes stay within comments, even for several validation errors at once and unusual characters in the manifest.
 /// Method: the output parses back to the same objects.
 #[test]
-fn no_comment_tears_the_text() {
+fn notes_stay_within_their_comments() {
     let scaled = "apiVersion: http.keda.sh/v1alpha1\nkind: HTTPScaledObject\nmetadata: {name: web}\nspec:\n  \
                   scaleTargetRef: {name: web, service: web}\n  scaledownPeriod: 7200\n  \
                   scalingMetric: {requestRate: {targetValue: 1, window: 2s}}\n";

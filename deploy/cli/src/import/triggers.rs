@@ -6,7 +6,7 @@ use super::source::Source;
 use serde_json::{Value, json};
 
 /// Translates the triggers that have an equivalent. The fields of others remain in the source and are listed.
-pub(super) fn carry_over(from: &mut Source, draft: &mut Draft) {
+pub(super) fn translate(from: &mut Source, draft: &mut Draft) {
     let (mut metrics, mut schedules) = (Vec::new(), Vec::new());
     for index in 0..from.count("/spec/triggers") {
         let at = format!("/spec/triggers/{index}");

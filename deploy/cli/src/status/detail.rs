@@ -1,6 +1,6 @@
 //! Full description of one workload.
 
-use super::list::{most, saved, state};
+use super::list::{max_pods, saved, state};
 use crate::gather::Sources;
 use crate::model::{Detail, Summary, Wake};
 use crate::text::{BAD, BUSY, Cell, Colours, PLAIN, STRONG, number, seconds, since, table};
@@ -51,13 +51,13 @@ pub fn page(object: Option<&ZeroScaler>, detail: &Detail, now: Timestamp, colour
     line("Target", &format!("{}{service}", workload.target));
     line("State", &state(workload).text);
     let pods = workload.pods;
-    let wanted = pods.desired.map(|desired| format!(", {desired} desired")).unwrap_or_default();
-    let bounds = format!("min {}, max {}", number(workload.min.map(|min| min as f64)), most(workload));
-    line("Pods", &format!("{} of {} ready{wanted}; {bounds}", pods.ready, pods.actual));
+    let desired = pods.desired.map(|desired| format!(", {desired} desired")).unwrap_or_default();
+    let bounds = format!("min {}, max {}", number(workload.min.map(|min| min as f64)), max_pods(workload));
+    line("Pods", &format!("{} of {} ready{desired}; {bounds}", pods.ready, pods.actual));
     if workload.requests_per_second.is_some() || workload.concurrency.is_some() {
-        let (rate, flying, held) =
+        let (rate, in_flight, held) =
             (number(workload.requests_per_second), number(workload.concurrency), number(workload.held));
-        line("Load", &format!("{rate} requests per second, {flying} in flight, {held} held"));
+        line("Load", &format!("{rate} requests per second, {in_flight} in flight, {held} held"));
     }
     line("Why", &workload.why);
     if let Some(next) = workload.next() {
@@ -175,16 +175,14 @@ mod tests {
         let text = wakes(&[failed, slow, quick], now, Colours(false));
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[2].starts_with("10s") && lines[2].contains("▒▒▒▒████████████████ "), "{text}");
-        assert!(
-            lines[3].contains("░▒▒▒▒████") && lines[3].contains("signal 1.0 ms + scale 9.0 ms + pod 90.0 ms"),
-            "{text}"
-        );
+        assert!(lines[3].contains("░▒▒▒▒████"), "{text}");
+        assert!(lines[3].contains("signal 1.0 ms + scale 9.0 ms + pod 90.0 ms"), "{text}");
         assert!(lines[4].contains("failed: CrashLoopBackOff"), "{text}");
         assert_eq!(wakes(&[], now, Colours(false)), "");
     }
 
     #[test]
-    fn a_page_says_all_that_the_object_says() {
+    fn a_page_shows_the_fields_of_the_object() {
         let object: ZeroScaler = serde_json::from_value(json!({
             "metadata": {"name": "hello", "namespace": "shop"},
             "spec": {"target": {"name": "hello"}, "paused": true, "hosts": ["a.example.com"],

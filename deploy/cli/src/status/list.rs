@@ -30,7 +30,7 @@ const NARROW: [Column; 8] = [
     ("STATE", |workload, _| state(workload)),
     ("PODS", |workload, _| pods(workload).into()),
     ("MIN", |workload, _| number(workload.min.map(|min| min as f64)).into()),
-    ("MAX", |workload, _| most(workload).into()),
+    ("MAX", |workload, _| max_pods(workload).into()),
     ("REQ/S", |workload, _| number(workload.requests_per_second).into()),
     ("HELD", |workload, _| held(workload)),
     ("AGE", |workload, now| workload.created.map_or_else(|| "-".to_owned(), |then| since(then, now)).into()),
@@ -53,17 +53,17 @@ const WHY: Column = ("WHY", |workload, _| {
 });
 
 /// Formats workloads as a table.
-pub fn table(workloads: &[Summary], look: &TableLayout) -> String {
+pub fn table(workloads: &[Summary], layout: &TableLayout) -> String {
     let mut columns: Vec<Column> = Vec::new();
-    columns.extend(Some(NAMESPACE).filter(|_| look.namespaces));
+    columns.extend(Some(NAMESPACE).filter(|_| layout.namespaces));
     columns.extend(NARROW);
-    columns.extend(WIDE.into_iter().filter(|_| look.wide));
+    columns.extend(WIDE.into_iter().filter(|_| layout.wide));
     columns.push(WHY);
     let rows: Vec<Vec<Cell>> =
-        workloads.iter().map(|workload| columns.iter().map(|(_, cell)| cell(workload, look.now)).collect()).collect();
+        workloads.iter().map(|workload| columns.iter().map(|(_, cell)| cell(workload, layout.now)).collect()).collect();
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
-    let text = rows_as_text(&heads, &rows, look.colours, look.width.filter(|_| !look.wide));
-    if look.heads { text } else { text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default() }
+    let text = rows_as_text(&heads, &rows, layout.colours, layout.width.filter(|_| !layout.wide));
+    if layout.heads { text } else { text.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default() }
 }
 
 /// Returns the state, marked if the workload is paused.
@@ -90,7 +90,7 @@ fn pods(workload: &Summary) -> String {
 }
 
 /// Returns the maximum number of pods, or `-` if it is unlimited.
-pub fn most(workload: &Summary) -> String {
+pub fn max_pods(workload: &Summary) -> String {
     workload.max.filter(|max| *max > 0).map_or_else(|| "-".to_owned(), |max| max.to_string())
 }
 
@@ -126,66 +126,33 @@ pub fn saved(workload: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Money, Pods, Ready, Saved};
+    use serde_json::json;
 
     fn workloads() -> Vec<Summary> {
-        let at = |secs| Timestamp::from_second(secs).ok();
-        let ready = Ready { status: "True".into(), ..Ready::default() };
-        vec![
-            Summary {
-                namespace: "shop".into(),
-                name: "hello".into(),
-                target: "Deployment/hello".into(),
-                state: "Awake".into(),
-                pods: Pods { ready: 2, actual: 2, desired: Some(3) },
-                min: Some(0),
-                max: Some(20),
-                requests_per_second: Some(123.4),
-                concurrency: Some(4.25),
-                held: Some(7.0),
-                why: "the load asks for it".into(),
-                ready: ready.clone(),
-                last_wake: Some(Wake { at: at(940), seconds: 0.019, outcome: "answered".into(), ..Wake::default() }),
-                owner: Some("autoscaler-1".into()),
-                saved: Some(Saved {
-                    pod_seconds: 7200.0,
-                    money: Some(Money { amount: 0.5, per_hour: 0.25, currency: "EUR".into() }),
-                }),
-                created: at(0),
-                ..Summary::default()
-            },
-            Summary {
-                namespace: "shop".into(),
-                name: "still".into(),
-                state: "Asleep".into(),
-                paused: true,
-                why: "paused: the replicas stay as they are".into(),
-                ready,
-                ..Summary::default()
-            },
-            Summary {
-                namespace: "shop".into(),
-                name: "wrong".into(),
-                state: "Unknown".into(),
-                ready: Ready {
-                    status: "False".into(),
-                    reason: "TargetNotFound".into(),
-                    message: "spec.target: gone".into(),
-                },
-                ..Summary::default()
-            },
-        ]
+        let workloads = json!([
+            {"namespace": "shop", "name": "hello", "target": "Deployment/hello", "state": "Awake", "min": 0, "max": 20,
+             "pods": {"ready": 2, "actual": 2, "desired": 3}, "requestsPerSecond": 123.4, "concurrency": 4.25,
+             "held": 7.0, "why": "the load asks for it", "ready": {"status": "True"}, "owner": "autoscaler-1",
+             "lastWake": {"at": "1970-01-01T00:15:40Z", "seconds": 0.019, "outcome": "answered"},
+             "saved": {"podSeconds": 7200.0, "money": {"amount": 0.5, "perHour": 0.25, "currency": "EUR"}},
+             "created": "1970-01-01T00:00:00Z"},
+            {"namespace": "shop", "name": "still", "state": "Asleep", "paused": true, "ready": {"status": "True"},
+             "why": "paused: the replicas stay as they are"},
+            {"namespace": "shop", "name": "wrong", "state": "Unknown",
+             "ready": {"status": "False", "reason": "TargetNotFound", "message": "spec.target: gone"}},
+        ]);
+        serde_json::from_value(workloads).expect("workloads")
     }
 
-    fn look() -> TableLayout {
+    fn layout() -> TableLayout {
         let now = Timestamp::from_second(1000).expect("a time");
         TableLayout { wide: false, namespaces: false, heads: true, now, colours: Colours(false), width: None }
     }
 
     #[test]
-    fn a_table_says_what_each_is_doing_and_why() {
+    fn a_table_shows_state_load_and_reason() {
         assert_eq!(
-            table(&workloads(), &look()),
+            table(&workloads(), &layout()),
             "\
 NAME    STATE            PODS   MIN   MAX   REQ/S   HELD   AGE   WHY
 hello   Awake            2/3    0     20    123     7      16m   the load asks for it
@@ -196,8 +163,8 @@ wrong   Unknown          0/0    -     -     -       -      -     TargetNotFound:
     }
 
     #[test]
-    fn a_wide_table_says_more_and_a_narrow_terminal_cuts_the_reason() {
-        let wide = table(&workloads()[..1], &TableLayout { wide: true, namespaces: true, ..look() });
+    fn a_wide_table_has_more_columns_and_a_narrow_terminal_cuts_the_reason() {
+        let wide = table(&workloads()[..1], &TableLayout { wide: true, namespaces: true, ..layout() });
         for part in [
             "NAMESPACE",
             "shop",
@@ -209,10 +176,10 @@ wrong   Unknown          0/0    -     -     -       -      -     TargetNotFound:
         ] {
             assert!(wide.contains(part), "{part}: {wide}");
         }
-        let narrow = table(&workloads(), &TableLayout { width: Some(80), ..look() });
+        let narrow = table(&workloads(), &TableLayout { width: Some(80), ..layout() });
         assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
-        let colours = table(&workloads(), &TableLayout { colours: Colours(true), ..look() });
+        let colours = table(&workloads(), &TableLayout { colours: Colours(true), ..layout() });
         assert!(colours.contains("\u{1b}[32mAwake") && colours.contains("\u{1b}[31mUnknown"), "{colours}");
-        assert_eq!(table(&workloads()[1..2], &TableLayout { heads: false, ..look() }).lines().count(), 1);
+        assert_eq!(table(&workloads()[1..2], &TableLayout { heads: false, ..layout() }).lines().count(), 1);
     }
 }

@@ -16,7 +16,7 @@ use std::io::Write;
 use std::time::Duration;
 
 /// Interval between two reads with `--watch`.
-const LOOKS_EVERY: Duration = Duration::from_secs(2);
+const READ_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Arguments of `status`.
 #[derive(Args, Clone, Debug)]
@@ -73,30 +73,30 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
     let mut printed: HashMap<RevisionKey, Summary> = HashMap::new();
     let (mut is_first, mut is_failing) = (true, false);
     loop {
-        let looked = match &names[..] {
+        let listed = match &names[..] {
             [] => sources.list(scope, &mut warn).await,
             names => sources.list_named(names, is_first, &mut warn).await,
         };
-        let listing = match looked {
+        let listing = match listed {
             Err(error) if is_first => return Err(error),
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
                     eprintln!("warning: {error:#}; trying again");
                 }
-                tokio::time::sleep(LOOKS_EVERY).await;
+                tokio::time::sleep(READ_INTERVAL).await;
                 continue;
             }
             Ok(listing) => listing,
         };
         is_failing = false;
         let is_new = |workload: &&Summary| printed.get(&workload.key()) != Some(*workload);
-        let news: Vec<Summary> = listing.workloads.iter().filter(is_new).cloned().collect();
+        let changed: Vec<Summary> = listing.workloads.iter().filter(is_new).cloned().collect();
         printed = listing.workloads.iter().map(|workload| (workload.key(), workload.clone())).collect();
-        if table && is_first && news.is_empty() {
+        if table && is_first && changed.is_empty() {
             let place = scope.map_or_else(|| "the cluster".to_owned(), |namespace| format!("namespace {namespace}"));
             eprintln!("no ZeroScalers in {place}");
-        } else if table && (is_first || !news.is_empty()) {
-            let look = list::TableLayout {
+        } else if table && (is_first || !changed.is_empty()) {
+            let layout = list::TableLayout {
                 wide: args.output == Some(Output::Wide),
                 namespaces: args.all_namespaces || names.iter().any(|key| key.namespace() != namespace),
                 heads: is_first,
@@ -104,9 +104,9 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
                 colours: Colours::of_output(),
                 width: width(),
             };
-            out.write_all(list::table(&news, &look).as_bytes())?;
-        } else if !table && (is_first || !news.is_empty()) {
-            let listing = Listing { workloads: if is_first { listing.workloads } else { news }, ..listing };
+            out.write_all(list::table(&changed, &layout).as_bytes())?;
+        } else if !table && (is_first || !changed.is_empty()) {
+            let listing = Listing { workloads: if is_first { listing.workloads } else { changed }, ..listing };
             out.write_all(document(&listing, args.output)?.as_bytes())?;
         }
         if !args.watch {
@@ -114,7 +114,7 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
         }
         is_first = false;
         out.flush()?;
-        tokio::time::sleep(LOOKS_EVERY).await;
+        tokio::time::sleep(READ_INTERVAL).await;
     }
 }
 

@@ -35,7 +35,7 @@ fn deployment(name: &str, version: &str) -> Value {
 /// Goal: a correct installation for some namespaces passes, and only rights in these and the planes' own namespace are
 /// checked.
 #[test]
-fn a_sound_install_for_some_namespaces_has_all_rights() {
+fn a_correct_install_for_some_namespaces_has_all_rights() {
     let api = server(true);
     let output = text(&run(api.address, &["check", "--system-namespace", "zs"]).stdout);
     assert!(output.contains("ok       rights      the planes have all"), "{output}");
@@ -52,7 +52,7 @@ fn a_sound_install_for_some_namespaces_has_all_rights() {
 
 /// Goal: a missing right of the user is reported with the commands that need it. Method: each right in turn is missing.
 #[test]
-fn a_right_of_ours_that_is_missing_is_named() {
+fn a_missing_right_of_the_user_is_reported() {
     for (lacking, expected) in [
         ("get", "you may not get zeroscalers in namespace shop, as these commands require: status NAME, wake, sleep"),
         ("list", "you may not list zeroscalers in namespace shop, as these commands require: status, top"),
@@ -76,7 +76,7 @@ fn a_right_of_ours_that_is_missing_is_named() {
 /// Goal: remedies repair the existing installation in the way it was made, and do not suggest a second one or other
 /// images.
 #[test]
-fn remedies_are_about_the_install_that_there_is() {
+fn remedies_fit_the_existing_install() {
     let checked = run(server(false).address, &["check", "--system-namespace", "zs"]);
     let output = text(&checked.stdout);
     assert_eq!(checked.status.code(), Some(1), "{output}");
@@ -87,13 +87,13 @@ fn remedies_are_about_the_install_that_there_is() {
     let output = text(&run(server(false).address, &["check"]).stdout);
     assert!(output.contains("there is no Deployment autoscaler in namespace zeroscale-system"), "{output}");
     assert!(output.contains("fix: select its namespace with --system-namespace, or install it"), "{output}");
-    assert!(!output.contains("WRONG    rights"), "nothing is known of who is not there: {output}");
+    assert!(!output.contains("WRONG    rights"), "rights of missing planes are unknown: {output}");
 }
 
 /// Goal: leases of other programs in the planes' namespace, such as Knative's controllers, do not affect the check of
 /// the planes' clocks.
 #[test]
-fn leases_of_others_say_nothing_of_the_planes() {
+fn leases_of_other_programs_are_ignored() {
     const OTHER: &str = "controller.knative.dev.serving.pkg.reconciler.route.reconciler.00-of-01";
     let lease = |name: &str, renewed: &str| json!({"metadata": {"name": name, "namespace": "zs"}, "spec": {"holderIdentity": "a", "renewTime": renewed}});
     let now = "2024-01-01T00:00:00.000000Z"; // The server's time.

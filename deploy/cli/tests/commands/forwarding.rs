@@ -1,7 +1,7 @@
 //! Dashboard over a port that the API server forwards. The test server speaks the kubelet's protocol over a WebSocket
 //! (`v4.channel.k8s.io`): two channels per port, each of which begins with the port number.
 
-use super::{LIST, Says, Server, failure, listed, run, scaler, text};
+use super::{LIST, Respond, Server, failure, listed, run, scaler, text};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,13 +28,13 @@ pub(super) fn is_port_forward(stream: &TcpStream) -> bool {
     }
 }
 
-/// Handles one forwarded connection as `says` returns: connects to `{"to": ADDRESS}`, or sends `{"error": TEXT}` as the
-/// pod's error.
+/// Handles one forwarded connection as `respond` returns: connects to `{"to": ADDRESS}`, or sends `{"error": TEXT}` as
+/// the pod's error.
 #[allow(clippy::result_large_err, reason = "the callback's type is tungstenite's")]
-pub(super) fn forward(stream: TcpStream, says: &Says) {
+pub(super) fn forward(stream: TcpStream, respond: &Respond) {
     let mut scripted = (0, Value::Null);
-    let mut judge = |request: &Request, mut response: Response| {
-        scripted = says(&format!("{} {}", request.method(), request.uri().path()), "");
+    let mut check = |request: &Request, mut response: Response| {
+        scripted = respond(&format!("{} {}", request.method(), request.uri().path()), "");
         let offered = request.headers()["sec-websocket-protocol"].to_str().unwrap_or_default();
         if scripted.0 != 101 || !offered.split(", ").any(|offered| offered == PROTOCOL) {
             let mut refused = ErrorResponse::new(Some(scripted.1.to_string()));
@@ -44,7 +44,7 @@ pub(super) fn forward(stream: TcpStream, says: &Says) {
         response.headers_mut().insert("sec-websocket-protocol", PROTOCOL.parse().expect("a value"));
         Ok(response)
     };
-    let Ok(mut socket) = accept_hdr(stream, &mut judge) else { return };
+    let Ok(mut socket) = accept_hdr(stream, &mut check) else { return };
     let mut send = |channel: u8, bytes: &[u8]| socket.send(Message::binary([&[channel], bytes].concat()));
     // Errors are ignored: a client that only checks the right may have closed the connection.
     let _ = send(0, &PORT).and_then(|()| send(1, &PORT));
@@ -110,7 +110,7 @@ fn the_dashboard_is_reached_through_the_api_server() {
 
 /// Goal: the error names the obstacle: no ready pod, a missing right, or a pod without a dashboard on that port.
 #[test]
-fn what_stands_in_the_way_of_the_dashboard_is_named() {
+fn obstacles_to_the_dashboard_are_named() {
     let refused = "failed to connect to localhost:8090 inside namespace \"x\": connect: connection refused";
     type Row<'a> = (&'a [(&'a str, &'a str)], (u16, Value), &'a [&'a str]);
     let rows: [Row<'_>; 3] = [

@@ -19,7 +19,7 @@ const ONE: &str = "/apis/zeroscale.dev/v1alpha1/namespaces/shop/zeroscalers/hell
 const DATE: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
 
 /// Function from `METHOD PATH` and a body to the status and body of the response.
-type Says = Arc<dyn Fn(&str, &str) -> (u16, Value) + Send + Sync>;
+type Respond = Arc<dyn Fn(&str, &str) -> (u16, Value) + Send + Sync>;
 
 /// Mock server that runs as long as the process and serves one request per connection.
 struct Server {
@@ -28,21 +28,22 @@ struct Server {
 }
 
 impl Server {
-    fn start(says: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> Self {
-        Self::with_body(move |request, _| says(request))
+    fn start(respond: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        Self::with_body(move |request, _| respond(request))
     }
 
-    fn with_body(says: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
+    fn with_body(respond: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let (address, says, requests) = (listener.local_addr().expect("bound"), Arc::new(says) as Says, Arc::default());
+        let (address, requests) = (listener.local_addr().expect("bound"), Arc::default());
+        let respond: Respond = Arc::new(respond);
         let server = Self { address, requests: Arc::clone(&requests) };
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 if forwarding::is_port_forward(&stream) {
-                    let says = says.clone();
-                    std::thread::spawn(move || forwarding::forward(stream, &says));
+                    let respond = respond.clone();
+                    std::thread::spawn(move || forwarding::forward(stream, &respond));
                 } else {
-                    answer(stream, &says, &requests);
+                    answer(stream, &respond, &requests);
                 }
             }
         });
@@ -54,7 +55,7 @@ impl Server {
     }
 }
 
-fn answer(stream: TcpStream, says: &Says, requests: &Mutex<Vec<(String, String)>>) {
+fn answer(stream: TcpStream, respond: &Respond, requests: &Mutex<Vec<(String, String)>>) {
     let mut reader = BufReader::new(stream);
     let (mut line, mut length) = (String::new(), 0);
     if reader.read_line(&mut line).unwrap_or(0) == 0 {
@@ -77,7 +78,7 @@ fn answer(stream: TcpStream, says: &Says, requests: &Mutex<Vec<(String, String)>
     let request = format!("{method} {path}");
     let body = text(&body);
     requests.lock().expect("not poisoned").push((request.clone(), body.clone()));
-    let (status, body) = says(&request, &body);
+    let (status, body) = respond(&request, &body);
     let body = body.to_string();
     let head = format!(
         "HTTP/1.1 {status} x\r\ndate: {DATE}\r\ncontent-type: application/json\r\nconnection: close\r\n\
@@ -95,10 +96,14 @@ fn patched(api: &Server) -> Value {
 
 /// Returns an API server's error response.
 fn failure(code: u16, reason: &str, message: &str, details: Value) -> (u16, Value) {
-    (
-        code,
-        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message, "details": details}),
-    )
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": message, "details": details});
+    (code, status)
+}
+
+/// Returns the error response for a ZeroScaler `nobody`, which does not exist.
+fn not_found() -> (u16, Value) {
+    failure(404, "NotFound", "not found", json!({"name": "nobody", "kind": "zeroscalers"}))
 }
 
 fn scaler(name: &str, spec: Value, status: Value) -> Value {
@@ -111,20 +116,19 @@ fn scaler(name: &str, spec: Value, status: Value) -> Value {
 }
 
 fn listed(items: &[Value]) -> (u16, Value) {
-    (
-        200,
-        json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScalerList", "metadata": {"resourceVersion": "1"}, "items": items}),
-    )
+    let metadata = json!({"resourceVersion": "1"});
+    let kind = "ZeroScalerList";
+    (200, json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": kind, "metadata": metadata, "items": items}))
 }
 
 /// Runs the binary against an API server.
 fn run(api: SocketAddr, words: &[&str]) -> Output {
     let folder = tempfile::tempdir().expect("a folder");
-    beside(api, folder.path()).args(words).output().expect("started")
+    command_for(api, folder.path()).args(words).output().expect("started")
 }
 
 /// Returns a command that runs the binary with a kubeconfig, written to that folder, for an API server.
-fn beside(api: SocketAddr, folder: &Path) -> Command {
+fn command_for(api: SocketAddr, folder: &Path) -> Command {
     let kubeconfig = folder.join("kubeconfig");
     let text = format!(
         "{{apiVersion: v1, kind: Config, current-context: a, contexts: [{{name: a, context: {{cluster: c, user: u, namespace: \
@@ -149,7 +153,7 @@ fn text(bytes: &[u8]) -> String {
 /// Goal: one table has the data of ZeroScalers and dashboard. Without the dashboard the rest is printed and standard
 /// error says what is missing. A pipe gets no colours.
 #[test]
-fn a_table_holds_what_the_dashboard_adds() {
+fn a_table_merges_zeroscalers_with_the_dashboards_data() {
     let asleep =
         scaler("still", json!({}), json!({"state": "Asleep", "min": 0, "max": 3, "pods": {"ready": 0, "actual": 0}}));
     let awake = scaler(
@@ -162,15 +166,12 @@ fn a_table_holds_what_the_dashboard_adds() {
         LIST => listed(&both),
         _ => failure(403, "Forbidden", "pods is forbidden", json!({"kind": "pods"})),
     });
-    let dashboard = Server::start(|_| {
-        (
-            200,
-            json!({"now": "2026-01-01T00:00:00Z", "replicas": [{"name": "autoscaler-1", "answered": false, "error": "gone"}], "workloads": [
-            {"namespace": "shop", "name": "hello", "target": "Deployment/hello", "state": "Awake", "paused": false,
-             "pods": {"ready": 2, "actual": 2, "desired": null}, "min": null, "max": null, "requestsPerSecond": 12.5, "concurrency": 3,
-             "held": 4, "why": "the load asks for it", "owner": ""}]}),
-        )
-    });
+    let hello = json!({"namespace": "shop", "name": "hello", "target": "Deployment/hello", "state": "Awake",
+        "paused": false, "pods": {"ready": 2, "actual": 2, "desired": null}, "min": null, "max": null,
+        "requestsPerSecond": 12.5, "concurrency": 3, "held": 4, "why": "the load asks for it", "owner": ""});
+    let replica = json!({"name": "autoscaler-1", "answered": false, "error": "gone"});
+    let listing = json!({"now": "2026-01-01T00:00:00Z", "replicas": [replica], "workloads": [hello]});
+    let dashboard = Server::start(move |_| (200, listing.clone()));
     let address = format!("http://{}", dashboard.address);
     let output = run(api.address, &["status", "--address", &address]);
     let (table, warnings) = (text(&output.stdout), text(&output.stderr));
@@ -197,15 +198,10 @@ fn a_table_holds_what_the_dashboard_adds() {
 
 /// Goal: each kind of failure is named on standard error and has an exit code for scripts.
 #[test]
-fn what_is_wrong_is_named() {
+fn each_failure_is_reported_with_its_exit_code() {
     let named = Server::start(|request| match request {
         LIST => listed(&[]),
-        _ => failure(
-            404,
-            "NotFound",
-            "zeroscalers.zeroscale.dev \"nobody\" not found",
-            json!({"name": "nobody", "kind": "zeroscalers"}),
-        ),
+        _ => not_found(),
     });
     let undefined =
         Server::start(|_| failure(404, "NotFound", "the server could not find the requested resource", json!({})));
@@ -238,7 +234,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn arguments_that_make_no_sense_and_kubeconfigs_that_cannot_be_used_are_named() {
+fn invalid_arguments_and_unusable_kubeconfigs_are_reported() {
     let folder = tempfile::tempdir().expect("a folder");
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -293,7 +289,7 @@ fn waking(result: &'static str, utc: &'static str) -> impl Fn(&str, &str) -> (u1
 /// Goal: a wake edits one field of the ZeroScaler, and the autoscaler's report ends the command, in any time notation
 /// that the API server stores.
 #[test]
-fn what_the_autoscaler_says_to_a_wake_ends_it() {
+fn the_autoscalers_report_ends_a_wake() {
     for (result, utc, code, expected) in [
         ("Done", "Z", 0, "zeroscaler.zeroscale.dev/hello wakes"),
         ("Kept", "+00:00", 1, "the request is not carried out: too busy"),
@@ -313,13 +309,11 @@ fn what_the_autoscaler_says_to_a_wake_ends_it() {
 
 /// Goal: each of several workloads is requested even if an earlier one failed, and all failures are reported.
 #[test]
-fn each_of_several_workloads_is_asked() {
+fn a_failed_request_does_not_stop_the_next_ones() {
     let hello = waking("Done", "Z");
     let api = Server::with_body(move |request, body| match request.split_once(' ') {
         Some((_, ONE)) => hello(request, body),
-        Some((_, path)) if path.ends_with("/nobody") => {
-            failure(404, "NotFound", "not found", json!({"name": "nobody", "kind": "zeroscalers"}))
-        }
+        Some((_, path)) if path.ends_with("/nobody") => not_found(),
         _ => failure(403, "Forbidden", "User \"me\" cannot get it", json!({"kind": "zeroscalers"})),
     });
     let output = run(api.address, &["wake", "nobody", "hello", "secret"]);
@@ -334,11 +328,11 @@ fn each_of_several_workloads_is_asked() {
 /// Goal: `--watch` continues after a failed read and warns about it. Method: the second read fails, and the change seen
 /// by the third is printed.
 #[test]
-fn a_look_that_fails_does_not_end_a_watch() {
-    let looks = AtomicUsize::new(0);
+fn a_failed_read_does_not_end_a_watch() {
+    let reads = AtomicUsize::new(0);
     let now = |state: &str| listed(&[scaler("hello", json!({}), json!({"state": state}))]);
     let api = Server::start(move |request| match request {
-        LIST => match looks.fetch_add(1, Ordering::Relaxed) {
+        LIST => match reads.fetch_add(1, Ordering::Relaxed) {
             0 => now("Awake"),
             1 => failure(403, "Forbidden", "not just now", json!({"kind": "zeroscalers"})),
             _ => now("Asleep"),
@@ -346,7 +340,7 @@ fn a_look_that_fails_does_not_end_a_watch() {
         _ => failure(403, "Forbidden", "no", json!({})),
     });
     let folder = tempfile::tempdir().expect("a folder");
-    let mut command = beside(api.address, folder.path());
+    let mut command = command_for(api.address, folder.path());
     command.args(["status", "--watch"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("started");
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -360,7 +354,7 @@ fn a_look_that_fails_does_not_end_a_watch() {
 /// Goal: an installed definition that is older than a field is reported, since the API server drops the field and
 /// returns 200.
 #[test]
-fn what_the_api_server_drops_is_not_done() {
+fn a_field_that_the_api_server_drops_is_an_error() {
     for (word, field) in
         [("pause", "spec.paused = true"), ("wake", "spec.request = Awake"), ("sleep", "spec.request = Asleep")]
     {
@@ -368,24 +362,20 @@ fn what_the_api_server_drops_is_not_done() {
         let output = run(api.address, &[word, "hello"]);
         let errors = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), ""), "{word}: {errors}");
-        assert!(
-            errors.contains(field) && errors.contains("definition") && errors.contains("check"),
-            "{word}: {errors}"
-        );
+        for part in [field, "definition", "check"] {
+            assert!(errors.contains(part), "{word}: {part} in {errors}");
+        }
         assert!(patched(&api)["spec"].is_object(), "{word}");
     }
 }
 
 /// Goal: a release of everything needs an explicit argument.
 #[test]
-fn a_release_says_what_it_means() {
+fn a_release_needs_an_explicit_selection() {
     let api = Server::start(|_| listed(&[]));
     let output = run(api.address, &["release"]);
-    assert!(
-        output.status.code() == Some(1) && text(&output.stderr).contains("nothing is selected"),
-        "{}",
-        text(&output.stderr)
-    );
+    let errors = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && errors.contains("nothing is selected"), "{errors}");
     assert!(api.requests().is_empty(), "{:?}", api.requests());
     assert!(run(api.address, &["release", "--namespace", "shop"]).status.success());
 }

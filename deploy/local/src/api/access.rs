@@ -33,12 +33,12 @@ pub struct Audit(Arc<AuditFn>);
 type AuditFn = dyn Fn(&str, &Access, bool) + Send + Sync;
 
 impl Audit {
-    /// Creates an audit that calls `hear` with user, access, and true if the access is allowed.
-    pub fn new(hear: impl Fn(&str, &Access, bool) + Send + Sync + 'static) -> Self {
-        Audit(Arc::new(hear))
+    /// Creates an audit that calls `callback` with user, access, and true if the access is allowed.
+    pub fn new(callback: impl Fn(&str, &Access, bool) + Send + Sync + 'static) -> Self {
+        Audit(Arc::new(callback))
     }
 
-    pub(super) fn hear(&self, user: &str, access: &Access, allowed: bool) {
+    pub(super) fn record(&self, user: &str, access: &Access, allowed: bool) {
         self.0(user, access, allowed);
     }
 }

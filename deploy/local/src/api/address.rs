@@ -5,20 +5,20 @@ use serde_json::{Value, json};
 use super::causes::Causes;
 use super::fields::{object, text};
 use super::resource::Resource;
-use crate::pool::{Leased, Pool};
+use crate::pool::{Allocation, Pool};
 
 /// Table of Services.
 pub(crate) const SERVICES: &str = "/services";
 
-/// Assigns a ClusterIP to a Service, or keeps its current one; other resources pass. The caller keeps a new address
-/// once the write has succeeded.
+/// Assigns a ClusterIP to a Service, or restores its current one. Other resources do not change. The caller makes a new
+/// allocation permanent once the write has succeeded.
 pub(crate) fn assign(
     pool: &Pool,
     resource: &Resource,
     value: &mut Value,
     old: Option<&Value>,
     causes: &mut Causes,
-) -> Option<Leased> {
+) -> Option<Allocation> {
     if &*resource.table != SERVICES {
         return None;
     }
@@ -38,22 +38,22 @@ pub(crate) fn assign(
         set(value, &current);
         return None;
     }
-    let leased = match wanted.as_str() {
-        "" => pool.lease(),
+    let allocation = match wanted.as_str() {
+        "" => pool.allocate(),
         "None" => {
             set(value, "None");
             return None;
         }
-        text => text.parse().ok().and_then(|address| pool.lease_one(address)),
+        text => text.parse().ok().and_then(|address| pool.allocate_exact(address)),
     };
-    match &leased {
-        Some(leased) => set(value, &leased.address().to_string()),
+    match &allocation {
+        Some(allocation) => set(value, &allocation.address().to_string()),
         None => {
             let rule = "failed to allocate IP: the address is taken or not in the valid range";
             causes.invalid("spec.clusterIPs", &json!([wanted]), rule);
         }
     }
-    leased
+    allocation
 }
 
 fn set(value: &mut Value, address: &str) {

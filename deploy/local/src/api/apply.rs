@@ -21,8 +21,8 @@ use super::status::{ApiError, Result};
 use super::strategic::add_to_set;
 use super::write::Part;
 
-/// Fields by their paths in `FieldsV1`: `f:NAME` is a field of a map, `k:KEY` and `v:VALUE` are items of a list, and `.`
-/// is an item itself.
+/// Fields by their paths in `FieldsV1`: `f:NAME` is a field of a map, `k:KEY` and `v:VALUE` are items of a list, and
+/// `.` is an item itself.
 type Fields = BTreeSet<Vec<String>>;
 
 /// Returns the object after applying `config` to `live`, with the new ownership.
@@ -139,8 +139,8 @@ fn key_field(item: &Value, field: &str) -> Value {
     }
 }
 
-/// Reports whether a segment of a path means this item of a list.
-fn is_meant(item: &Value, segment: &str) -> bool {
+/// Reports whether a segment of a path identifies this item of a list.
+fn is_identified(item: &Value, segment: &str) -> bool {
     let (kind, text) = segment.split_at_checked(2).unwrap_or_default();
     let named: Value = serde_json::from_str(text).unwrap_or_default();
     match named.as_object().filter(|_| kind == "k:") {
@@ -149,11 +149,11 @@ fn is_meant(item: &Value, segment: &str) -> bool {
     }
 }
 
-/// Returns the value at a path. The owner of an item in a set owns no value.
+/// Returns the value at a path. An item of a set has none, so it causes no conflict.
 fn get<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(value, |value, segment| match segment.strip_prefix("f:") {
         Some(field) => value.get(field),
-        None => value.as_array()?.iter().find(|item| segment.starts_with("k:") && is_meant(item, segment)),
+        None => value.as_array()?.iter().find(|item| segment.starts_with("k:") && is_identified(item, segment)),
     })
 }
 
@@ -208,7 +208,8 @@ fn has(fields: &Fields, path: &[String]) -> bool {
     fields.range::<[String], _>(from).next().is_some_and(|next| next.starts_with(path))
 }
 
-/// Removes a field, and maps and lists around it that are then empty and not wanted. The path continues at `depth`.
+/// Removes a field, and the maps and lists around it that are then empty and not wanted. The rest of the path begins at
+/// `depth`.
 fn remove(value: &mut Value, path: &[String], depth: usize, wanted: &Fields) {
     let Some(segment) = path.get(depth) else { return };
     let is_last = depth + 1 == path.len();
@@ -221,8 +222,8 @@ fn remove(value: &mut Value, path: &[String], depth: usize, wanted: &Fields) {
         }
     } else if let Some(items) = value.as_array_mut() {
         if is_last || path[depth + 1] == "." {
-            items.retain(|item| !is_meant(item, segment));
-        } else if let Some(item) = items.iter_mut().find(|item| is_meant(item, segment)) {
+            items.retain(|item| !is_identified(item, segment));
+        } else if let Some(item) = items.iter_mut().find(|item| is_identified(item, segment)) {
             remove(item, path, depth + 1, wanted);
         }
     }
@@ -277,7 +278,7 @@ mod tests {
 
     /// Goal: 53/TCP and 53/UDP are two ports with separate owners; a port without a protocol is TCP.
     #[test]
-    fn ports_of_one_number_are_told_apart_by_their_protocol() {
+    fn ports_with_the_same_number_are_distinguished_by_protocol() {
         let (tcp, udp) = (json!({"port": 53, "protocol": "TCP"}), json!({"port": 53, "protocol": "UDP"}));
         let service = |ports: &[&Value]| json!({"spec": {"ports": ports}});
         let services = ("", "services");
@@ -288,10 +289,10 @@ mod tests {
         let named = applied(services, Some(both.clone()), "a", &service(&[&udp, &plain])).expect("applied");
         let names: Vec<_> =
             named["spec"]["ports"].as_array().expect("ports").iter().map(|port| &port["name"]).collect();
-        assert_eq!(names, [&Value::Null, &"dns".into()], "TCP goes without saying");
+        assert_eq!(names, [&Value::Null, &"dns".into()], "a port without a protocol is TCP");
 
         let one = applied(services, Some(both.clone()), "a", &service(&[&tcp])).expect("applied");
-        assert_eq!(one["spec"]["ports"], json!([tcp]), "the other was owned and is no longer stated");
+        assert_eq!(one["spec"]["ports"], json!([tcp]), "the owner no longer states the other");
 
         let theirs = json!({"port": 53, "protocol": "UDP", "nodePort": 30053});
         let shared = applied(services, Some(both), "b", &service(&[&theirs])).expect("no conflict");

@@ -21,7 +21,7 @@ use super::selector::Selector;
 use super::status::{self, ApiError, Result};
 use super::store::Object;
 use super::table::represent;
-use super::write::{Part, Written, check_name, typed};
+use super::write::{Part, Written, check_name, check_type};
 
 /// Data of a request for a resource.
 pub(super) struct Call {
@@ -62,7 +62,7 @@ impl Call {
             _ if matches!(info.resource.model, Model::Measured) => self.metrics(&self.selector()?).await,
             ("", "list") => {
                 let (objects, version) = api.list(&info.resource, &info.namespace, &self.selector()?, &self.query)?;
-                Ok(self.all(&objects, Some(version)))
+                Ok(self.list_response(&objects, Some(version)))
             }
             ("", "get" | "watch") if verb == "watch" || self.query.flag("watch") => {
                 let (resource, namespace, selector) = (&info.resource, &info.namespace, self.selector()?);
@@ -70,7 +70,7 @@ impl Call {
             }
             ("" | "status", "get") => {
                 let object = api.store.get(&info.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
-                Ok(self.one(200, &object))
+                Ok(self.object_response(200, &object))
             }
             ("", "create") => self.create(),
             ("" | "status", "update") => {
@@ -79,11 +79,11 @@ impl Call {
                 // A PUT without metadata has no name and is rejected before the lookup.
                 check_name(target, &body)?;
                 let creates = part == Part::Main && info.resource.rules.create_on_update;
-                Ok(self.written(api.update(target, part, &options, creates, |_| Ok(body.clone()))?))
+                Ok(self.write_response(api.update(target, part, &options, creates, |_| Ok(body.clone()))?))
             }
             ("" | "status", "patch") => {
                 let options = WriteOptions::parse(&self.query, "PatchOptions")?;
-                Ok(self.written(api.patch(target, part, &self.patch()?, &options)?))
+                Ok(self.write_response(api.patch(target, part, &self.patch()?, &options)?))
             }
             ("", "delete") => {
                 let done = api.delete(target, &self.delete_options()?)?;
@@ -91,12 +91,12 @@ impl Call {
                     let status = status::deleted(&info.resource, target.name, done.object.text("/metadata/uid"));
                     return Ok(media::encode_value(200, &status));
                 }
-                Ok(self.one(200, &done.object))
+                Ok(self.object_response(200, &done.object))
             }
             ("", "deletecollection") => {
                 let options = self.delete_options()?;
                 let deleted = api.delete_collection(&info.resource, &info.namespace, &self.selector()?, &options)?;
-                Ok(self.all(&deleted, Some(api.store.version())))
+                Ok(self.list_response(&deleted, Some(api.store.version())))
             }
             ("scale", "get") => Ok(media::encode_value(200, &api.scale(target)?)),
             ("scale", "update") => {
@@ -132,11 +132,11 @@ impl Call {
         let options = WriteOptions::parse(&self.query, "CreateOptions")?;
         let body = self.object()?;
         if matches!(info.resource.model, Model::Review) {
-            let body = typed(&info.resource, body)?;
+            let body = check_type(&info.resource, body)?;
             let answer = review::answer(&info.resource.kind, &self.api, &self.caller, &body)?;
             return Ok(media::encode_value(201, &info.resource.full(&answer)));
         }
-        Ok(self.written(self.api.create(&info.resource, &info.namespace, body, &options)?))
+        Ok(self.write_response(self.api.create(&info.resource, &info.namespace, body, &options)?))
     }
 
     fn delete_options(&self) -> Result<DeleteOptions> {
@@ -148,16 +148,16 @@ impl Call {
         Patch::read(&self.content_type, &self.body, &self.info.resource)
     }
 
-    pub(super) fn all(&self, objects: &[Arc<Object>], version: Option<u64>) -> Response<Body> {
+    pub(super) fn list_response(&self, objects: &[Arc<Object>], version: Option<u64>) -> Response<Body> {
         media::encode_value(200, &represent_all(&self.info.resource, objects, version, self.form))
     }
 
-    pub(super) fn one(&self, code: u16, object: &Object) -> Response<Body> {
+    pub(super) fn object_response(&self, code: u16, object: &Object) -> Response<Body> {
         media::encode_value(code, &represent(&self.info.resource, object, self.form, true))
     }
 
-    fn written(&self, written: Written) -> Response<Body> {
-        let mut response = self.one(written.code, &written.object);
+    fn write_response(&self, written: Written) -> Response<Body> {
+        let mut response = self.object_response(written.code, &written.object);
         let kind = &self.info.resource;
         let made = kind.rules.warning.as_ref().filter(|_| written.code == 201);
         let made = made.map(|rule| format!("{} {} {rule}", kind.kind, Target::new(kind, &written.object).key()));

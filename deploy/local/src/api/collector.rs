@@ -1,8 +1,8 @@
 //! Garbage collection: dependents, contents of namespaces, objects of deleted definitions, and old Events.
 //!
-//! Each pass looks at all objects, as they were at one version, and continues what follows from deletions. The store
-//! requests a pass after every change that may need one, so the changes of a pass lead to the next. A failed pass is
-//! repeated. The collector runs in the server's process and writes through the same checks as clients.
+//! Each pass examines all objects of one version, and takes the next step of each deletion. The store requests a pass
+//! after every change that may need one, so a pass that changes something leads to another. A failed pass is repeated.
+//! The collector runs in the server's process and writes through the same checks as clients.
 //!
 //! An object is deleted if none of its owners exists; otherwise missing owners are removed from it. With
 //! `foregroundDeletion`, an owner waits for blocking dependents. With `orphan`, it releases them. An Event is deleted
@@ -31,8 +31,8 @@ use super::write::Part;
 
 /// Duration of the pause after a pass, as a multiple of the pass. It limits the collector to a tenth of a core.
 const PAUSE: u32 = 9;
-/// Maximum of that pause, and the pause after a failed pass. On a busy machine a pass mostly waits for the processor, and
-/// deletions must not wait for long.
+/// Maximum of that pause, and the pause after a failed pass. On a busy machine a pass mostly waits for the processor,
+/// and deletions must not wait for long.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Lifetime of an Event, as in Kubernetes. No client deletes Events, so a cluster would accumulate them.
@@ -50,7 +50,7 @@ pub(crate) async fn run(api: Arc<Api>) {
     loop {
         tokio::select! {
             () = api.shutdown.cancelled() => return,
-            () = api.store.garbage() => {}
+            () = api.store.collection_requested() => {}
             _ = expiries.tick() => {}
         }
         let begun = Instant::now();
@@ -178,11 +178,11 @@ impl Api {
     fn examine_owners(&self, graph: &Graph<'_>, target: Target<'_>, object: &Object) -> Result<()> {
         let owners: Vec<&str> = object.owners().iter().map(|owner| text(owner, "/uid")).collect();
         match owners.iter().filter(|uid| graph.holds(uid)).count() {
-            // An owner waits in the foreground, so the dependents of this object must be deleted before it too.
+            // If an owner waits in the foreground, this object must also wait for its own dependents.
             0 => {
-                let deeper = owners.iter().any(|uid| graph.waits(uid))
+                let awaited = owners.iter().any(|uid| graph.waits(uid))
                     && !graph.dependents_of(object.text("/metadata/uid")).is_empty();
-                let propagation = if deeper { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
+                let propagation = if awaited { PropagationPolicy::Foreground } else { PropagationPolicy::Background };
                 self.collect(target, object, Some(propagation))
             }
             held if held == owners.len() => Ok(()),
@@ -190,7 +190,7 @@ impl Api {
         }
     }
 
-    /// Deletes the objects with such keys. Returns true if there are any.
+    /// Deletes the objects whose keys `is_content` accepts. Returns true if there are any.
     fn delete_all(&self, graph: &Graph<'_>, is_content: impl Fn(&StoreKey) -> bool) -> Result<bool> {
         let contents: Vec<_> = graph.objects.iter().filter(|(key, _)| is_content(key)).collect();
         for entry in contents.iter().filter(|(_, object)| !object.is_terminating()) {
@@ -216,7 +216,7 @@ impl Api {
         self.retain(target, "finalizers", |held| held != finalizer)
     }
 
-    /// Removes other items from a list in the metadata.
+    /// Removes the items of a list in the metadata that `is_retained` does not accept.
     fn retain(&self, target: Target<'_>, list: &str, is_retained: impl Fn(&Value) -> bool) -> Result<()> {
         self.edit(target, |value| fields::list(metadata(value), list).retain(&is_retained))
     }
@@ -250,7 +250,7 @@ mod tests {
 
     /// Goal: an Event is deleted an hour after it last happened and not before, whichever of its times is set.
     #[tokio::test]
-    async fn an_event_goes_an_hour_after_it_has_happened_last() {
+    async fn an_event_is_deleted_an_hour_after_it_last_happened() {
         let api = Api::for_tests();
         let resource = api.registry.load().by_table(EVENTS).expect("Events");
         let made = Timestamp::now();
@@ -264,7 +264,7 @@ mod tests {
         for (name, mut event) in rows {
             event["metadata"] = json!({"name": name, "namespace": "default"});
             event["involvedObject"] = json!({"namespace": "default"});
-            api.create(&resource, "default", event, &WriteOptions::default()).expect("taken");
+            api.create(&resource, "default", event, &WriteOptions::default()).expect("created");
         }
         let left = async |minutes| {
             api.collect_garbage(made + SignedDuration::from_mins(minutes)).await.expect("no failure");

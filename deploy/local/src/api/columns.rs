@@ -25,7 +25,7 @@ pub(crate) enum Cell {
     Text,
     /// The first number, or 0.
     Number,
-    /// The number at each path, or the number of values that are none, such as `1/2`.
+    /// For each path its number, or else the count of its values, such as `1/2`.
     Ratio,
     /// The number of values at all paths.
     Size,

@@ -128,7 +128,7 @@ impl Api {
         if let Some(before) = before.and_then(|before| address(&before))
             && (gone || address(&object) != Some(before))
         {
-            self.addresses.give_back(before);
+            self.addresses.release(before);
         }
         if definition {
             let mut registry = Registry::clone(&self.registry.load());

@@ -4,8 +4,8 @@
 //! it until the collector has deleted its objects.
 //!
 //! The rules of ZeroScalers are checked by the function that the autoscaler also runs
-//! ([`common_api::zeroscaler::validation`]); a test there compares it with the CEL. The CEL rules of other definitions are
-//! ignored. As on a real server, the rules run only if the schema validation has passed.
+//! ([`common_api::zeroscaler::validation`]); a test there compares it with the CEL. The CEL rules of other definitions
+//! are ignored. As on a real server, the rules run only if the schema validation has passed.
 //!
 //! Limits: there is no conversion between versions other than `None`, no detection of name conflicts between
 //! definitions, and there are no selectable fields.

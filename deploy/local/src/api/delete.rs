@@ -155,11 +155,11 @@ mod tests {
     use super::*;
     use crate::api::builtin;
 
-    /// Goal: a grace period beyond all timestamps becomes the maximum, and can be shortened later.
+    /// Goal: a grace period beyond all timestamps becomes the maximum. It can be shortened later.
     #[test]
-    fn a_grace_beyond_all_timestamps_is_the_longest() {
+    fn a_grace_period_beyond_all_timestamps_is_limited() {
         let pods = builtin::registry().get("", "v1", "pods").expect("pods");
-        let ask = |grace| DeleteOptions { grace, ..DeleteOptions::default() };
+        let options = |grace| DeleteOptions { grace, ..DeleteOptions::default() };
         let seconds_left = |pod: &Value| {
             let end: Timestamp = text(pod, "/metadata/deletionTimestamp").parse().expect("a time");
             end.duration_since(Timestamp::now()).as_secs()
@@ -167,10 +167,10 @@ mod tests {
         for (own, requested) in [(i64::MAX, None), (30, Some(i64::MAX)), (i64::MIN, Some(GRACE_MAX))] {
             let spec = json!({"nodeName": "n", "terminationGracePeriodSeconds": own});
             let pod = json!({"metadata": {"name": "p"}, "spec": spec});
-            let leaving = mark(&pods, &pod, &ask(requested));
-            assert_eq!(number(&leaving, "/metadata/deletionGracePeriodSeconds"), Some(GRACE_MAX));
-            assert!((GRACE_MAX - 60..=GRACE_MAX).contains(&seconds_left(&leaving)));
-            let shortened = mark(&pods, &leaving, &ask(Some(5)));
+            let terminating = mark(&pods, &pod, &options(requested));
+            assert_eq!(number(&terminating, "/metadata/deletionGracePeriodSeconds"), Some(GRACE_MAX));
+            assert!((GRACE_MAX - 60..=GRACE_MAX).contains(&seconds_left(&terminating)));
+            let shortened = mark(&pods, &terminating, &options(Some(5)));
             assert_eq!(number(&shortened, "/metadata/deletionGracePeriodSeconds"), Some(5));
             assert!((-60..=5).contains(&seconds_left(&shortened)));
         }

@@ -82,7 +82,7 @@ async fn answer(api: Arc<Api>, request: Request<Incoming>) -> Result<Response<Bo
 fn permit(api: &Api, caller: &Caller, access: &Access, info: Option<&RequestInfo>) -> Result<()> {
     let allowed = rbac::allows(&api.store, caller, access);
     if let Some(audit) = &api.audit {
-        audit.hear(&caller.name, access, allowed);
+        audit.record(&caller.name, access, allowed);
     }
     match info {
         _ if allowed => Ok(()),

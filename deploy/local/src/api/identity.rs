@@ -1,7 +1,7 @@
 //! Identities: the administrator, by the server's own token, and ServiceAccounts, by issued tokens.
 //!
-//! The `token` subresource of a ServiceAccount issues tokens. A token is valid for certain audiences, until it expires,
-//! and while the account exists, and the Pod if the token is bound to one. It is opaque, and its grant is stored here,
+//! The `token` subresource of a ServiceAccount issues tokens. A token is valid for certain audiences until it expires,
+//! as long as its account exists, and its Pod if it is bound to one. It is opaque, and its grant is stored here,
 //! whereas Kubernetes signs the data into the token.
 
 use std::collections::{BTreeMap, HashMap};
@@ -74,13 +74,14 @@ impl Caller {
 
 pub(crate) struct Tokens {
     administrator: String,
-    given: Mutex<HashMap<String, Grant>>,
+    /// Grants by their tokens.
+    issued: Mutex<HashMap<String, Grant>>,
 }
 
 impl Tokens {
     /// Starts with the administrator's token only.
     pub(crate) fn new(administrator: &str) -> Self {
-        Tokens { administrator: administrator.into(), given: Mutex::default() }
+        Tokens { administrator: administrator.into(), issued: Mutex::default() }
     }
 
     /// Returns the owner of the token if it is valid for one of `audiences` (empty: this server), and the matching
@@ -90,15 +91,15 @@ impl Tokens {
             let groups = vec![MASTERS.into(), AUTHENTICATED.into()];
             return Some((Caller::known(ADMINISTRATOR, groups), Vec::new()));
         }
-        let grant = self.given.lock().get(token).cloned()?;
+        let grant = self.issued.lock().get(token).cloned()?;
         let own = [API_AUDIENCE.to_owned()];
         let wanted = if audiences.is_empty() { &own[..] } else { audiences };
-        let good: Vec<_> = wanted.iter().filter(|audience| grant.audiences.contains(audience)).cloned().collect();
-        let lives = grant
+        let matching: Vec<_> = wanted.iter().filter(|audience| grant.audiences.contains(audience)).cloned().collect();
+        let exist = grant
             .objects
             .iter()
             .all(|(table, key, uid)| store.get(table, key).is_some_and(|object| object.text("/metadata/uid") == uid));
-        (lives && !good.is_empty() && Timestamp::now() < grant.expires).then_some((grant.caller, good))
+        (exist && !matching.is_empty() && Timestamp::now() < grant.expires).then_some((grant.caller, matching))
     }
 
     /// Handles a TokenRequest for the account `name`.
@@ -133,18 +134,18 @@ impl Tokens {
         if let Some(reference) = &spec.bound_object_ref {
             bind(&mut grant, store, namespace, name, reference)?;
         }
-        let token = make();
-        let (expires, given) = (Some(Time(grant.expires)), Some(token.clone()));
-        request.status = Some(TokenRequestStatus { token: given, expiration_timestamp: expires });
-        let mut given = self.given.lock();
-        given.retain(|_, grant| Timestamp::now() < grant.expires);
-        given.insert(token, grant);
+        let token = generate_token();
+        let expires = Some(Time(grant.expires));
+        request.status = Some(TokenRequestStatus { token: Some(token.clone()), expiration_timestamp: expires });
+        let mut issued = self.issued.lock();
+        issued.retain(|_, grant| Timestamp::now() < grant.expires);
+        issued.insert(token, grant);
         Ok(json!(request))
     }
 }
 
 /// Generates an unguessable token.
-pub(crate) fn make() -> String {
+pub(crate) fn generate_token() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }
 
@@ -164,9 +165,9 @@ fn bind(
     let name = name.as_deref().unwrap_or_default();
     let key = format!("{namespace}/{name}");
     let pod = store.get(PODS, &key).ok_or_else(|| ApiError::not_found_named("pods", name))?;
-    let of = pod.text("/spec/serviceAccountName");
-    if of != account {
-        let why = format!("cannot bind token for serviceaccount {account:?} to pod running with {of:?}");
+    let actual = pod.text("/spec/serviceAccountName");
+    if actual != account {
+        let why = format!("cannot bind token for serviceaccount {account:?} to pod running with {actual:?}");
         return Err(ApiError::bad_request(why));
     }
     let uid = pod.text("/metadata/uid");
@@ -197,11 +198,11 @@ mod tests {
 
     /// Goal: a token is issued for any lifetime of ten minutes or more, and a body with a wrong type is rejected.
     #[test]
-    fn a_token_is_given_for_any_lifetime_and_no_body_panics() {
+    fn a_token_is_issued_for_any_lifetime_and_no_body_panics() {
         let api = Api::for_tests();
         let accounts = api.registry.load().get("", "v1", "serviceaccounts").expect("ServiceAccounts");
         let account = json!({"metadata": {"name": "a"}});
-        api.create(&accounts, "default", account, &WriteOptions::default()).expect("taken");
+        api.create(&accounts, "default", account, &WriteOptions::default()).expect("created");
         let rows = [
             (json!({}), None),
             (json!({"spec": null}), None),
@@ -214,10 +215,10 @@ mod tests {
             (json!("a"), Some(400)),
         ];
         for (body, refused) in rows {
-            let given = api.tokens.issue(&api.store, "default", "a", body.clone());
-            assert_eq!(given.as_ref().err().map(|error| error.code), refused, "{body}");
-            if let Ok(given) = given {
-                let caller = api.tokens.review(&api.store, text(&given, "/status/token"), &[]);
+            let issued = api.tokens.issue(&api.store, "default", "a", body.clone());
+            assert_eq!(issued.as_ref().err().map(|error| error.code), refused, "{body}");
+            if let Ok(issued) = issued {
+                let caller = api.tokens.review(&api.store, text(&issued, "/status/token"), &[]);
                 assert!(caller.is_some(), "{body}");
             }
         }

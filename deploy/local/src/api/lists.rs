@@ -98,8 +98,8 @@ impl<'a> Shape<'a> {
             Some(entry) if matches!(self, Shape::Keyed) || field == "ownerReferences" => entry,
             _ => return List::Atomic,
         };
-        let mut carried = candidates.iter().filter(|key| items.clone().any(|item| item.get(**key).is_some()));
-        let Some(key) = carried.next().or((candidates.len() == 1).then(|| &candidates[0])) else {
+        let mut present = candidates.iter().filter(|key| items.clone().any(|item| item.get(**key).is_some()));
+        let Some(key) = present.next().or((candidates.len() == 1).then(|| &candidates[0])) else {
             return List::Atomic;
         };
         let protocol = (field == "ports").then_some(PROTOCOL);

@@ -55,7 +55,7 @@ pub(crate) fn clear_server_owned(metadata: &mut Map<String, Value>) {
     metadata.retain(|field, _| !SERVER_OWNED.contains(&field.as_str()));
 }
 
-/// Removes empty lists and maps from metadata, which Kubernetes does not store.
+/// Removes `selfLink` and all empty values from metadata, which Kubernetes does not store.
 pub(crate) fn tidy(metadata: &mut Map<String, Value>) {
     metadata.remove("selfLink");
     metadata.retain(|_, value| match value {

@@ -84,8 +84,8 @@ impl Call {
         pods.retain(|pod| selector.matches(&pod.value));
         let objects: Vec<_> = pods.iter().filter_map(|pod| measured(pod, &usages)).collect();
         match (&info.name, objects.first()) {
-            (None, _) => Ok(self.all(&objects, None)),
-            (Some(_), Some(object)) => Ok(self.one(200, object)),
+            (None, _) => Ok(self.list_response(&objects, None)),
+            (Some(_), Some(object)) => Ok(self.object_response(200, object)),
             (Some(name), None) => Err(ApiError::not_found(&info.resource, name)),
         }
     }

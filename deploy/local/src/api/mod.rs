@@ -14,12 +14,12 @@
 //!
 //! The port serves plain HTTP and TLS (`tls`), since some clients send tokens only over TLS.
 //!
-//! Limits: users other than the administrator and ServiceAccounts (no account is created for a namespace), admission
-//! plugins, persistence, conversion between versions of a custom resource, CEL (but the rules of ZeroScalers apply:
-//! `crd`), impersonation, lists in pages, aggregated discovery, `events.k8s.io`, the subresource `finalize` of
-//! Namespaces, and protobuf, except in bodies of common kinds ([`protobuf`]). So these kubectl commands fail with an
-//! error: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, `--as`, `autoscale`, and `create`
-//! without `-f` for rarer kinds; use `apply` for those.
+//! Limits: not supported are users other than the administrator and ServiceAccounts (no account is created for a
+//! namespace), admission plugins, persistence, conversion between versions of a custom resource, CEL (but the rules of
+//! ZeroScalers apply: `crd`), impersonation, lists in pages, aggregated discovery, `events.k8s.io`, the subresource
+//! `finalize` of Namespaces, and protobuf, except in bodies of common kinds ([`protobuf`]). So these kubectl commands
+//! fail with an error: `exec`, `cp`, `attach`, `debug`, `port-forward`, `certificate`, `drain`, `--as`, `autoscale`,
+//! and `create` without `-f` for rarer kinds; use `apply` for those.
 
 mod access;
 mod address;

@@ -1,4 +1,4 @@
-//! Other operations on pods: binding to a node, and logs.
+//! Operations on pods in addition to the generic verbs: binding to a node, and logs.
 
 use http::Response;
 use http_body::Frame;
@@ -41,7 +41,7 @@ impl Api {
         Ok(())
     }
 
-    /// Returns the log of a pod from the log source.
+    /// Returns the log of a container of a pod.
     pub(crate) async fn log(&self, target: Target<'_>, query: &Query) -> Result<Response<Body>> {
         let pod = self.store.get(&target.resource.table, &target.key()).ok_or_else(|| target.not_found())?;
         check_log_options(query, &pod, Timestamp::now())?;
@@ -72,12 +72,12 @@ impl Api {
 /// Rejects options that need the time of log lines. A log since a time before the creation of its pod is the whole log,
 /// so it is allowed.
 fn check_log_options(query: &Query, pod: &Object, now: Timestamp) -> Result<()> {
-    let made = pod.text("/metadata/creationTimestamp").parse::<Timestamp>().unwrap_or(now);
+    let created = pod.text("/metadata/creationTimestamp").parse::<Timestamp>().unwrap_or(now);
     let seconds = query.number::<i64>("sinceSeconds")?;
     let time = query.text("sinceTime");
     let no_time = |_| ApiError::bad_request(format!("query parameter sinceTime: \"{time}\" is not a time"));
     let time = Some(time).filter(|time| !time.is_empty()).map(str::parse::<Timestamp>).transpose().map_err(no_time)?;
-    let is_part = |since: Timestamp| since > made;
+    let is_part = |since: Timestamp| since > created;
     let since = seconds.map(|ago| now.saturating_sub(SignedDuration::from_secs(ago)).unwrap_or(now));
     let options = [
         ("sinceSeconds", since.is_some_and(is_part)),
@@ -114,7 +114,7 @@ mod tests {
 
     /// Goal: options of a log are respected or rejected by name; without a name, the only container of a pod is used.
     #[tokio::test]
-    async fn options_of_a_log_are_passed_on_or_refused() {
+    async fn options_of_a_log_are_respected_or_rejected() {
         let api = Api::for_tests();
         let folder = tempfile::tempdir().expect("a folder");
         *api.logs.write() = Some(folder.path().to_owned());
@@ -122,21 +122,18 @@ mod tests {
         for (name, containers, container) in [("one", &["a"][..], "a"), ("two", &["a", "b"][..], "b")] {
             let containers: Vec<_> = containers.iter().map(|name| json!({"name": name, "image": "i"})).collect();
             let pod = json!({"metadata": {"name": name}, "spec": {"containers": containers}});
-            let pod = api.create(&resource, "default", pod, &WriteOptions::default()).expect("taken").object;
+            let pod = api.create(&resource, "default", pod, &WriteOptions::default()).expect("created").object;
             let logs = PodLogs::new(folder.path(), "default", name, pod.text("/metadata/uid"));
             let mut log = logs.create(container, 0).expect("a file");
             write!(log, "{container}1\n{container}2\n{container}3\n").expect("written");
         }
         let untimed = "this server does not record the times of lines";
         let unnamed = "a container name must be specified for pod two, choose one of: [a b]";
+        let negative = "query parameter limitBytes: \"-1\" is not a whole number in range";
         let rows = [
             ("one", "", Ok("a1\na2\na3\n")),
             ("one", "container=a&tailLines=2&limitBytes=6&timestamps=false", Ok("a2\na3\n")),
-            (
-                "one",
-                "limitBytes=-1",
-                Err("query parameter limitBytes: \"-1\" is not a whole number in range".to_owned()),
-            ),
+            ("one", "limitBytes=-1", Err(negative.to_owned())),
             ("one", "timestamps=true", Err(format!("option timestamps of a pod's log: {untimed}"))),
             ("one", "sinceSeconds=0", Err(format!("option sinceSeconds of a pod's log: {untimed}"))),
             ("one", "sinceTime=9999-01-01T00:00:00Z", Err(format!("option sinceTime of a pod's log: {untimed}"))),

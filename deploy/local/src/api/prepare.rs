@@ -19,7 +19,7 @@ use super::schema;
 use super::status::{ApiError, Result};
 use super::store::Object;
 use super::write::{Part, check_name};
-use crate::pool::Leased;
+use crate::pool::Allocation;
 
 impl Api {
     /// Prepares a new object from a body, with its address if it is a Service.
@@ -28,7 +28,7 @@ impl Api {
         resource: &Arc<Resource>,
         body: Value,
         options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>, Option<Leased>)> {
+    ) -> Result<(Value, Vec<String>, Option<Allocation>)> {
         let (mut value, warnings) = read(resource, body, options)?;
         let fields = metadata(&mut value);
         let managed = fields.remove("managedFields");
@@ -46,9 +46,9 @@ impl Api {
         }
         let mut causes = Causes::default();
         set_defaults(resource, &mut value, None);
-        let lease = assign(&self.addresses, resource, &mut value, None, &mut causes);
+        let allocation = assign(&self.addresses, resource, &mut value, None, &mut causes);
         validate(resource, &value, None, causes)?;
-        Ok((value, warnings, lease))
+        Ok((value, warnings, allocation))
     }
 
     /// Prepares the next state of an object from the requested one.
@@ -59,7 +59,7 @@ impl Api {
         current: &Object,
         candidate: Value,
         options: &WriteOptions,
-    ) -> Result<(Value, Vec<String>, Option<Leased>)> {
+    ) -> Result<(Value, Vec<String>, Option<Allocation>)> {
         let resource = target.resource;
         check_name(target, &candidate)?;
         let old = &current.value;
@@ -103,11 +103,11 @@ impl Api {
                 fields::put(fields::object(&mut value), "status", old.get("status").cloned());
             }
             Part::Status => {
-                // For built-in kinds, a status update may change annotations, in which controllers keep notes.
-                let notes = ["managedFields", "annotations"];
-                let notes = if resource.is_custom() { &notes[..1] } else { &notes[..] };
+                // For built-in kinds, a status update may change annotations too, in which controllers store data.
+                let keys = ["managedFields", "annotations"];
+                let keys = if resource.is_custom() { &keys[..1] } else { &keys[..] };
                 let mut updated = old.clone();
-                for key in notes {
+                for key in keys {
                     fields::put(metadata(&mut updated), key, metadata(&mut value).remove(*key));
                 }
                 let status = value.get("status").filter(|status| !status.is_null());
@@ -117,11 +117,11 @@ impl Api {
             _ => {}
         }
         set_defaults(resource, &mut value, Some(old));
-        let lease = match part {
+        let allocation = match part {
             Part::Status => None,
             _ => assign(&self.addresses, resource, &mut value, Some(old), &mut causes),
         };
-        if part != Part::Status && generation_counts(resource, old, &value) {
+        if part != Part::Status && increments_generation(resource, old, &value) {
             let next = fields::number(old, "/metadata/generation").unwrap_or(0) + 1;
             metadata(&mut value).insert("generation".into(), next.into());
         }
@@ -129,7 +129,7 @@ impl Api {
             Part::Internal => {}
             _ => validate(resource, &value, Some(old), causes)?,
         }
-        Ok((value, warnings, lease))
+        Ok((value, warnings, allocation))
     }
 }
 
@@ -156,7 +156,7 @@ fn read(resource: &Resource, mut value: Value, options: &WriteOptions) -> Result
     }
 }
 
-/// Restores the server's metadata, whatever the body has.
+/// Restores the server's metadata, whatever the body contains.
 fn keep_metadata(part: Part, old: &Value, value: &mut Value, options: &WriteOptions, causes: &mut Causes) {
     let fields = metadata(value);
     if part != Part::Internal {
@@ -185,9 +185,9 @@ fn validate(resource: &Resource, value: &Value, old: Option<&Value>, mut causes:
     meta::validate(resource, value, &mut causes);
     let known = causes.0.len();
     schema::validate(value, old, &resource.schema, "", &mut causes);
-    let is_sound = causes.0.len() == known;
+    let has_valid_schema = causes.0.len() == known;
     match resource.model {
-        Model::Custom if is_sound => crd::validate_rules(resource, value, &mut causes),
+        Model::Custom if has_valid_schema => crd::validate_rules(resource, value, &mut causes),
         Model::Typed(_) => builtin::validate(&resource.kind, value, old, &mut causes),
         _ => {}
     }
@@ -203,16 +203,16 @@ fn set_defaults(resource: &Resource, value: &mut Value, old: Option<&Value>) {
 }
 
 /// Reports whether a change increments `metadata.generation`.
-fn generation_counts(resource: &Resource, old: &Value, new: &Value) -> bool {
+fn increments_generation(resource: &Resource, old: &Value, new: &Value) -> bool {
     let rules = &resource.rules;
     let is_counted = |key: &str| key != "metadata" && (key != "status" || !rules.status);
     let mut keys = fields::entries(old, "").chain(fields::entries(new, "")).map(|(key, _)| key.as_str());
     let differ = |pointer: &str| old.pointer(pointer) != new.pointer(pointer);
-    let noted = match rules.generation {
+    let has_metadata_change = match rules.generation {
         Generation::Never => return false,
         Generation::Spec => false,
         Generation::SpecAndAnnotations => differ("/metadata/annotations"),
         Generation::SpecAndLabels => differ("/metadata/labels"),
     };
-    noted || keys.any(|key| is_counted(key) && old.get(key) != new.get(key))
+    has_metadata_change || keys.any(|key| is_counted(key) && old.get(key) != new.get(key))
 }

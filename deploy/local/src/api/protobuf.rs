@@ -78,21 +78,21 @@ pub(super) fn read(body: &[u8]) -> Result<Value> {
         }
     }
     let types = message("Types", types)?;
-    let of = |name: &str| types.get(name).and_then(Value::as_str).unwrap_or_default();
-    let (api_version, kind) = (of("apiVersion"), of("kind"));
-    let is_meant = |of: &&(String, String, String)| (of.0 == api_version || of.0.is_empty()) && of.1 == kind;
-    let (.., name) = TABLE.kinds.iter().find(is_meant).ok_or_else(|| unsupported(&format!("{api_version} {kind}")))?;
+    let text = |name: &str| types.get(name).and_then(Value::as_str).unwrap_or_default();
+    let (api_version, kind) = (text("apiVersion"), text("kind"));
+    let is_kind = |row: &&(String, String, String)| (row.0 == api_version || row.0.is_empty()) && row.1 == kind;
+    let (.., name) = TABLE.kinds.iter().find(is_kind).ok_or_else(|| unsupported(&format!("{api_version} {kind}")))?;
     let mut fields = message(name, object)?;
     fields.extend(types);
     Ok(Value::Object(fields))
 }
 
-/// The body is truncated or invalid.
+/// Returns the error for a truncated or invalid body.
 fn broken(why: &str) -> ApiError {
     ApiError::bad_request(format!("the body cannot be read: {why}"))
 }
 
-/// The body has a kind or field that is not supported.
+/// Returns the error for a body with a kind or field that is not supported.
 fn unsupported(what: &str) -> ApiError {
     ApiError::unsupported_media(&format!("application/json (this server cannot read {what} in protobuf)"))
 }
@@ -103,22 +103,22 @@ fn message(name: &str, bytes: &[u8]) -> Result<Map<String, Value>> {
     let mut object = Map::new();
     for field in fields(bytes) {
         let (number, raw) = field?;
-        let Some(Field(field, of, count)) = known.and_then(|fields| fields.get(&number)) else {
-            if says_nothing(raw, DEPTH_MAX) {
+        let Some(Field(field, type_name, count)) = known.and_then(|fields| fields.get(&number)) else {
+            if is_all_zero(raw, DEPTH_MAX) {
                 continue;
             }
             return Err(unsupported(&format!("field {number} of {name}")));
         };
-        match (of.as_str(), count) {
+        match (type_name.as_str(), count) {
             ("Texts" | "Blobs", _) => {
-                let entry = message(of, raw.bytes()?)?;
+                let entry = message(type_name, raw.bytes()?)?;
                 let part = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default();
                 put(&mut object, field, Value::Object(Map::new()))[part("key")] = part("value").into();
             }
-            (_, Count::One) if says_nothing(raw, DEPTH_MAX) => {}
-            (_, Count::One | Count::Optional) => _ = object.insert(field.clone(), value(of, raw)?),
+            (_, Count::One) if is_all_zero(raw, DEPTH_MAX) => {}
+            (_, Count::One | Count::Optional) => _ = object.insert(field.clone(), value(type_name, raw)?),
             (_, Count::Many) => {
-                let value = value(of, raw)?;
+                let value = value(type_name, raw)?;
                 if let Value::Array(items) = put(&mut object, field, Value::Array(Vec::new())) {
                     items.push(value);
                 }
@@ -134,15 +134,15 @@ fn put<'a>(object: &'a mut Map<String, Value>, name: &str, empty: Value) -> &'a 
 }
 
 /// Parses a single value of a type.
-fn value(of: &str, raw: Raw<'_>) -> Result<Value> {
-    Ok(match of {
+fn value(type_name: &str, raw: Raw<'_>) -> Result<Value> {
+    Ok(match type_name {
         // Negative numbers are encoded in two's complement.
         "Number" => Value::from(raw.number()?.cast_signed()),
         "Flag" => Value::from(raw.number()? != 0),
         "Text" => Value::from(raw.text()?),
         "Blob" => Value::from(STANDARD.encode(raw.bytes()?)),
         "Either" => {
-            let mut either = message(of, raw.bytes()?)?;
+            let mut either = message(type_name, raw.bytes()?)?;
             let chosen = if either.contains_key("isText") { "text" } else { "number" };
             either.remove(chosen).unwrap_or_else(|| "".into())
         }
@@ -151,12 +151,12 @@ fn value(of: &str, raw: Raw<'_>) -> Result<Value> {
 }
 
 /// Reports whether a value is zero, or a message that contains only zeros.
-fn says_nothing(raw: Raw<'_>, depth: usize) -> bool {
+fn is_all_zero(raw: Raw<'_>, depth: usize) -> bool {
     match raw {
         Raw::Number(number) => number == 0,
         Raw::Bytes(b"") => true,
         Raw::Bytes(bytes) => {
-            depth > 0 && fields(bytes).all(|field| field.is_ok_and(|(_, raw)| says_nothing(raw, depth - 1)))
+            depth > 0 && fields(bytes).all(|field| field.is_ok_and(|(_, raw)| is_all_zero(raw, depth - 1)))
         }
     }
 }

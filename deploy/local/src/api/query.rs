@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::causes::Causes;
 use super::status::{ApiError, Result};
 
-/// Decoded query parameters. Of repeated ones, the first counts.
+/// Decoded query parameters. The first of repeated ones counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(HashMap<String, String>);
 

@@ -23,32 +23,32 @@ const GROUP: &str = "rbac.authorization.k8s.io";
 /// Reports whether `caller` is allowed the access.
 pub(crate) fn allows(store: &Store, caller: &Caller, access: &Access) -> bool {
     caller.groups.iter().any(|group| group == MASTERS)
-        || everybody(caller, access)
+        || is_for_everyone(caller, access)
         || rules(store, caller, &access.namespace).any(|rule| permits(&rule, access))
 }
 
 /// Reports whether the bootstrap roles allow the access to everyone.
-fn everybody(caller: &Caller, access: &Access) -> bool {
-    let known = caller.groups.iter().any(|group| group == AUTHENTICATED);
+fn is_for_everyone(caller: &Caller, access: &Access) -> bool {
+    let has_token = caller.groups.iter().any(|group| group == AUTHENTICATED);
     let under =
         |root: &str| access.path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     let is_path = access.resource.is_empty() && access.verb == "get";
     if is_path && ["/healthz", "/livez", "/readyz", "/version"].into_iter().any(under) {
         return true;
     }
-    let oneself = ["selfsubjectreviews", "selfsubjectaccessreviews"];
-    known
+    let self_reviews = ["selfsubjectreviews", "selfsubjectaccessreviews"];
+    has_token
         && ((is_path && ["/api", "/apis", "/openapi"].into_iter().any(under))
-            || (access.verb == "create" && oneself.contains(&access.resource.as_str())))
+            || (access.verb == "create" && self_reviews.contains(&access.resource.as_str())))
 }
 
-/// Returns the rules for `caller` in `namespace`. If it is empty, the rules for all namespaces.
+/// Returns the rules for `caller` in `namespace`, or, if that is empty, only those for all namespaces.
 pub(crate) fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Iterator<Item = Value> {
     let mut bindings = store.list(&format!("{GROUP}/clusterrolebindings"), "").0;
     if !namespace.is_empty() {
         bindings.extend(store.list(&format!("{GROUP}/rolebindings"), &format!("{namespace}/")).0);
     }
-    bindings.retain(|binding| concerns(&binding.value, caller));
+    bindings.retain(|binding| binds(&binding.value, caller));
     bindings
         .into_iter()
         .flat_map(|binding| role(store, &binding))
@@ -56,7 +56,7 @@ pub(crate) fn rules(store: &Store, caller: &Caller, namespace: &str) -> impl Ite
 }
 
 /// Reports whether a binding has the caller as a subject.
-fn concerns(binding: &Value, caller: &Caller) -> bool {
+fn binds(binding: &Value, caller: &Caller) -> bool {
     items(binding, "/subjects").iter().any(|subject| {
         let name = text(subject, "/name");
         match text(subject, "/kind") {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_permits_what_all_its_lists_name() {
+    fn a_rule_permits_access_that_all_its_lists_contain() {
         let rule = |resources: Value, names: Value| json!({"apiGroups": ["apps"], "resources": resources, "verbs": ["get", "patch"], "resourceNames": names});
         let rows = [
             (json!(["deployments"]), json!([]), access("get", "apps", "deployments", "a"), true),
@@ -136,11 +136,8 @@ mod tests {
             (json!(["deployments"]), json!(["b"]), access("get", "apps", "deployments", ""), false),
         ];
         for (resources, names, access, expected) in rows {
-            assert_eq!(
-                permits(&rule(resources.clone(), names.clone()), &access),
-                expected,
-                "{resources} {names} {access:?}"
-            );
+            let is_permitted = permits(&rule(resources.clone(), names.clone()), &access);
+            assert_eq!(is_permitted, expected, "{resources} {names} {access:?}");
         }
         let paths = json!({"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]});
         for (path, expected) in [("/metrics", true), ("/metrics/x", false), ("/debug/x", true)] {

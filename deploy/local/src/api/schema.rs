@@ -2,9 +2,9 @@
 //! definitions. For built-in kinds, the schemas add defaults and rules to the types (`builtin/rules.yaml`, which also
 //! explains the `x-` extensions that no definition has).
 //!
-//! Limits: there are no `x-kubernetes-validations` (CEL; see [`super::crd`]), no combinations (`allOf`, `anyOf`, `oneOf`,
-//! `not`), no numbers of properties, no exclusive bounds and multiples, and no string formats other than `date-time` and
-//! `ip`. Values that break such rules are accepted.
+//! Limits: there are no `x-kubernetes-validations` (CEL; see [`super::crd`]), no combinations (`allOf`, `anyOf`,
+//! `oneOf`, `not`), no numbers of properties, no exclusive bounds and multiples, and no string formats other than
+//! `date-time` and `ip`. Values that break such rules are accepted.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -34,7 +34,7 @@ fn pattern(text: &str) -> Result<Arc<Regex>, regex::Error> {
     Ok(pattern)
 }
 
-fn on(node: &Value, key: &str) -> bool {
+fn is_set(node: &Value, key: &str) -> bool {
     node.get(key) == Some(&Value::Bool(true))
 }
 
@@ -43,8 +43,8 @@ fn on(node: &Value, key: &str) -> bool {
 pub(crate) fn prune(value: &mut Value, node: &Value, path: &str, unknown: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
-            let resource = path.is_empty() || on(node, "x-kubernetes-embedded-resource");
-            let open = on(node, "x-kubernetes-preserve-unknown-fields") || on(node, "additionalProperties");
+            let resource = path.is_empty() || is_set(node, "x-kubernetes-embedded-resource");
+            let open = is_set(node, "x-kubernetes-preserve-unknown-fields") || is_set(node, "additionalProperties");
             let mut gone = Vec::new();
             for (key, value) in fields.iter_mut() {
                 if resource && matches!(key.as_str(), "apiVersion" | "kind" | "metadata") {
@@ -78,11 +78,12 @@ pub(crate) fn default(value: &mut Value, node: &Value) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
-                let nullable = |node: &Value| on(node, "nullable") || on(node, "x-kubernetes-preserve-unknown-fields");
+                let nullable =
+                    |node: &Value| is_set(node, "nullable") || is_set(node, "x-kubernetes-preserve-unknown-fields");
                 !value.is_null() || property(node, name).is_none_or(nullable)
             });
             for (name, node) in node["properties"].as_object().into_iter().flatten() {
-                let is_absent = |value: &Value| on(node, "x-zero-is-absent") && is_empty(value);
+                let is_absent = |value: &Value| is_set(node, "x-zero-is-absent") && is_empty(value);
                 if let Some(default) = node.get("default")
                     && fields.get(name).is_none_or(is_absent)
                 {
@@ -116,9 +117,10 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Validates a value by its schema. `old` is its stored state. The `metadata` of the root, whose path is empty, is ignored.
+/// Validates a value by its schema. `old` is its stored state. The `metadata` of the root, whose path is empty, is
+/// ignored.
 pub(crate) fn validate(value: &Value, old: Option<&Value>, node: &Value, path: &str, causes: &mut Causes) {
-    if (value.is_null() && on(node, "nullable")) || (on(node, "x-nonempty") && is_empty(value)) {
+    if (value.is_null() && is_set(node, "nullable")) || (is_set(node, "x-nonempty") && is_empty(value)) {
         return; // The enclosing map reports empty fields.
     }
     if !has_type(value, node) {
@@ -126,7 +128,7 @@ pub(crate) fn validate(value: &Value, old: Option<&Value>, node: &Value, path: &
         causes.wrong_type(path, value, &format!("must be of type {wanted}"));
         return;
     }
-    if on(node, "x-immutable") && old.is_some_and(|old| old != value) {
+    if is_set(node, "x-immutable") && old.is_some_and(|old| old != value) {
         causes.invalid(path, value, "field is immutable");
     }
     if let Some(allowed) = node["enum"].as_array()
@@ -150,7 +152,7 @@ fn list<'a>(node: &'a Value, key: &str) -> &'a [Value] {
 
 fn has_type(value: &Value, node: &Value) -> bool {
     let whole = |value: &Value| value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|n| n.fract() == 0.0);
-    if on(node, "x-kubernetes-int-or-string") {
+    if is_set(node, "x-kubernetes-int-or-string") {
         return value.is_string() || whole(value);
     }
     match node["type"].as_str() {
@@ -176,7 +178,7 @@ fn validate_map(fields: &Map<String, Value>, old: Option<&Value>, node: &Value, 
         }
     }
     for (key, node) in node["properties"].as_object().into_iter().flatten() {
-        if on(node, "x-nonempty") && fields.get(key).is_none_or(is_empty) {
+        if is_set(node, "x-nonempty") && fields.get(key).is_none_or(is_empty) {
             causes.required(at(key), "");
         }
     }
@@ -259,10 +261,10 @@ fn validate_number(value: &Value, node: &Value, path: &str, causes: &mut Causes)
     }
 }
 
-/// Reports why a schema is not structural: every node needs a type, and patterns must compile.
+/// Adds the errors of a schema that is not structural: every node needs a type, and patterns must compile.
 pub(crate) fn check(node: &Value, path: &str, causes: &mut Causes) {
     let typed = node["type"].as_str().is_some_and(|name| !name.is_empty());
-    if !typed && !on(node, "x-kubernetes-int-or-string") && !on(node, "x-kubernetes-preserve-unknown-fields") {
+    if !typed && !is_set(node, "x-kubernetes-int-or-string") && !is_set(node, "x-kubernetes-preserve-unknown-fields") {
         causes.required(format!("{path}.type"), "must not be empty for specified object fields");
     }
     if let Some(rule) = node["pattern"].as_str()

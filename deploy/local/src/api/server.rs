@@ -57,7 +57,7 @@ impl ApiServer {
         let listener =
             TcpListener::bind(listen).await.with_context(|| format!("the API server cannot listen on {listen}"))?;
         let address = listener.local_addr().context("the API server's listener has no local address")?;
-        let token = options.token.clone().unwrap_or_else(identity::make);
+        let token = options.token.clone().unwrap_or_else(identity::generate_token);
         let tls = Tls::self_signed(address.ip())?;
         let certificate = tls.certificate.clone();
         let api = Api::new(&options, &token);
@@ -155,8 +155,8 @@ async fn connection(stream: TcpStream, tls: Tls, api: Arc<Api>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "the API server cannot set TCP_NODELAY");
     }
-    let Some(spoken) = api.shutdown.run_until_cancelled(Tls::is_spoken(&stream)).await else { return };
-    match spoken {
+    let Some(uses_tls) = api.shutdown.run_until_cancelled(Tls::detect(&stream)).await else { return };
+    match uses_tls {
         Ok(false) => serve(stream, api).await,
         Ok(true) => match tls.accept(stream).await {
             Ok(stream) => serve(stream, api).await,
@@ -194,11 +194,14 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
+    async fn start() -> ApiServer {
+        ApiServer::start(ApiOptions::new("10.96.0.0/16".parse().expect("a range"))).await.expect("a free port")
+    }
+
     /// Goal: a client that keeps an idle connection as long as kube does finds it open.
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_idles_is_not_closed_under_its_client() {
-        let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));
-        let server = ApiServer::start(options).await.expect("a free port");
+    async fn an_idle_connection_stays_open() {
+        let server = start().await;
         let (mut client, end) = duplex(1 << 16);
         tokio::spawn(serve(end, server.api.clone()));
         let mut answer = vec![0; 1 << 14];
@@ -212,21 +215,20 @@ mod tests {
 
     /// Goal: the same holds for a connection that was opened in advance and is unused.
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_was_dialled_ahead_is_not_closed_under_its_client() {
+    async fn a_connection_opened_in_advance_stays_open() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("room");
-        let (stream, _) = listener.accept().await.expect("dialled");
-        let spoken = tokio::spawn(async move { Tls::is_spoken(&stream).await });
+        let (stream, _) = listener.accept().await.expect("accepted");
+        let uses_tls = tokio::spawn(async move { Tls::detect(&stream).await });
         tokio::time::sleep(Duration::from_secs(90)).await;
         client.write_all(b"G").await.expect("it is open");
-        assert!(!spoken.await.expect("no panic").expect("in time"));
+        assert!(!uses_tls.await.expect("no panic").expect("in time"));
     }
 
     /// Goal: a watch ends with its client's connection, even if there is nothing to write.
     #[tokio::test(start_paused = true)]
     async fn a_watch_ends_with_its_client() {
-        let options = ApiOptions::new("10.96.0.0/16".parse().expect("a range"));
-        let server = ApiServer::start(options).await.expect("a free port");
+        let server = start().await;
         let (mut client, end) = duplex(1 << 16);
         let served = tokio::spawn(serve(end, server.api.clone()));
         let head = "GET /api/v1/configmaps?watch=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer";

@@ -20,7 +20,7 @@ use super::fields::{items, text};
 /// Table and key of an object.
 pub(crate) type StoreKey = (Arc<str>, String);
 
-/// Version before the first one, so that no small number is a version in the history.
+/// Version of an empty store. It is not 0, so that small numbers are versions before the history.
 const ORIGIN: u64 = 1000;
 
 /// A state of an object, without `apiVersion` and `kind`. It is immutable.
@@ -103,7 +103,7 @@ pub(crate) enum Clash {
 pub(crate) struct Store {
     inner: Mutex<Inner>,
     history: usize,
-    garbage: Notify,
+    collection: Notify,
 }
 
 /// Table of namespaces.
@@ -115,7 +115,7 @@ impl Store {
     /// Creates an empty store with a history of `history` changes per table.
     pub(crate) fn new(history: usize) -> Self {
         let inner = Inner { version: ORIGIN, ..Inner::default() };
-        Store { inner: Mutex::new(inner), history: history.max(1), garbage: Notify::new() }
+        Store { inner: Mutex::new(inner), history: history.max(1), collection: Notify::new() }
     }
 
     /// Returns the version of the latest write.
@@ -137,18 +137,18 @@ impl Store {
         (objects.unwrap_or_default(), inner.version)
     }
 
-    /// Returns at most `limit` changes of a table after `cursor`, and the version that the reader has then reached.
+    /// Returns at most `limit` changes of a table after `cursor`, and the version that the reader then has.
     /// Returns `None` if changes after `cursor` are no longer in the history.
     pub(crate) fn since(&self, table: &str, cursor: u64, limit: usize) -> Option<(Vec<Arc<Change>>, u64)> {
         let inner = self.inner.lock();
         let table = inner.tables.get(table).filter(|table| cursor >= table.floor)?;
         let start = table.log.partition_point(|change| change.object.version <= cursor);
         let changes: Vec<_> = table.log.range(start..).take(limit).cloned().collect();
-        let informed = match changes.last() {
+        let reached = match changes.last() {
             Some(last) if changes.len() == limit => last.object.version,
             _ => inner.version,
         };
-        Some((changes, informed))
+        Some((changes, reached))
     }
 
     /// Returns a receiver that is notified of changes of a table, and of its end.
@@ -206,12 +206,12 @@ impl Store {
 
     /// Requests a pass of the collector.
     pub(crate) fn request_collection(&self) {
-        self.garbage.notify_one();
+        self.collection.notify_one();
     }
 
-    /// Waits for a change after which there may be garbage, or a request.
-    pub(crate) async fn garbage(&self) {
-        self.garbage.notified().await;
+    /// Waits until a pass of the collector is requested, by a change or otherwise.
+    pub(crate) async fn collection_requested(&self) {
+        self.collection.notified().await;
     }
 
     /// Returns all objects at one version.

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
@@ -33,6 +34,12 @@ async fn maps(options: ApiOptions) -> (ApiServer, Api<ConfigMap>) {
     (server, Api::namespaced(client, "default"))
 }
 
+/// Watches the changes after a list of all ConfigMaps.
+async fn watch_from_list(maps: &Api<ConfigMap>) -> BoxStream<'_, kube::Result<WatchEvent<ConfigMap>>> {
+    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    maps.watch(&WatchParams::default(), &version).await.unwrap().boxed()
+}
+
 fn config_map(name: &str, text: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name}, "data": {"k": text}})).unwrap()
 }
@@ -47,13 +54,11 @@ async fn exchange(server: &ApiServer, request: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_watch_begins_where_a_list_ends_and_sees_every_change_in_order() {
+async fn a_watch_from_a_list_reports_every_later_change_in_order() {
     let (_server, maps) = maps(options()).await;
     maps.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
-    let list = maps.list(&ListParams::default()).await.unwrap();
-    assert_eq!(list.items.len(), 1);
-    let version = list.metadata.resource_version.unwrap();
-    let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    assert_eq!(maps.list(&ListParams::default()).await.unwrap().items.len(), 1);
+    let mut events = watch_from_list(&maps).await;
     maps.create(&PostParams::default(), &config_map("b", "1")).await.unwrap();
     maps.patch("a", &PatchParams::default(), &Patch::Merge(json!({"data": {"k": "2"}}))).await.unwrap();
     maps.delete("b", &DeleteParams::default()).await.unwrap();
@@ -70,7 +75,7 @@ async fn a_watch_begins_where_a_list_ends_and_sees_every_change_in_order() {
 }
 
 #[tokio::test]
-async fn a_watch_from_a_forgotten_version_is_told_410() {
+async fn a_watch_from_a_version_before_the_history_gets_410() {
     let (_server, maps) = maps(ApiOptions { history: 4, ..options() }).await;
     let first = maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
     for n in 1..9 {
@@ -83,25 +88,23 @@ async fn a_watch_from_a_forgotten_version_is_told_410() {
 }
 
 #[tokio::test]
-async fn a_watch_that_has_seen_everything_is_told_410_when_the_history_is_forgotten() {
+async fn an_up_to_date_watch_gets_410_when_the_history_is_dropped() {
     let (server, maps) = maps(options()).await;
     maps.create(&PostParams::default(), &config_map("a", "0")).await.unwrap();
-    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    let mut events = watch_from_list(&maps).await;
     maps.create(&PostParams::default(), &config_map("b", "0")).await.unwrap();
     assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Added(_))));
     server.forget_history();
     let rest: Vec<_> = events.try_collect().await.unwrap();
     assert!(matches!(&rest[..], [WatchEvent::Error(error)] if error.code == 410), "{rest:?}");
-    let version = maps.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-    let mut events = maps.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+    let mut events = watch_from_list(&maps).await;
     maps.create(&PostParams::default(), &config_map("c", "0")).await.unwrap();
-    assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Added(_))), "a new list is watched from");
+    assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Added(_))), "a new list can be watched from");
 }
 
 /// Goal: a watcher that does not read falls behind and gets an error once it reads again. Writers are not affected.
 #[tokio::test]
-async fn a_watcher_that_falls_behind_is_told_410_and_never_blocks_a_writer() {
+async fn a_watcher_that_falls_behind_gets_410_and_blocks_no_writer() {
     let (server, maps) = maps(ApiOptions { history: 8, ..options() }).await;
     let mut stream = TcpStream::connect(server.address()).await.unwrap();
     let request = format!(
@@ -138,8 +141,8 @@ async fn a_stale_version_is_a_conflict() {
     let mut second = first.clone();
     second.data = config_map("a", "2").data;
     maps.replace("a", &PostParams::default(), &second).await.unwrap();
-    let refused = maps.replace("a", &PostParams::default(), &first).await.unwrap_err();
-    assert!(matches!(refused, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"));
+    let rejected = maps.replace("a", &PostParams::default(), &first).await.unwrap_err();
+    assert!(matches!(rejected, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"));
 }
 
 #[tokio::test]
@@ -156,7 +159,7 @@ async fn a_finalizer_holds_an_object_until_it_is_removed() {
 }
 
 #[tokio::test]
-async fn foreign_hosts_origins_and_tokens_are_refused() {
+async fn foreign_hosts_origins_and_tokens_are_rejected() {
     let (server, _) = start(options()).await;
     let (address, token) = (server.address(), server.token());
     for (host, extra, code) in [
@@ -176,7 +179,7 @@ async fn foreign_hosts_origins_and_tokens_are_refused() {
 
 /// Goal: each way of creating an object without effect returns a warning. Changes and other objects return none.
 #[tokio::test]
-async fn who_makes_an_object_is_warned_of_it() {
+async fn creating_an_object_without_effect_returns_a_warning() {
     let (server, _) = start(options()).await;
     let jobs = "apis/batch/v1/namespaces/default/jobs";
     let job = |name: &str| {
@@ -208,31 +211,29 @@ async fn who_makes_an_object_is_warned_of_it() {
 }
 
 #[tokio::test]
-async fn only_loopback_addresses_are_listened_on() {
+async fn the_server_listens_only_on_loopback_addresses() {
     let listen = "192.0.2.1:0".parse().unwrap();
     let refused = ApiServer::start(ApiOptions { listen, ..options() }).await.unwrap_err();
     assert!(refused.to_string().contains("loopback"), "{refused}");
 }
 
 #[tokio::test]
-async fn the_kubeconfig_is_for_its_owner_alone_and_works() {
+async fn the_kubeconfig_works_and_only_its_owner_can_read_it() {
     let dashboard = Some("127.0.0.1:8090".parse().unwrap());
     let (server, _) = start(ApiOptions { dashboard, ..options() }).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("kubeconfig");
-    std::fs::write(&path, "what was there before").unwrap();
+    std::fs::write(&path, "former content").unwrap();
     server.write_kubeconfig(&path).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     let kubeconfig = kube::config::Kubeconfig::read_from(&path).unwrap();
     let extensions = kubeconfig.clusters[0].cluster.as_ref().and_then(|cluster| cluster.extensions.clone()).unwrap();
-    assert_eq!(
-        (extensions[0].name.as_str(), &extensions[0].extension["address"]),
-        ("zeroscale.dev/dashboard", &"http://127.0.0.1:8090".into())
-    );
+    assert_eq!(extensions[0].name, "zeroscale.dev/dashboard");
+    assert_eq!(extensions[0].extension["address"], "http://127.0.0.1:8090");
     let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.unwrap();
     let client = Client::try_from(config).unwrap();
-    let spaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
-    assert_eq!(spaces.list(&ListParams::default()).await.unwrap().items.len(), 4);
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
+    assert_eq!(namespaces.list(&ListParams::default()).await.unwrap().items.len(), 4);
 }
 
 #[tokio::test]
@@ -245,12 +246,11 @@ async fn shutdown_ends_open_watches() {
 }
 
 #[tokio::test]
-async fn dependents_and_namespaces_are_collected() {
+async fn dependents_of_a_deleted_owner_are_collected() {
     let (_server, maps) = maps(options()).await;
     let owner = maps.create(&PostParams::default(), &config_map("owner", "1")).await.unwrap();
-    let mut dependent: Value = json!({"metadata": {"name": "dependent"}});
-    dependent["metadata"]["ownerReferences"] =
-        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid}]);
+    let owners = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner.metadata.uid}]);
+    let dependent = json!({"metadata": {"name": "dependent", "ownerReferences": owners}});
     let dependent = serde_json::from_value(dependent).unwrap();
     let version = maps.create(&PostParams::default(), &dependent).await.unwrap().metadata.resource_version.unwrap();
     let params = WatchParams::default().fields("metadata.name=dependent");
@@ -262,7 +262,7 @@ async fn dependents_and_namespaces_are_collected() {
 /// Goal: a Service that becomes an ExternalName releases its address, but not before the change. Method: another
 /// Service requests that address after a dry run, and after the change itself.
 #[tokio::test]
-async fn an_address_is_free_once_its_service_has_let_go_of_it() {
+async fn a_service_that_becomes_an_external_name_releases_its_address() {
     let (_server, client) = start(options()).await;
     let services: Api<Service> = Api::namespaced(client, "default");
     let service = |name: &str, address: Option<&str>| -> Service {
@@ -284,7 +284,7 @@ async fn an_address_is_free_once_its_service_has_let_go_of_it() {
 /// Goal: a protobuf body, as sent by `kubectl create namespace` and helm, is accepted like JSON, and the response is
 /// JSON. An unsupported kind is rejected by name.
 #[tokio::test]
-async fn protobuf_of_everyday_kinds_is_taken() {
+async fn protobuf_bodies_of_common_kinds_are_accepted() {
     let (_server, client) = start(options()).await;
     let post = |path: &str, body: &[u8]| {
         let post = http::Request::post(path).header("content-type", "application/vnd.kubernetes.protobuf");
@@ -304,7 +304,7 @@ async fn protobuf_of_everyday_kinds_is_taken() {
 
 /// Goal: impersonation, which this server does not support, is rejected by name and not ignored.
 #[tokio::test]
-async fn impersonation_is_refused() {
+async fn impersonation_is_rejected() {
     let (_server, client) = start(options()).await;
     let request = http::Request::post("/api/v1/namespaces").header("impersonate-user", "jane");
     let refused = client.request::<Value>(request.body(b"{}".to_vec()).unwrap()).await.unwrap_err();
@@ -314,7 +314,7 @@ async fn impersonation_is_refused() {
 
 /// Goal: a client that sends its whole body before it reads gets the rejection instead of a reset.
 #[tokio::test]
-async fn a_refusal_reaches_a_client_that_sends_on() {
+async fn a_client_that_is_still_sending_gets_the_rejection() {
     let (server, _) = start(options()).await;
     for (length, status) in [(2 << 20, 403), (16 << 20, 413)] {
         let head = "POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: a\r\nconnection: close\r\n";

@@ -85,9 +85,9 @@ impl Api {
             ended: false,
         };
         match version {
-            _ if query.flag("sendInitialEvents") => watcher.begin(bookmarks),
-            0 => watcher.begin(false),
-            version if version > self.store.version() => watcher.lapse(),
+            _ if query.flag("sendInitialEvents") => watcher.send_current(bookmarks),
+            0 => watcher.send_current(false),
+            version if version > self.store.version() => watcher.expire(),
             _ => {}
         }
         let stream = stream::unfold(watcher, |mut watcher| async move {
@@ -101,8 +101,8 @@ impl Api {
 }
 
 impl Watcher {
-    /// Begins with the current objects, and a bookmark after them if `bookmark` is true.
-    fn begin(&mut self, bookmark: bool) {
+    /// Sends the current objects first, and a bookmark after them if `bookmark` is true.
+    fn send_current(&mut self, bookmark: bool) {
         let (objects, version) = self.api.store.list(&self.resource.table, &self.prefix);
         self.cursor = version;
         for object in objects.iter().filter(|object| self.selector.matches(&object.value)) {
@@ -125,12 +125,12 @@ impl Watcher {
                 return None;
             }
             self.changed.mark_unchanged();
-            if self.take() {
+            if self.read_changes() {
                 continue;
             }
             let wake = self.next_bookmark.map_or(self.deadline, |at| at.min(self.deadline));
             tokio::select! {
-                changed = self.changed.changed() => if changed.is_err() { self.lapse() },
+                changed = self.changed.changed() => if changed.is_err() { self.expire() },
                 () = self.api.shutdown.cancelled() => self.ended = true,
                 () = tokio::time::sleep_until(wake) => {
                     if self.next_bookmark.is_some() {
@@ -144,13 +144,13 @@ impl Watcher {
         }
     }
 
-    /// Reads changes from the history. Returns whether there were any.
-    fn take(&mut self) -> bool {
-        let Some((changes, informed)) = self.api.store.since(&self.resource.table, self.cursor, BATCH) else {
-            self.lapse();
+    /// Reads changes from the history. Returns true if the stream may have a new line.
+    fn read_changes(&mut self) -> bool {
+        let Some((changes, reached)) = self.api.store.since(&self.resource.table, self.cursor, BATCH) else {
+            self.expire();
             return true;
         };
-        self.cursor = informed;
+        self.cursor = reached;
         for change in &changes {
             if change.key.starts_with(&self.prefix)
                 && let Some(line) = self.event(change)
@@ -198,7 +198,7 @@ impl Watcher {
     }
 
     /// Reports missed changes to the watcher, and ends the stream.
-    fn lapse(&mut self) {
+    fn expire(&mut self) {
         let error = ApiError::expired(format!("too old resource version: {}", self.cursor));
         self.ready.push_back(event("ERROR", &error.body));
         self.ended = true;
@@ -216,7 +216,7 @@ mod tests {
 
     /// Goal: no number of seconds is too large for a watch.
     #[test]
-    fn a_watch_may_ask_for_any_number_of_seconds() {
+    fn a_watch_accepts_any_number_of_seconds() {
         let api = Api::for_tests();
         let resource = api.registry.load().get("", "v1", "configmaps").expect("ConfigMaps");
         for seconds in [0, 1, i64::MAX.unsigned_abs(), u64::MAX] {

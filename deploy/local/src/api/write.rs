@@ -1,8 +1,8 @@
 //! Create and update: from a body to a stored object.
 //!
-//! Every write prepares the state to store ([`super::prepare`]), and commits it against the version that it has read. A
-//! commit that lost a race starts again from the new state. If the client specified a version, it gets a conflict
-//! instead.
+//! Every write prepares the state to store ([`super::prepare`]), and commits it against the version that it has read.
+//! If the object has changed meanwhile, the write starts again from the new state. If the client specified a version,
+//! it gets a conflict instead.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use super::query::WriteOptions;
 use super::resource::{Resource, Target};
 use super::status::{ApiError, Result};
 use super::store::{Clash, NAMESPACES, Object};
-use crate::pool::Leased;
+use crate::pool::Allocation;
 
 /// Part of an object that a write changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All except the parts of other endpoints.
+    /// All except parts with a subresource of their own.
     Main,
     /// Status only.
     Status,
@@ -51,7 +51,7 @@ impl Api {
         body: Value,
         options: &WriteOptions,
     ) -> Result<Written> {
-        let mut body = typed(resource, body)?;
+        let mut body = check_type(resource, body)?;
         let found = text(&body, "/metadata/namespace");
         if !found.is_empty() && found != namespace {
             let rule = "the namespace of the provided object does not match the namespace sent on the request";
@@ -74,7 +74,7 @@ impl Api {
             if generated {
                 metadata(&mut candidate).insert("name".into(), meta::generate_name(&prefix).into());
             }
-            let (value, warnings, lease) = self.prepare_new(resource, candidate, options)?;
+            let (value, warnings, allocation) = self.prepare_new(resource, candidate, options)?;
             let name = text(&value, "/metadata/name").to_string();
             let target = Target { resource, namespace, name: &name };
             if options.dry_run {
@@ -86,7 +86,7 @@ impl Api {
             attempts -= 1;
             match self.commit(target, None, Some(value)) {
                 Ok(object) => {
-                    lease.into_iter().for_each(Leased::keep);
+                    allocation.into_iter().for_each(Allocation::keep);
                     return Ok(Written { code: 201, object, warnings });
                 }
                 Err(Clash::Changed) if attempts > 0 => {}
@@ -97,7 +97,7 @@ impl Api {
         }
     }
 
-    /// Changes an object in place. `change` may be called again, with another state, after a lost race.
+    /// Changes an object in place. `change` is called again, with the new state, if the object changes meanwhile.
     pub(crate) fn modify(
         &self,
         target: Target<'_>,
@@ -111,8 +111,8 @@ impl Api {
         })
     }
 
-    /// Updates an object. `change` computes the new state from the current one, and may be called again after a lost
-    /// race. If the object does not exist and `create` is true, `change` gets `None`.
+    /// Updates an object. `change` computes the new state from the current one, and is called again if the object
+    /// changes meanwhile. If the object does not exist and `create` is true, `change` gets `None`.
     pub(crate) fn update(
         &self,
         target: Target<'_>,
@@ -128,7 +128,7 @@ impl Api {
                 if !create {
                     return Err(target.not_found());
                 }
-                let mut body = typed(resource, change(None)?)?;
+                let mut body = check_type(resource, change(None)?)?;
                 check_name(target, &body)?;
                 metadata(&mut body).remove("resourceVersion");
                 match self.create(resource, namespace, body, options) {
@@ -136,8 +136,8 @@ impl Api {
                     written => return written,
                 }
             };
-            let candidate = typed(resource, change(Some(resource.full(&current.value)))?)?;
-            let (value, warnings, lease) = self.prepare_update(target, part, &current, candidate, options)?;
+            let candidate = check_type(resource, change(Some(resource.full(&current.value)))?)?;
+            let (value, warnings, allocation) = self.prepare_update(target, part, &current, candidate, options)?;
             if value == current.value {
                 return Ok(Written { code: 200, object: current, warnings });
             }
@@ -152,7 +152,7 @@ impl Api {
                 self.commit(target, expect, Some(value))
             };
             if let Ok(object) = committed {
-                lease.into_iter().for_each(Leased::keep);
+                allocation.into_iter().for_each(Allocation::keep);
                 return Ok(Written { code: 200, object, warnings });
             }
         }
@@ -161,7 +161,7 @@ impl Api {
 }
 
 /// Checks and removes `apiVersion` and `kind` of a body. Normalizes its numbers as Kubernetes does.
-pub(crate) fn typed(resource: &Resource, mut body: Value) -> Result<Value> {
+pub(crate) fn check_type(resource: &Resource, mut body: Value) -> Result<Value> {
     let Some(map) = body.as_object_mut() else {
         return Err(ApiError::bad_request(format!("{}: the body is not an object", resource.kind)));
     };
@@ -201,8 +201,8 @@ pub(crate) fn check_given_name(target: Target<'_>, body: &Value) -> Result<()> {
 /// Reports whether nothing prevents the removal of an object that is being deleted.
 pub(crate) fn is_finished(resource: &Resource, value: &Value) -> bool {
     let held = |pointer: &str| !fields::items(value, pointer).is_empty();
-    let leaving = !text(value, "/metadata/deletionTimestamp").is_empty();
-    let waits = fields::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) != 0;
-    let filled = &*resource.table == NAMESPACES && held("/spec/finalizers");
-    leaving && !waits && !filled && !held("/metadata/finalizers")
+    let is_terminating = !text(value, "/metadata/deletionTimestamp").is_empty();
+    let has_grace = fields::number(value, "/metadata/deletionGracePeriodSeconds").unwrap_or(0) != 0;
+    let has_contents = &*resource.table == NAMESPACES && held("/spec/finalizers");
+    is_terminating && !has_grace && !has_contents && !held("/metadata/finalizers")
 }

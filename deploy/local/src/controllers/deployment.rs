@@ -72,7 +72,7 @@ impl Rollout<'_> {
             return self.scale_active();
         }
         if is_recreate(self.spec) {
-            let emptied: Vec<_> = self.old.iter().filter_map(|set| self.scaled(set, 0)).collect();
+            let emptied: Vec<_> = self.old.iter().filter_map(|set| self.scale(set, 0)).collect();
             let has_pods =
                 |set: &Arc<ReplicaSet>| controlled_by(&self.index.pods, set.as_ref()).any(|pod| !is_finished(pod));
             if !emptied.is_empty() || self.old.iter().any(has_pods) {
@@ -82,9 +82,9 @@ impl Rollout<'_> {
         let Some(newest) = self.newest else { return self.create() };
         // A set that is in use again (a rollback) becomes the latest revision.
         let revision = revision_of(newest).max(self.next_revision());
-        let mut writes: Vec<_> = self.revised(revision).into_iter().collect();
+        let mut writes: Vec<_> = self.annotate_revision(revision).into_iter().collect();
         let grown = self.new_replicas(replicas_of(newest));
-        if let Some(write) = self.scaled_and_annotated(newest, grown, revision) {
+        if let Some(write) = self.update_newest(newest, grown, revision) {
             writes.push(write);
             if grown != replicas_of(newest) {
                 return writes;
@@ -92,9 +92,9 @@ impl Rollout<'_> {
         }
         let old: Vec<Set> = self.old.iter().map(as_set).collect();
         let shrunk = old_replicas(self.desired(), bounds_of(self.spec), as_set(newest), &old);
-        let shrinking = self.old.iter().zip(&shrunk).filter_map(|(set, replicas)| self.scaled(set, *replicas));
+        let shrinking = self.old.iter().zip(&shrunk).filter_map(|(set, replicas)| self.scale(set, *replicas));
         writes.extend(shrinking);
-        writes.extend(self.expired(newest));
+        writes.extend(self.delete_expired(newest));
         writes
     }
 
@@ -109,8 +109,8 @@ impl Rollout<'_> {
         }
         // Count pods that an old set still has to delete, or there would be too many for a moment. (Upstream counts the
         // desired replicas of each set.)
-        let there = |set: &Arc<ReplicaSet>| replicas_of(set).max(set.status.as_ref().map_or(0, |s| s.replicas));
-        let old = self.old.iter().map(there).fold(0, i32::saturating_add);
+        let pods = |set: &Arc<ReplicaSet>| replicas_of(set).max(set.status.as_ref().map_or(0, |s| s.replicas));
+        let old = self.old.iter().map(pods).fold(0, i32::saturating_add);
         new_replicas(self.desired(), bounds_of(self.spec), current, old.saturating_add(current))
     }
 
@@ -118,9 +118,9 @@ impl Rollout<'_> {
     fn scale_active(&self) -> Vec<Write> {
         let mut active = self.old.iter().chain(self.newest).filter(|set| replicas_of(set) > 0);
         match (active.next(), active.next()) {
-            (Some(only), None) => self.scaled(only, self.desired()).into_iter().collect(),
-            (None, _) => self.newest.and_then(|set| self.scaled(set, self.desired())).into_iter().collect(),
-            _ => Vec::new(), // In the middle of a roll: no change.
+            (Some(only), None) => self.scale(only, self.desired()).into_iter().collect(),
+            (None, _) => self.newest.and_then(|set| self.scale(set, self.desired())).into_iter().collect(),
+            _ => Vec::new(), // Paused during a roll: no change.
         }
     }
 
@@ -131,7 +131,7 @@ impl Rollout<'_> {
         let name = format!("{}-{hash}", self.deployment.name_any());
         let namespace = self.deployment.namespace().unwrap_or_default();
         if self.index.replica_sets.get(&ObjectKey::new(namespace, name.clone())).is_some() {
-            self.collided = true; // The name belongs to another template or owner: hash again.
+            self.collided = true; // Another template or owner has the name. The next pass uses another hash.
             return Vec::new();
         }
         self.created = true;
@@ -162,11 +162,11 @@ impl Rollout<'_> {
             status: None,
         };
         let mut writes = vec![Write::ReplicaSet(Request::Create(Box::new(set)))];
-        writes.extend(self.revised(revision));
+        writes.extend(self.annotate_revision(revision));
         writes
     }
 
-    /// Returns the annotations of the Deployment for its sets.
+    /// Returns the annotations of the Deployment that its sets get.
     fn annotations(&self) -> BTreeMap<String, String> {
         let own = self.deployment.annotations().iter().filter(|(name, _)| !NOT_COPIED.contains(&name.as_str()));
         own.map(|(name, value)| (name.clone(), value.clone())).collect()
@@ -177,17 +177,17 @@ impl Rollout<'_> {
         self.old.iter().map(revision_of).max().unwrap_or(0) + 1
     }
 
-    /// Updates the Deployment's revision annotation. The patch uses the status subresource, which accepts annotations
-    /// too: an annotation in a normal patch would change the generation of a Deployment.
-    fn revised(&self, revision: i64) -> Option<Write> {
+    /// Returns the write that sets the Deployment's revision annotation, if it differs. The patch uses the status
+    /// subresource, which accepts annotations too: in a normal patch they would change the Deployment's generation.
+    fn annotate_revision(&self, revision: i64) -> Option<Write> {
         let revision = revision.to_string();
         let is_new = self.deployment.annotations().get(REVISION) != Some(&revision);
         let patch = json!({"metadata": {"annotations": {REVISION: revision}}});
         is_new.then(|| Write::Deployment(Request::Patch { key: key_of(&**self.deployment), status: true, patch }))
     }
 
-    /// Updates annotations and replicas of the newest set.
-    fn scaled_and_annotated(&self, newest: &Arc<ReplicaSet>, replicas: i32, revision: i64) -> Option<Write> {
+    /// Returns the write that updates annotations and replicas of the newest set, if they differ.
+    fn update_newest(&self, newest: &Arc<ReplicaSet>, replicas: i32, revision: i64) -> Option<Write> {
         let mut changed = ReplicaSet::clone(newest);
         changed.annotations_mut().extend(self.annotations());
         changed.annotations_mut().insert(REVISION.into(), revision.to_string());
@@ -198,15 +198,15 @@ impl Rollout<'_> {
         Request::update(newest.as_ref(), &changed).map(Write::ReplicaSet)
     }
 
-    /// Scales `set` to `replicas`. `None` if it already has them.
-    fn scaled(&self, set: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
+    /// Returns the write that scales `set` to `replicas`, if they differ.
+    fn scale(&self, set: &Arc<ReplicaSet>, replicas: i32) -> Option<Write> {
         let patch = json!({"spec": {"replicas": replicas}});
         let request = Request::Patch { key: key_of(&**set), status: false, patch };
         (replicas_of(set) != replicas).then_some(Write::ReplicaSet(request))
     }
 
-    /// Deletes old sets beyond the history limit once the roll is complete.
-    fn expired(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
+    /// Returns the deletions of old sets beyond the history limit, once the roll is complete.
+    fn delete_expired(&self, newest: &Arc<ReplicaSet>) -> Vec<Write> {
         let limit = usize::try_from(self.spec.revision_history_limit.unwrap_or(10)).unwrap_or(usize::MAX);
         let complete = as_set(newest).available >= self.desired() && self.old.iter().all(|set| replicas_of(set) == 0);
         let surplus = if complete { self.old.len().saturating_sub(limit) } else { 0 };

@@ -2,8 +2,7 @@
 //!
 //! - `Available`: at least `replicas - maxUnavailable` pods are available.
 //! - `Progressing`: the roll progresses or is complete. It is False with `ProgressDeadlineExceeded` after
-//!   `progressDeadlineSeconds` without progress. A new set is progress, and so is a change of counts in the right
-//!   direction.
+//!   `progressDeadlineSeconds` without progress. Progress is a new set, or a change of counts in the right direction.
 //! - `ReplicaFailure`: copied from the newest set while the API server rejects its pods.
 //!
 //! The transition time of a condition changes only with its status; its update time also changes with progress of the
@@ -26,7 +25,7 @@ pub(crate) fn replicas_of(set: &Arc<ReplicaSet>) -> i32 {
 /// Returns the status at `now`, and the delay until a deadline must be checked.
 pub(super) fn status(rollout: &Rollout<'_>, now: Timestamp) -> (DeploymentStatus, Option<Duration>) {
     let Rollout { deployment, spec, newest, .. } = *rollout;
-    let was = deployment.status.clone().unwrap_or_default();
+    let old = deployment.status.clone().unwrap_or_default();
     let desired = spec.replicas.unwrap_or(1);
     let sets = || newest.into_iter().chain(rollout.old);
     let sum = |count: fn(&ReplicaSetStatus) -> i32| -> i32 {
@@ -35,7 +34,7 @@ pub(super) fn status(rollout: &Rollout<'_>, now: Timestamp) -> (DeploymentStatus
     let specified = sets().map(replicas_of).fold(0, i32::saturating_add);
     let available = sum(|s| s.available_replicas.unwrap_or(0));
     let updated = newest.and_then(|set| set.status.as_ref()).map_or(0, |s| s.replicas);
-    let mut conditions = Conditions { held: was.conditions.clone().unwrap_or_default(), now };
+    let mut conditions = Conditions { held: old.conditions.clone().unwrap_or_default(), now };
 
     let is_all_needed = desired == 0 || is_recreate(spec);
     let unavailable_max = if is_all_needed { 0 } else { bounds_of(spec).unavailable };
@@ -50,11 +49,11 @@ pub(super) fn status(rollout: &Rollout<'_>, now: Timestamp) -> (DeploymentStatus
     let subject = if newest.is_some() { "ReplicaSet" } else { "Deployment" };
     let (replicas, ready) = (sum(|s| s.replicas), sum(|s| s.ready_replicas.unwrap_or(0)));
     let is_complete = newest.is_some() && [updated, replicas, available] == [desired; 3];
-    let has_moved = updated > was.updated_replicas.unwrap_or(0)
-        || replicas - updated < was.replicas.unwrap_or(0) - was.updated_replicas.unwrap_or(0)
-        || ready > was.ready_replicas.unwrap_or(0)
-        || available > was.available_replicas.unwrap_or(0);
-    let mut again = None;
+    let has_progressed = updated > old.updated_replicas.unwrap_or(0)
+        || replicas - updated < old.replicas.unwrap_or(0) - old.updated_replicas.unwrap_or(0)
+        || ready > old.ready_replicas.unwrap_or(0)
+        || available > old.available_replicas.unwrap_or(0);
+    let mut again_after = None;
     if spec.paused == Some(true) {
         conditions.set("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused");
     } else if is_complete {
@@ -63,11 +62,11 @@ pub(super) fn status(rollout: &Rollout<'_>, now: Timestamp) -> (DeploymentStatus
     } else {
         if rollout.created {
             conditions.progressed("NewReplicaSetCreated", "Created a new ReplicaSet");
-        } else if has_moved || conditions.get("Progressing").is_none() {
+        } else if has_progressed || conditions.get("Progressing").is_none() {
             conditions.progressed("ReplicaSetUpdated", &format!("{subject} \"{name}\" is progressing."));
         }
-        again = deadline_left(&conditions, spec, now);
-        if again.is_none() && conditions.get("Progressing").is_some_and(may_time_out) {
+        again_after = deadline_left(&conditions, spec, now);
+        if again_after.is_none() && conditions.get("Progressing").is_some_and(may_time_out) {
             let message = format!("{subject} \"{name}\" has timed out progressing.");
             conditions.set("Progressing", "False", "ProgressDeadlineExceeded", &message);
         }
@@ -83,19 +82,19 @@ pub(super) fn status(rollout: &Rollout<'_>, now: Timestamp) -> (DeploymentStatus
         }
         None => conditions.held.retain(|c| c.type_ != "ReplicaFailure"),
     }
-    let some = |n: i32| (n != 0).then_some(n);
+    let nonzero = |n: i32| (n != 0).then_some(n);
     let status = DeploymentStatus {
         observed_generation: deployment.metadata.generation,
-        replicas: some(replicas),
-        updated_replicas: some(updated),
-        ready_replicas: some(ready),
-        available_replicas: some(available),
-        unavailable_replicas: some((specified - available).max(0)),
+        replicas: nonzero(replicas),
+        updated_replicas: nonzero(updated),
+        ready_replicas: nonzero(ready),
+        available_replicas: nonzero(available),
+        unavailable_replicas: nonzero((specified - available).max(0)),
         terminating_replicas: Some(sum(|s| s.terminating_replicas.unwrap_or(0))),
-        collision_count: some(was.collision_count.unwrap_or(0) + i32::from(rollout.collided)),
+        collision_count: nonzero(old.collision_count.unwrap_or(0) + i32::from(rollout.collided)),
         conditions: Some(conditions.held),
     };
-    (status, again)
+    (status, again_after)
 }
 
 /// Reports whether the roll may still exceed its deadline: it is neither complete nor timed out.

@@ -1,14 +1,14 @@
 //! The `pod-template-hash` label: a short name of a pod template.
 //!
 //! The hash is FNV-1a over the template's JSON (with fields in a fixed order) and the collision count. As in
-//! Kubernetes, its letters form no words. The values differ from those of Kubernetes, which does no harm: an existing
+//! Kubernetes, its letters form no words. The values differ from those of Kubernetes, which is harmless: an existing
 //! ReplicaSet is recognized by its template, not by its hash.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 /// Label on a Deployment's ReplicaSets and pods.
 pub(crate) const POD_TEMPLATE_HASH: &str = "pod-template-hash";
-/// Characters without vowels or digits that look like vowels.
+/// Letters except vowels, and digits that do not look like vowels.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// Returns the hash of a template.

@@ -1,5 +1,5 @@
-//! Controller of HorizontalPodAutoscalers: that of this project instead of Kubernetes' own. HorizontalPodAutoscalers
-//! work without a PodAutoscaler.
+//! Runs this project's controller of HorizontalPodAutoscalers instead of Kubernetes' own. It serves all of them, also
+//! those without a PodAutoscaler.
 //!
 //! Metrics come from the API server: the embedded one serves `metrics.k8s.io` if a node measures.
 

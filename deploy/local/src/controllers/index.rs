@@ -104,7 +104,7 @@ impl Index {
     }
 
     /// Updates the objects of one kind. Returns the keys that the changes affect.
-    pub(crate) fn learn<K: Indexed, C>(&mut self, update: impl FnOnce(&mut Cache<Arc<K>>) -> C) -> Vec<Key>
+    pub(crate) fn apply<K: Indexed, C>(&mut self, update: impl FnOnce(&mut Cache<Arc<K>>) -> C) -> Vec<Key>
     where
         C: IntoIterator<Item = Change<K>>,
     {
@@ -141,7 +141,7 @@ impl Indexed for ReplicaSet {
         if change.new.is_none() {
             index.create_failures.remove(&change.key);
         }
-        let owners = both(&change).filter_map(owner_key).map(Key::Deployment);
+        let owners = old_and_new(&change).filter_map(owner_key).map(Key::Deployment);
         owners.chain([Key::ReplicaSet(change.key.clone())]).collect()
     }
 }
@@ -155,7 +155,7 @@ impl Indexed for Pod {
     /// Deployment, which may wait for that.
     fn affected(index: &mut Index, change: Change<Self>) -> Vec<Key> {
         let mut keys = Vec::new();
-        for pod in both(&change) {
+        for pod in old_and_new(&change) {
             if let Some(owner) = owner_key(pod) {
                 if change.new.as_ref().is_none_or(|pod| is_finished(pod)) {
                     let set = index.replica_sets.get(&owner);
@@ -190,13 +190,13 @@ impl Indexed for EndpointSlice {
 
     /// Returns the slice's Service, in case another client changed the slice.
     fn affected(_: &mut Index, change: Change<Self>) -> Vec<Key> {
-        let services = both(&change).filter_map(|slice| slice.labels().get(SERVICE_NAME));
+        let services = old_and_new(&change).filter_map(|slice| slice.labels().get(SERVICE_NAME));
         services.map(|name| Key::Service(ObjectKey::new(change.key.namespace(), name.clone()))).collect()
     }
 }
 
 /// Returns the old and the new object.
-fn both<K>(change: &Change<K>) -> impl Iterator<Item = &K> {
+fn old_and_new<K>(change: &Change<K>) -> impl Iterator<Item = &K> {
     change.old.iter().chain(&change.new).map(Arc::as_ref)
 }
 

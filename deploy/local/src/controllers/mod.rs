@@ -1,9 +1,9 @@
 //! Workload controllers, as in Kubernetes' controller manager: Deployment → ReplicaSet → Pods, and Services →
 //! EndpointSlices. [`horizontal`] is a separate controller.
 //!
-//! The others share one in-memory [`index`](Index), because they are on the path of every cold start. A watch event
-//! queues the keys that it affects. A pure function over the index plans each key, and the plan's writes are sent at once
-//! and in parallel. Their responses update the index before the watch confirms them, so that the next
+//! The other controllers share one in-memory [`index`](Index), because they are on the path of every cold start. A
+//! watch event queues the keys that it affects. A pure function over the index plans each key, and the plan's writes
+//! are sent at once and in parallel. Their responses update the index before the watch confirms them, so that the next
 //! controller acts without waiting for an event. There is no batching, no relisting and no resync.
 //!
 //! ```text
@@ -76,7 +76,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) {
             () = shutdown.cancelled() => return,
             Some(()) = events.next() => {}
         }
-        // Before each kind has been listed, keys only wait.
+        // Keys wait until every kind has been listed.
         if working.is_empty() && shared.index.lock().is_synced() {
             for _ in 0..WORKERS {
                 let shared = shared.clone();
@@ -101,14 +101,14 @@ impl ControllerShared {
         let events = watching::watch(all, watcher::Config::default());
         let apply = move |event: watcher::Event<K>| {
             let event = event.modify(|object| object.meta_mut().managed_fields = None);
-            shared.learn(|cache: &mut Cache<Arc<K>>| cache.take(event, Arc::new));
+            shared.apply(|cache: &mut Cache<Arc<K>>| cache.take(event, Arc::new));
         };
         events.map(apply).boxed()
     }
 
     /// Applies the response to a write.
     fn answered<K: Indexed>(&self, request: &Request<K>, written: Option<K>) {
-        self.learn(|cache: &mut Cache<Arc<K>>| match (written, request) {
+        self.apply(|cache: &mut Cache<Arc<K>>| match (written, request) {
             (Some(object), _) => cache.answered(object),
             (None, Request::Delete { key, uid }) => cache.removed(key, uid),
             (None, _) => None,
@@ -116,8 +116,8 @@ impl ControllerShared {
     }
 
     /// Updates the index, and queues the affected keys.
-    fn learn<K: Indexed, C: IntoIterator<Item = Change<K>>>(&self, update: impl FnOnce(&mut Cache<Arc<K>>) -> C) {
-        let keys = self.index.lock().learn(update);
+    fn apply<K: Indexed, C: IntoIterator<Item = Change<K>>>(&self, update: impl FnOnce(&mut Cache<Arc<K>>) -> C) {
+        let keys = self.index.lock().apply(update);
         keys.into_iter().for_each(|key| self.queue.add(key, Priority::Normal));
     }
 }
@@ -154,7 +154,7 @@ async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result
         Write::Pod(request) => {
             let outcome = request.execute(client).await;
             if let (Request::Create(_), Key::ReplicaSet(set)) = (&request, key) {
-                note_creation(&mut shared.index.lock(), set, outcome.as_ref().err());
+                record_creation(&mut shared.index.lock(), set, outcome.as_ref().err());
             }
             shared.answered(&request, outcome?);
         }
@@ -162,8 +162,8 @@ async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result
     Ok(())
 }
 
-/// Records the error of creating a pod of `set`, for its status.
-fn note_creation(index: &mut Index, set: &ObjectKey, error: Option<&WriteError>) {
+/// Records the result of creating a pod of `set`, for the status of `set`.
+fn record_creation(index: &mut Index, set: &ObjectKey, error: Option<&WriteError>) {
     let message = error.map(|error| match error {
         WriteError::Api { source, .. } => source.to_string(),
         other => other.to_string(),

@@ -23,8 +23,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum number of pods created or deleted in one pass; the next pass follows at once. It also limits the pods of a
-/// set that wait for a node: more would take memory and run no sooner.
+/// Maximum number of pods created or deleted in one pass; the next pass follows at once. A set also has at most this
+/// number of pods that wait for a node: more would take memory and run no sooner.
 const BURST_MAX: usize = 500;
 /// Annotation with the deletion cost; pods with a lower cost are deleted first.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -87,8 +87,9 @@ fn is_assigned(pod: &Pod) -> bool {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_some_and(|name| !name.is_empty())
 }
 
-/// Sorts the pods to delete first to the front: no node, then not started, not ready, low deletion cost, ready for a
-/// short time, many restarts, young. Names break ties, so that equal inputs give equal plans.
+/// Returns the sort key of a pod. Pods with a low key are deleted first: no node, then not started, not ready, low
+/// deletion cost, ready for a short time, many restarts, young. Names break ties, so that equal inputs give equal
+/// plans.
 fn deletion_order(pod: &Pod) -> impl Ord + use<> {
     let assigned = is_assigned(pod);
     let phase = match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
@@ -100,22 +101,22 @@ fn deletion_order(pod: &Pod) -> impl Ord + use<> {
     let cost: i32 = pod.annotations().get(DELETION_COST).and_then(|c| c.parse().ok()).unwrap_or(0);
     let containers = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
     let restarts = containers.map(|c| c.restart_count).max().unwrap_or(0);
-    let born = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
+    let created = pod.metadata.creation_timestamp.as_ref().map(|t| t.0);
     (
         (assigned, phase, ready_since.is_some(), cost),
         Reverse(ready_since.flatten()),
-        (Reverse(restarts), Reverse(born), pod.name_any()),
+        (Reverse(restarts), Reverse(created), pod.name_any()),
     )
 }
 
-/// Returns the time after which a ready pod is available.
+/// Returns the remaining time until a pod is available, or `None` if it is not ready.
 fn available_in(pod: &Pod, min_ready: Duration, now: Timestamp) -> Option<Duration> {
     let since = true_condition(pod, "Ready")?.last_transition_time.as_ref().map_or(now, |t| t.0);
     let ready_for = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
     Some(min_ready.saturating_sub(ready_for))
 }
 
-/// Computes the status. `available` has the time after which each ready pod is available.
+/// Computes the status. `available` has the remaining time of each ready pod until it is available.
 fn status(
     set: &ReplicaSet,
     active: &[Arc<Pod>],
@@ -125,9 +126,10 @@ fn status(
     now: Timestamp,
 ) -> ReplicaSetStatus {
     let count = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
-    let some = |n: usize| (n > 0).then_some(count(n));
+    let nonzero = |n: usize| (n > 0).then_some(count(n));
     let template_labels =
         set.spec.as_ref().and_then(|s| s.template.as_ref()?.metadata.as_ref()?.labels.clone()).unwrap_or_default();
+    let with_labels = active.iter().filter(|pod| labels::have_all(pod.labels(), &template_labels));
     let condition = failure.map(|message| {
         let mut held = set.status.iter().flat_map(|s| s.conditions.iter().flatten());
         let since = held.find(|c| c.type_ == "ReplicaFailure").and_then(|c| c.last_transition_time.clone());
@@ -141,9 +143,9 @@ fn status(
     });
     ReplicaSetStatus {
         replicas: count(active.len()),
-        fully_labeled_replicas: some(active.iter().filter(|p| labels::have_all(p.labels(), &template_labels)).count()),
-        ready_replicas: some(available.len()),
-        available_replicas: some(available.iter().filter(|left| left.is_zero()).count()),
+        fully_labeled_replicas: nonzero(with_labels.count()),
+        ready_replicas: nonzero(available.len()),
+        available_replicas: nonzero(available.iter().filter(|left| left.is_zero()).count()),
         terminating_replicas: Some(count(ending)),
         observed_generation: set.metadata.generation,
         conditions: condition.map(|condition| vec![condition]),
@@ -153,7 +155,7 @@ fn status(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::tests::fixture::{self, pod};
+    use crate::controllers::tests::fixture::{self, cost, on_node, pod, ready, running};
 
     #[test]
     fn missing_pods_are_created_and_counted_only_once() {
@@ -177,14 +179,14 @@ mod tests {
 
     /// Goal: scaling down deletes the least useful pods. Method: one pod of each rank, deleted one by one.
     #[test]
-    fn the_least_useful_pods_go_first() {
+    fn the_least_useful_pods_are_deleted_first() {
         let (mut index, key) = fixture::replica_set(6);
         let pods = [
-            fixture::ready(fixture::on_node(pod("old-ready")), 0),
-            fixture::ready(fixture::on_node(pod("young-ready")), 60),
-            fixture::cost(fixture::ready(fixture::on_node(pod("cheap")), 0), -1),
-            fixture::running(fixture::on_node(pod("not-ready"))),
-            fixture::on_node(pod("pending")),
+            ready(on_node(pod("old-ready")), 0),
+            ready(on_node(pod("young-ready")), 60),
+            cost(ready(on_node(pod("cheap")), 0), -1),
+            running(on_node(pod("not-ready"))),
+            on_node(pod("pending")),
             pod("unassigned"),
         ];
         for pod in pods {
@@ -208,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_ready_pod_is_available_after_min_ready_seconds() {
-        let pod = fixture::ready(pod("p"), 0);
+        let pod = ready(pod("p"), 0);
         let at = |s: i64| fixture::now() + jiff::SignedDuration::from_secs(s - 1000);
         assert_eq!(available_in(&pod, Duration::from_secs(10), at(9)), Some(Duration::from_secs(1)));
         assert_eq!(available_in(&pod, Duration::from_secs(10), at(10)), Some(Duration::ZERO));
@@ -216,11 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn finished_pods_are_replaced_and_ending_ones_do_not_count() {
+    fn finished_and_terminating_pods_are_replaced() {
         let (mut index, key) = fixture::replica_set(2);
         let mut finished = pod("finished");
-        finished.status =
-            Some(k8s_openapi::api::core::v1::PodStatus { phase: Some("Failed".into()), ..Default::default() });
+        finished.status.get_or_insert_default().phase = Some("Failed".into());
         let mut ending = pod("ending");
         ending.metadata.deletion_timestamp = Some(Time(fixture::now()));
         for pod in [finished, ending] {

@@ -4,7 +4,7 @@
 //! available at any time. The Deployment sets both bounds as numbers or as percentages of `desired`. Surge is rounded
 //! up, unavailability down. If both are zero, one pod may be unavailable, or the roll would never progress.
 //!
-//! A pass grows the new set. Only if it cannot grow, the pass shrinks old sets, unavailable pods first.
+//! A pass grows the new set. If that cannot grow, the pass shrinks old sets, unavailable pods first.
 //!
 //! # Limits
 //!
@@ -131,8 +131,8 @@ mod tests {
         }
     }
 
-    /// Goal: a roll between two templates ends and respects both bounds at every step, whatever the order in which pods
-    /// become available. Method: random bounds; after each pass a random number of new pods becomes available.
+    /// Rolls from one template to another. After each pass, the next number in `progress` of new pods becomes
+    /// available.
     fn roll(desired: i32, surge: i32, unavailable: i32, progress: &[i32]) -> Result<(), TestCaseError> {
         let bounds = bounds(Some(&IntOrString::Int(surge)), Some(&IntOrString::Int(unavailable)), desired);
         let (mut old, mut new) = (Set { replicas: desired, available: desired }, Set { replicas: 0, available: 0 });
@@ -157,6 +157,7 @@ mod tests {
     }
 
     proptest! {
+        /// Goal: a roll ends and respects both bounds at every step, whatever the order in which pods become available.
         #[test]
         fn a_roll_keeps_its_bounds_and_ends(
             desired in 0..30, surge in 0..10, unavailable in 0..10, progress in proptest::collection::vec(1..4, 1..10)
@@ -166,16 +167,10 @@ mod tests {
     }
 
     #[test]
-    fn unavailable_old_pods_go_first() {
-        let bounds = Bounds { surge: 1, unavailable: 1 };
-        let old = [Set { replicas: 3, available: 0 }, Set { replicas: 3, available: 3 }];
-        assert_eq!(old_replicas(4, bounds, Set { replicas: 1, available: 0 }, &old), [0, 3]);
-    }
-
-    #[test]
-    fn nothing_is_kept_available_at_zero_desired() {
-        let bounds = bounds(None, None, 0);
-        let old = [Set { replicas: 3, available: 3 }];
-        assert_eq!(old_replicas(0, bounds, Set { replicas: 0, available: 0 }, &old), [0]);
+    fn unavailable_old_pods_are_removed_first_and_all_at_zero_desired() {
+        let set = |replicas, available| Set { replicas, available };
+        let one = Bounds { surge: 1, unavailable: 1 };
+        assert_eq!(old_replicas(4, one, set(1, 0), &[set(3, 0), set(3, 3)]), [0, 3]);
+        assert_eq!(old_replicas(0, bounds(None, None, 0), set(0, 0), &[set(3, 3)]), [0]);
     }
 }

@@ -45,7 +45,7 @@ pub(crate) fn plan(index: &Index, key: &ObjectKey) -> Plan {
     for pod in pods.filter(|pod| labels::have_all(pod.labels(), selector) && !is_finished(pod)) {
         let Some(endpoint) = endpoint(service, pod) else { continue };
         let ports = ports_of(service, pod);
-        match groups.iter_mut().find(|(held, _)| *held == ports) {
+        match groups.iter_mut().find(|(known, _)| *known == ports) {
             Some((_, endpoints)) => endpoints.push(endpoint),
             None => groups.push((ports, vec![endpoint])),
         }

@@ -54,8 +54,8 @@ impl<K: Kind> Request<K> {
         Request::Delete { key: key_of(object), uid: object.meta().uid.clone().unwrap_or_default() }
     }
 
-    /// Sends the request. Returns the object after the write, or `None` if it was deleted. After the begin of a
-    /// deletion, the object has a deletionTimestamp.
+    /// Sends the request. Returns the object after the write, or `None` if it is gone. If its deletion has only begun,
+    /// the object has a deletionTimestamp.
     ///
     /// # Errors
     /// Fails with the server's error, or if there is no response. Deleting a missing object succeeds.
@@ -67,7 +67,7 @@ impl<K: Kind> Request<K> {
             Request::Patch { key, .. } => ("patching", key.clone()),
             Request::Delete { key, .. } => ("deleting", key.clone()),
         };
-        let doing = format!("{verb} {}", K::kind(&()));
+        let operation = format!("{verb} {}", K::kind(&()));
         let send = async |api: BoundedApi| {
             let sent = match self {
                 Request::Create(object) => api.create(&**object).await.map(Some),
@@ -78,9 +78,9 @@ impl<K: Kind> Request<K> {
                     outcome => outcome,
                 },
             };
-            sent.map_err(WriteError::api(&*doing))
+            sent.map_err(WriteError::api(&*operation))
         };
-        Writer { client, leadership: &Alone, pacing: None }.write(&key, &doing, send).await
+        Writer { client, leadership: &Alone, pacing: None }.write(&key, &operation, send).await
     }
 }
 

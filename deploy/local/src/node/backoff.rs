@@ -1,7 +1,7 @@
 //! Delay before an ended container is restarted.
 //!
-//! The first restart is immediate. Each further one waits the first delay, doubling up to the longest. As in the
-//! kubelet, a run of twice the longest delay resets the delay.
+//! The first restart is immediate. The second one waits for the first delay, which then doubles with each restart up to
+//! the longest. As in the kubelet, a run of twice the longest delay resets the delay.
 
 use std::time::Duration;
 
@@ -17,7 +17,6 @@ pub(crate) struct Restarts {
 }
 
 impl Restarts {
-    /// Starts without earlier restarts.
     pub(crate) fn new((first, longest): (Duration, Duration)) -> Self {
         Self { first, longest, next: Duration::ZERO }
     }
@@ -38,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_and_a_long_run_forgets_them() {
+    fn delays_double_and_a_long_run_resets_them() {
         let mut restarts = Restarts::new(DELAYS);
         let delays: Vec<_> = (0..8).map(|_| restarts.after(Duration::from_secs(1)).as_secs()).collect();
         assert_eq!(delays, [0, 10, 20, 40, 80, 160, 300, 300]);

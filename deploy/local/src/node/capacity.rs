@@ -1,16 +1,16 @@
 //! Number of pods that this machine can run.
 //!
 //! A kubelet runs 110 pods by default. A machine with little memory or few process ids runs fewer; limits of the
-//! control group apply too. Pods beyond the number stay Pending (see [`super::pods`]).
+//! control group apply too. Further pods stay Pending (see [`super::pods`]).
 
 use procfs::{Current, Meminfo};
 use std::path::Path;
 
 /// Maximum number of pods of a node, as a kubelet's default.
 const PODS_MAX: u64 = 110;
-/// Minimum memory of a pod in bytes: a small program with its stack and buffers.
+/// Assumed memory of a pod in bytes: a small program with its stack and buffers.
 const MEMORY_OF_POD: u64 = 16 << 20;
-/// Minimum number of threads of a pod.
+/// Assumed number of threads of a pod.
 const TASKS_OF_POD: u64 = 16;
 
 /// Returns the number of pods that this machine can run now; at least one.

@@ -13,7 +13,7 @@
 //! is `ContainerCreating`, and its exit is in its last state.
 
 use super::backoff::Restarts;
-use super::listeners::{self, Occupant};
+use super::listeners::{self, RunningContainer};
 use super::prepare::{Prepared, StartError, prepare};
 use super::probe::{self, ProbeOutcome, Purpose};
 use super::process::{self, Process, exit_code};
@@ -35,17 +35,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Pause before a container with a configuration error is retried, since the missing object may exist by then.
-const CONFIG_RETRY: Duration = Duration::from_secs(1);
+/// Pause before a failed start is retried. A missing object or program may exist by then.
+const START_RETRY: Duration = Duration::from_secs(1);
 /// Delay after which the listening addresses of a new process are checked. Most programs listen by then.
 const LISTENER_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// Capacity of the channel for the outcomes of at most three probes.
 const OUTCOMES_MAX: usize = 4;
-/// Maximum grace period, a hundred years. API servers pass on any number of seconds, but an instant cannot hold every
-/// one.
+/// Maximum grace period, a hundred years. API servers accept any number of seconds, but an `Instant` cannot represent
+/// every one.
 const GRACE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Constant data of a container.
+/// Data of a container that is the same for all its runs.
 pub(crate) struct SupervisedContainer {
     pub(crate) node: Arc<Node>,
     pub(crate) pod: Arc<Pod>,
@@ -84,7 +84,7 @@ impl SupervisedContainer {
                 Err(error) => {
                     self.warn("Failed", &error.message);
                     self.update(|status| status.state = Some(waiting(error.reason, Some(error.message))));
-                    if pause(CONFIG_RETRY, &mut stop).await {
+                    if pause(START_RETRY, &mut stop).await {
                         return;
                     }
                     continue;
@@ -144,8 +144,8 @@ impl SupervisedContainer {
     ) -> ContainerStateTerminated {
         let (started_at, pid) = (Some(Time(Timestamp::now())), process.pid());
         let container_id = Some(format!("process://{pid}"));
-        let occupant = self.occupant(pid, prepared);
-        self.node.occupy(&occupant);
+        let me = self.running_container(pid, prepared);
+        self.node.add_running(&me);
         let has = |purpose: Purpose| prepared.probes.iter().any(|(spec, _)| spec.purpose == purpose);
         let started = !has(Purpose::Startup);
         let ready = started && !has(Purpose::Readiness);
@@ -193,7 +193,7 @@ impl SupervisedContainer {
                 },
                 () = &mut listener_check, if !listeners_checked => {
                     listeners_checked = true;
-                    if let Some(message) = self.check_listeners(&occupant).await {
+                    if let Some(message) = self.check_listeners(&me).await {
                         killed = Some((COLLISION, message));
                         break self.stop_unhealthy(process, stop).await;
                     }
@@ -203,7 +203,7 @@ impl SupervisedContainer {
         // An error of the wait is a bug; the process counts as lost.
         let exit = exit.unwrap_or(ExitStatus::from_raw(255 << 8));
         if killed.is_none() && stop.borrow().is_none() && !exit.success() {
-            killed = self.explanation(&occupant).await;
+            killed = self.explanation(&me).await;
         }
         let usual = if exit.success() { "Completed" } else { "Error" };
         let (reason, message) = killed.map_or((usual, None), |(reason, message)| (reason, Some(message)));
@@ -219,7 +219,7 @@ impl SupervisedContainer {
     }
 
     /// Returns reason and message of a failure that has a known cause outside of the program.
-    async fn explanation(&self, me: &Occupant) -> Option<(&'static str, String)> {
+    async fn explanation(&self, me: &RunningContainer) -> Option<(&'static str, String)> {
         if let Some(message) = self.logs.full_disk() {
             self.warn("DiskPressure", &message);
             return Some(("Error", message));
@@ -240,32 +240,32 @@ impl SupervisedContainer {
         stop_within(process, stop, grace_of(&self.pod)).await
     }
 
-    /// Checks whether the program listens on every address. Returns the reason to end it, if it shares a port with
-    /// another pod.
-    async fn check_listeners(&self, me: &Occupant) -> Option<String> {
+    /// Reports a program that listens on every address by an event. Returns the reason to end the program if it shares
+    /// a port with another pod.
+    async fn check_listeners(&self, me: &RunningContainer) -> Option<String> {
         let (others, listeners) = self.survey(me).await;
-        let (message, shared) = listeners::everywhere(me, &others, &listeners)?;
+        let (message, shared) = listeners::listens_everywhere(me, &others, &listeners)?;
         self.warn(if shared { COLLISION } else { "ListensOnEveryAddress" }, &message);
         shared.then_some(message)
     }
 
-    /// Checks whether a failure was a port collision.
-    async fn collision(&self, me: &Occupant) -> Option<String> {
+    /// Returns a message if a failure was a port collision, and reports it by an event.
+    async fn collision(&self, me: &RunningContainer) -> Option<String> {
         let (others, listeners) = self.survey(me).await;
-        let message = listeners::judge(me, &others, &listeners)?;
+        let message = listeners::explain_collision(me, &others, &listeners)?;
         self.warn(COLLISION, &message);
         Some(message)
     }
 
-    async fn survey(&self, me: &Occupant) -> (Vec<Arc<Occupant>>, Vec<listeners::Listener>) {
-        let others: Vec<_> = self.node.occupants().into_iter().filter(|o| o.group != me.group).collect();
-        let groups: Vec<_> = others.iter().map(|o| o.group).chain([me.group]).collect();
+    async fn survey(&self, me: &RunningContainer) -> (Vec<Arc<RunningContainer>>, Vec<listeners::Listener>) {
+        let others: Vec<_> = self.node.running().into_iter().filter(|other| other.group != me.group).collect();
+        let groups: Vec<_> = others.iter().map(|other| other.group).chain([me.group]).collect();
         let listeners = tokio::task::spawn_blocking(move || listeners::survey(&groups)).await.unwrap_or_default();
         (others, listeners)
     }
 
-    fn occupant(&self, group: i32, prepared: &Prepared) -> Arc<Occupant> {
-        Arc::new(Occupant {
+    fn running_container(&self, group: i32, prepared: &Prepared) -> Arc<RunningContainer> {
+        Arc::new(RunningContainer {
             pod: key_of(&*self.pod).to_string(),
             container: self.spec.name.clone(),
             group,
@@ -323,13 +323,13 @@ async fn stop_requested(stop: &mut watch::Receiver<Option<Duration>>) {
     let _ = stop.wait_for(Option::is_some).await; // Without a sender, the pod is gone.
 }
 
-/// Waits for the delay. Returns whether the pod must stop.
+/// Waits for the delay. Returns true at once if the pod must stop.
 async fn pause(delay: Duration, stop: &mut watch::Receiver<Option<Duration>>) -> bool {
     tokio::time::timeout(delay, stop_requested(stop)).await.is_ok()
 }
 
-/// Stops a process within `grace`, or within the grace period in `stop` as soon as there is one, which may become
-/// shorter meanwhile.
+/// Sends SIGTERM to a process, and SIGKILL after its grace period. This is `grace` until `stop` has a value, which may
+/// become shorter meanwhile.
 async fn stop_within(
     process: &mut Process,
     stop: &mut watch::Receiver<Option<Duration>>,
@@ -364,19 +364,19 @@ mod tests {
     /// Goal: a pod that fails once during a wake does not look like a failing pod. Method: consecutive failures, each
     /// with the resulting status of the container.
     #[test]
-    fn a_container_says_that_it_backs_off_only_while_it_does() {
+    fn a_back_off_is_reported_only_if_the_container_waits() {
         let short = Duration::from_secs(1);
         let back_off = |seconds: u32| format!("back-off {seconds}s restarting failed container=c pod=p");
         let crash = ended("Error", None);
         let mut delays = Restarts::new(DELAYS);
         let mut after =
             |ended: &ContainerStateTerminated, ran: Duration| backing_off(ended, delays.after(ran), "c", "p");
-        assert_eq!(after(&crash, short), None, "the first time it is started again at once");
+        assert_eq!(after(&crash, short), None, "the first restart is immediate");
         assert_eq!(after(&crash, short), Some((CRASH_LOOP, back_off(10))));
         assert_eq!(after(&crash, short), Some((CRASH_LOOP, back_off(20))));
         let collision = ended(COLLISION, Some("8080 is taken"));
         assert_eq!(after(&collision, short), Some((COLLISION, format!("8080 is taken ({})", back_off(40)))));
-        assert_eq!(after(&crash, Duration::from_secs(600)), None, "a long run forgets what was before");
+        assert_eq!(after(&crash, Duration::from_secs(600)), None, "a long run resets the delay");
         let mut first = Restarts::new(DELAYS);
         assert_eq!(backing_off(&collision, first.after(short), "c", "p"), None);
     }

@@ -37,13 +37,13 @@ pub(crate) type SourceKey = (&'static str, String);
 /// Data of ConfigMaps and Secrets.
 pub(crate) type Sources = BTreeMap<SourceKey, BTreeMap<String, String>>;
 
-/// Returns the source of all variables of an object, and whether it is optional.
+/// Returns the object from which `envFrom` takes all variables, and whether it is optional.
 fn object_of(from: &EnvFromSource) -> Option<(SourceKey, Option<bool>)> {
     let map = from.config_map_ref.as_ref().map(|map| (("configmap", map.name.clone()), map.optional));
     map.or_else(|| from.secret_ref.as_ref().map(|secret| (("secret", secret.name.clone()), secret.optional)))
 }
 
-/// Returns the source of one variable and its key there, and whether it is optional.
+/// Returns the object from which `valueFrom` takes a variable, the key there, and whether it is optional.
 fn key_of(from: &EnvVarSource) -> Option<(SourceKey, &str, Option<bool>)> {
     let map = from.config_map_key_ref.as_ref();
     let map = map.map(|map| (("configmap", map.name.clone()), map.key.as_str(), map.optional));

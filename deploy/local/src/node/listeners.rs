@@ -6,7 +6,7 @@
 //! instead of as a crash.
 //!
 //! The data are the kernel's tables of listening sockets (`/proc/self/net/tcp`, `tcp6`), and the sockets of each pod's
-//! processes (`/proc/PID/fd`). [`survey`] reads them. [`judge`] evaluates them and is pure.
+//! processes (`/proc/PID/fd`). [`survey`] reads them. [`explain_collision`] and [`listens_everywhere`] are pure.
 
 use procfs::net::{TcpNetEntries, TcpState};
 use procfs::process::{FDTarget, all_processes};
@@ -18,15 +18,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// A container's process on this node.
+/// A running container of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Occupant {
+pub(crate) struct RunningContainer {
     /// `NAMESPACE/POD`.
     pub(crate) pod: String,
     pub(crate) container: String,
     /// Process group.
     pub(crate) group: i32,
-    /// Program.
     pub(crate) program: PathBuf,
     /// Address on which it should listen.
     pub(crate) assigned: SocketAddr,
@@ -34,13 +33,13 @@ pub(crate) struct Occupant {
     pub(crate) since: Instant,
 }
 
-impl fmt::Display for Occupant {
+impl fmt::Display for RunningContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "container {} of pod {} ({})", self.container, self.pod, self.program.display())
     }
 }
 
-/// A listening socket, and the process group that owns it, if that was asked for.
+/// A listening socket, and the process group that owns it, if it is one of the requested groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
@@ -57,12 +56,15 @@ impl Listener {
     }
 }
 
-/// Checks whether `me` failed since another program listens on its assigned address. Returns the message for its
-/// status.
-pub(crate) fn judge(me: &Occupant, others: &[Arc<Occupant>], listeners: &[Listener]) -> Option<String> {
+/// Returns a message for the status of `me` if another program listens on its assigned address.
+pub(crate) fn explain_collision(
+    me: &RunningContainer,
+    others: &[Arc<RunningContainer>],
+    listeners: &[Listener],
+) -> Option<String> {
     let taken = listeners.iter().find(|l| l.group != Some(me.group) && l.is_at(me.assigned))?;
     let holder = match others.iter().find(|other| Some(other.group) == taken.group) {
-        Some(occupant) => occupant.to_string(),
+        Some(other) => other.to_string(),
         None => "a program outside of this node".to_owned(),
     };
     let how = if taken.is_everywhere() { "listens on every address at" } else { "already listens on" };
@@ -75,13 +77,17 @@ pub(crate) fn judge(me: &Occupant, others: &[Arc<Occupant>], listeners: &[Listen
     ))
 }
 
-/// Checks whether a running container listens on every address. Returns the message, and whether another pod does so on
-/// the same port, so that requests reach either.
-pub(crate) fn everywhere(me: &Occupant, others: &[Arc<Occupant>], listeners: &[Listener]) -> Option<(String, bool)> {
+/// Returns a message if a running container listens on every address, and true if another pod does so on the same port,
+/// so that requests for one may reach the other.
+pub(crate) fn listens_everywhere(
+    me: &RunningContainer,
+    others: &[Arc<RunningContainer>],
+    listeners: &[Listener],
+) -> Option<(String, bool)> {
     let mine = listeners.iter().find(|l| l.group == Some(me.group) && l.is_everywhere())?;
     let port = mine.address.port();
     let remedy = format!("Make the program listen on $HOST:$PORT (here {})", me.assigned);
-    let is_shared = |other: &&Arc<Occupant>| {
+    let is_shared = |other: &&Arc<RunningContainer>| {
         let shares = |l: &Listener| l.group == Some(other.group) && l.is_everywhere() && l.address.port() == port;
         other.pod != me.pod && listeners.iter().any(shares)
     };
@@ -104,12 +110,12 @@ pub(crate) fn survey(groups: &[i32]) -> Vec<Listener> {
         .collect()
 }
 
-/// Reports whether any program on this machine listens on an IPv4 address selected by `is_meant`. False if the kernel's
+/// Reports whether any program on this machine listens on an IPv4 address that `selects` accepts. False if the kernel's
 /// table cannot be read.
-pub(crate) fn anybody_at(is_meant: impl Fn(Ipv4Addr) -> bool) -> bool {
+pub(crate) fn has_listener(selects: impl Fn(Ipv4Addr) -> bool) -> bool {
     listening("/proc/thread-self/net/tcp")
         .iter()
-        .any(|(address, _)| matches!(address.ip(), IpAddr::V4(ip) if is_meant(ip)))
+        .any(|(address, _)| matches!(address.ip(), IpAddr::V4(ip) if selects(ip)))
 }
 
 /// Returns the listening sockets in a kernel table, with their inodes.
@@ -120,7 +126,7 @@ fn listening(table: &str) -> Vec<(SocketAddr, u64)> {
     listening.map(|entry| (address(entry.local_address), entry.inode)).collect()
 }
 
-/// Returns the inodes of all sockets of processes in `groups`.
+/// Returns the group of each socket of the processes in `groups`, by inode.
 fn sockets_of(groups: &[i32]) -> HashMap<u64, i32> {
     let mut owners = HashMap::new();
     for process in all_processes().into_iter().flatten().filter_map(Result::ok) {
@@ -140,12 +146,12 @@ fn sockets_of(groups: &[i32]) -> HashMap<u64, i32> {
 mod tests {
     use super::*;
 
-    fn occupant(pod: &str, group: i32, program: &str, assigned: &str) -> Occupant {
-        Occupant {
+    fn container(pod: &str, group: i32, assigned: &str) -> RunningContainer {
+        RunningContainer {
             pod: format!("ns/{pod}"),
             container: "main".into(),
             group,
-            program: program.into(),
+            program: "/a".into(),
             assigned: assigned.parse().expect("an address"),
             since: Instant::now(),
         }
@@ -156,9 +162,9 @@ mod tests {
     }
 
     #[test]
-    fn collisions_are_told_from_crashes() {
-        let me = occupant("me", 2, "/a", "127.1.0.2:8080");
-        let other = Arc::new(occupant("other", 1, "/b", "127.1.0.1:8080"));
+    fn port_collisions_are_distinguished_from_crashes() {
+        let me = container("me", 2, "127.1.0.2:8080");
+        let other = Arc::new(container("other", 1, "127.1.0.1:8080"));
         let rows = [
             ("0.0.0.0:8080", Some(1), Some("ns/other")),
             ("[::]:8080", Some(1), Some("every address")),
@@ -168,26 +174,26 @@ mod tests {
             ("0.0.0.0:9090", None, None),
         ];
         for (address, group, expected) in rows {
-            let verdict = judge(&me, std::slice::from_ref(&other), &[listener(address, group)]);
+            let message = explain_collision(&me, std::slice::from_ref(&other), &[listener(address, group)]);
             match expected {
                 Some(words) => {
-                    let verdict = verdict.expect(address);
-                    assert!(verdict.contains(words) && verdict.contains("127.1.0.2:8080"), "{verdict}");
+                    let message = message.expect(address);
+                    assert!(message.contains(words) && message.contains("127.1.0.2:8080"), "{message}");
                 }
-                None => assert_eq!(verdict, None, "{address}"),
+                None => assert_eq!(message, None, "{address}"),
             }
         }
     }
 
     #[test]
-    fn listening_everywhere_is_noticed_while_it_still_works() {
-        let me = occupant("me", 2, "/a", "127.1.0.2:8080");
-        let others = &[Arc::new(occupant("other", 1, "/b", "127.1.0.1:8080"))];
-        assert_eq!(everywhere(&me, others, &[listener("127.1.0.2:8080", Some(2))]), None);
-        let alone = everywhere(&me, others, &[listener("0.0.0.0:8080", Some(2))]).expect("noticed");
+    fn a_running_program_that_listens_on_every_address_is_reported() {
+        let me = container("me", 2, "127.1.0.2:8080");
+        let others = &[Arc::new(container("other", 1, "127.1.0.1:8080"))];
+        assert_eq!(listens_everywhere(&me, others, &[listener("127.1.0.2:8080", Some(2))]), None);
+        let alone = listens_everywhere(&me, others, &[listener("0.0.0.0:8080", Some(2))]).expect("a message");
         assert!(!alone.1);
         let both = [listener("0.0.0.0:8080", Some(2)), listener("0.0.0.0:8080", Some(1))];
-        assert!(everywhere(&me, others, &both).expect("noticed").1, "two share one port");
+        assert!(listens_everywhere(&me, others, &both).expect("a message").1, "two share one port");
     }
 
     /// Goal: a real socket of a real process is found and assigned to its group.
@@ -198,9 +204,7 @@ mod tests {
         let group = procfs::process::Process::myself().and_then(|own| own.stat()).expect("readable").pgrp;
         let found = survey(&[group]).into_iter().find(|l| l.address == address).expect("it is listed");
         assert_eq!(found.group, Some(group));
-        assert!(
-            survey(&[]).iter().any(|l| l.address == address && l.group.is_none()),
-            "nobody's, if nobody is asked for"
-        );
+        let is_unowned = survey(&[]).iter().any(|l| l.address == address && l.group.is_none());
+        assert!(is_unowned, "only requested groups are reported");
     }
 }

@@ -1,9 +1,9 @@
 //! A node whose pods are processes. It does the work of kubelet and kube-proxy for any API server.
 //!
-//! The node takes pods without a node (or that name this node), gives each an address from a range, and runs each
-//! container's `command` as a process. The process should listen on `$HOST:$PORT`. The image is not used. [`pod`] is
-//! the life cycle of a pod, [`container`] that of a container. [`environment`] builds the environment, [`probe`] runs
-//! probes, [`listeners`] finds port collisions, [`proxy`] forwards Services to pods, and [`usage`] measures containers.
+//! The node gives each of its pods an address from a range, and runs each container's `command` as a process. The
+//! process should listen on `$HOST:$PORT`. The image is not used. [`pod`] is the life cycle of a pod, [`container`]
+//! that of a container. [`environment`] builds the environment, [`probe`] runs probes, [`listeners`] finds port
+//! collisions, [`proxy`] forwards Services to pods, and [`usage`] measures containers.
 //!
 //! ```text
 //! watch of pods ──► pods::run ──► pod::run (one task each) ──► container::supervise (one task each) ──► process
@@ -43,7 +43,7 @@ mod unsupported;
 mod usage;
 
 pub use cli::NodeArgs;
-pub(crate) use listeners::anybody_at;
+pub(crate) use listeners::has_listener;
 pub use options::NodeOptions;
 pub(crate) use pod::SHUTDOWN_GRACE;
 pub(crate) use probe::check::Handler;
@@ -83,8 +83,8 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     let node = Arc::new(Node {
         pool,
         events: Recorder::start(client.clone(), shutdown.clone()),
-        beside: std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned())),
-        occupants: Mutex::default(),
+        exe_dir: std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.to_owned())),
+        running: Mutex::default(),
         client: client.clone(),
         options,
     });
@@ -92,7 +92,7 @@ pub async fn run(options: NodeOptions, client: Client, shutdown: CancellationTok
     let registered = tokio::spawn(register::run(node.clone(), shutdown.clone()));
     let (measured, meter) = (Arc::downgrade(&node), Mutex::new(usage::Meter::default()));
     node.options.usage.measure_by(move || {
-        measured.upgrade().map(|node| usage::measure(&node.occupants(), &mut meter.lock())).unwrap_or_default()
+        measured.upgrade().map(|node| usage::measure(&node.running(), &mut meter.lock())).unwrap_or_default()
     });
     pods::run(&node, client, &shutdown).await;
     let _ = tokio::join!(proxying, registered);

@@ -2,8 +2,8 @@
 //!
 //! - The pod gets an address.
 //! - It is bound to this node while its containers start.
-//! - Its status is written: address, phase and readiness in one patch. It is written after at most
-//!   [`FIRST_STATUS_WITHIN`] even if a container is slow to configure, since activators wait for the address.
+//! - Its first status is written: address, phase and readiness in one patch. Activators wait for the address, so this
+//!   happens after at most [`FIRST_STATUS_WITHIN`], even if a container is slow to configure.
 //! - Every change of a container becomes a patch of the differences. Several changes may be combined in one patch.
 //! - When the pod is deleted, its containers are stopped within its grace period, their last states are written, and
 //!   the object is removed.
@@ -36,7 +36,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Delay until the first status is written, even if a container has not started by then.
+/// Maximum delay of the first status, even if a container has not started by then.
 const FIRST_STATUS_WITHIN: Duration = Duration::from_millis(20);
 /// Grace period for containers of a pod that was deleted by force.
 const FORCED_GRACE: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ impl StopReason {
     }
 }
 
-/// A pod on this node.
+/// Task of a pod on this node.
 pub(super) struct Worker {
     pub(super) node: Arc<Node>,
     pub(super) pod: Arc<Pod>,
@@ -77,11 +77,11 @@ impl Worker {
     /// Runs the pod until it is gone or the node shuts down.
     pub(super) async fn run(mut self) {
         // The pool has an address for each pod that may run.
-        let Some(leased) = self.node.pool.lease() else {
+        let Some(allocation) = self.node.pool.allocate() else {
             return tracing::error!(range = %self.node.options.pod_cidr, "the pod range has no free address; this is a bug of the node");
         };
-        let home = PodPlacement {
-            pod_ip: IpAddr::V4(leased.address()),
+        let placement = PodPlacement {
+            pod_ip: IpAddr::V4(allocation.address()),
             host_ip: self.node.options.host_ip,
             node_name: self.node.options.name.clone(),
             start: Timestamp::now(),
@@ -101,13 +101,13 @@ impl Worker {
                 self.node.warn(&self.pod, "Failed", &error);
                 JoinSet::new()
             }
-            None => self.start(&home, &logs, &statuses, &stopping),
+            None => self.start(&placement, &logs, &statuses, &stopping),
         };
-        let (why, written) = self.run_until_stopped(&home, statuses.subscribe()).await;
+        let (why, written) = self.run_until_stopped(&placement, statuses.subscribe()).await;
         stop.send_replace(Some(why.grace(&self.pod)));
         self.join(&mut containers, &stop).await;
         if let StopReason::Deleted(_) = why {
-            let status = self.status(&home, &statuses.borrow(), &written);
+            let status = self.status(&placement, &statuses.borrow(), &written);
             self.finish(&written, &status).await;
         }
         if why != StopReason::Shutdown {
@@ -115,7 +115,7 @@ impl Worker {
         }
     }
 
-    /// Returns the statuses before anything runs. Containers that ran under an earlier node process count as restarted.
+    /// Returns the statuses before the start. Containers that ran under an earlier node process count as restarted.
     fn first_statuses(&self) -> Vec<ContainerStatus> {
         let known: Vec<_> = self.pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()).collect();
         let first = |container: &Container| {
@@ -127,7 +127,7 @@ impl Worker {
 
     fn start(
         &self,
-        home: &PodPlacement,
+        placement: &PodPlacement,
         logs: &PodLogs,
         statuses: &Arc<watch::Sender<Vec<ContainerStatus>>>,
         stopping: &watch::Receiver<Option<Duration>>,
@@ -139,7 +139,7 @@ impl Worker {
                 pod: self.pod.clone(),
                 spec: spec.clone(),
                 index,
-                placement: home.clone(),
+                placement: placement.clone(),
                 logs: logs.clone(),
                 statuses: statuses.clone(),
             };
@@ -153,7 +153,7 @@ impl Worker {
     /// written status.
     async fn run_until_stopped(
         &mut self,
-        home: &PodPlacement,
+        placement: &PodPlacement,
         mut containers: watch::Receiver<Vec<ContainerStatus>>,
     ) -> (StopReason, PodStatus) {
         let mut written = self.pod.status.clone().unwrap_or_default();
@@ -167,9 +167,9 @@ impl Worker {
             return (why, written);
         }
         let api = self.node.pods(&self.pod);
-        let mut attempts = Attempts::at(format!("the status of pod {}", key_of(&*self.pod)));
+        let mut attempts = Attempts::new(format!("the status of pod {}", key_of(&*self.pod)));
         loop {
-            let status = self.status(home, &containers.borrow_and_update(), &written);
+            let status = self.status(placement, &containers.borrow_and_update(), &written);
             let outcome = match patch(&written, &status) {
                 Some(patch) => {
                     let name = self.pod.name_any();
@@ -212,19 +212,19 @@ impl Worker {
             "metadata": {"name": name, "namespace": self.pod.namespace(), "uid": self.pod.uid()},
             "target": {"apiVersion": "v1", "kind": "Node", "name": self.node.options.name},
         });
-        let (api, thing) = (self.node.pods(&self.pod), format!("the binding of pod {}", key_of(&*self.pod)));
+        let (api, operation) = (self.node.pods(&self.pod), format!("the binding of pod {}", key_of(&*self.pod)));
         let params = PostParams::default();
         let bind = || api.create_subresource::<_, Value>("binding", &name, &params, &binding);
-        match until_decided(thing, &self.shutdown, bind).await {
-            Some(Decided::Done) => Ok(()),
-            Some(Decided::Gone) => Err(StopReason::Gone),
+        match until_done_or_gone(operation, &self.shutdown, bind).await {
+            Some(WriteOutcome::Done) => Ok(()),
+            Some(WriteOutcome::Gone) => Err(StopReason::Gone),
             None => Err(StopReason::Shutdown),
         }
     }
 
-    fn status(&self, home: &PodPlacement, containers: &[ContainerStatus], before: &PodStatus) -> PodStatus {
+    fn status(&self, placement: &PodPlacement, containers: &[ContainerStatus], before: &PodStatus) -> PodStatus {
         let latest = self.observed.borrow().clone();
-        pod_status(latest.as_ref().unwrap_or(&self.pod), home, containers, before, Timestamp::now())
+        pod_status(latest.as_ref().unwrap_or(&self.pod), placement, containers, before, Timestamp::now())
     }
 
     /// Returns the reason to stop in the latest state of the pod.
@@ -288,31 +288,31 @@ pub(super) async fn remove(node: &Node, pod: &Pod, shutdown: &CancellationToken)
         ..DeleteParams::default()
     };
     let (api, name) = (node.pods(pod), pod.name_any());
-    let thing = format!("the removal of pod {}", key_of(pod));
-    until_decided(thing, shutdown, || api.delete(&name, &params)).await;
+    let operation = format!("the removal of pod {}", key_of(pod));
+    until_done_or_gone(operation, shutdown, || api.delete(&name, &params)).await;
 }
 
 /// Result of a write to a pod.
-enum Decided {
+enum WriteOutcome {
     Done,
     /// The object does not exist, or another one has its name.
     Gone,
 }
 
-/// Calls `attempt` until it is decided, or returns `None` at `shutdown`. `thing` names the attempt in the log.
-async fn until_decided<T, F: Future<Output = kube::Result<T>>>(
-    thing: String,
+/// Calls `attempt` until it succeeds or the pod is gone. Returns `None` at `shutdown`. `operation` names it in the log.
+async fn until_done_or_gone<T, F: Future<Output = kube::Result<T>>>(
+    operation: String,
     shutdown: &CancellationToken,
     attempt: impl Fn() -> F,
-) -> Option<Decided> {
-    let mut attempts = Attempts::at(thing);
+) -> Option<WriteOutcome> {
+    let mut attempts = Attempts::new(operation);
     loop {
         match attempt().await {
             Ok(_) => {
                 attempts.succeeded();
-                return Some(Decided::Done);
+                return Some(WriteOutcome::Done);
             }
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Some(Decided::Gone),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Some(WriteOutcome::Gone),
             Err(error) => shutdown.run_until_cancelled(attempts.failed(&error)).await?,
         }
     }
@@ -325,8 +325,8 @@ fn deletion_grace(pod: &Pod) -> Option<Duration> {
     Some(seconds.map_or_else(|| grace_of(pod), grace))
 }
 
-/// Returns the change of the status as a patch. The new status includes conditions of other writers, so the array may
-/// be replaced.
+/// Returns the change of the status as a patch. It may replace the array of conditions, since the new status includes
+/// those of other writers.
 fn patch(old: &PodStatus, new: &PodStatus) -> Option<Value> {
     // Keep fields that this node never sets.
     let merged =
@@ -343,7 +343,7 @@ mod tests {
     /// Goal: a pod may have any grace period that a real API server accepts. Method: rows of grace periods and the
     /// resulting seconds.
     #[test]
-    fn any_grace_can_be_waited_for() {
+    fn any_grace_period_fits_into_an_instant() {
         const MOST: u64 = 100 * 365 * 24 * 3600;
         let rows = [
             (Some(7), Some(5), 5),

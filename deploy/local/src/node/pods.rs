@@ -1,7 +1,7 @@
 //! The pods of a node. Each has a task that receives its state from the watch.
 //!
 //! At most [`super::NodeOptions::pods_max`] pods run at once. Further pods wait in the order of their arrival until
-//! another pod has ended. They are Pending, with the condition and the event of a scheduler.
+//! another pod has ended. They are Pending, with the condition and the event that a scheduler would write.
 
 use super::pod::{self, Worker};
 use super::state::Node;
@@ -72,22 +72,22 @@ impl Pods {
         let event = event.modify(|pod| pod.metadata.managed_fields = None);
         for Change { old, new, .. } in self.known.take(event, Arc::new) {
             if let Some(old) = old.filter(|old| new.as_ref().is_none_or(|new| new.uid() != old.uid())) {
-                self.gone(&old);
+                self.handle_removed(&old);
             }
             if let Some(pod) = new {
-                self.present(pod);
+                self.handle_present(pod);
             }
         }
     }
 
-    fn gone(&mut self, pod: &Pod) {
+    fn handle_removed(&mut self, pod: &Pod) {
         self.waiting.retain(|waiting| waiting.metadata.uid != pod.metadata.uid);
         if let Some(observed) = self.observed.get(&pod.uid().unwrap_or_default()) {
             observed.send_replace(None);
         }
     }
 
-    fn present(&mut self, pod: Arc<Pod>) {
+    fn handle_present(&mut self, pod: Arc<Pod>) {
         let uid = pod.uid().unwrap_or_default();
         if let Some(observed) = self.observed.get(&uid) {
             let is_elsewhere =
@@ -103,7 +103,7 @@ impl Pods {
             return;
         }
         if pod.metadata.deletion_timestamp.is_some() {
-            // An earlier process of this node ran the pod; nothing of it runs now. The entry in `observed` makes sure
+            // An earlier process of this node ran the pod; nothing of it runs now. Because of the entry in `observed`,
             // it is removed only once.
             self.observed.insert(uid.clone(), watch::Sender::new(None));
             let (node, shutdown) = (self.node.clone(), self.shutdown.clone());
@@ -123,12 +123,12 @@ impl Pods {
         }
     }
 
-    /// Returns whether another pod may run. Pods that are being removed count.
+    /// Reports whether another pod may run. Pods that are being removed still count.
     fn has_room(&self) -> bool {
         self.tasks.len() < self.node.options.pods_max
     }
 
-    /// Lets a pod wait, and reports that in its status and by an event.
+    /// Lets a pod wait. Reports that in its status and by an event.
     fn postpone(&mut self, pod: Arc<Pod>) {
         let message = format!("0/1 nodes are available: 1 Too many pods ({} run here).", self.node.options.pods_max);
         self.node.events.complain("default-scheduler", &*pod, "FailedScheduling", message.clone());

@@ -1,6 +1,6 @@
 //! Prepares a run of a container: program, environment and probes.
 //!
-//! This is repeated for each run, so that a missing ConfigMap or program is found once it exists.
+//! Each run is prepared anew, so that a missing ConfigMap or program is found once it exists.
 
 use super::environment::{Sources, command_line, environment, port_of, sources_needed};
 use super::probe::check::Handler;
@@ -44,7 +44,7 @@ pub(super) async fn prepare(
     let name = words.next().unwrap_or_default();
     let dir = container.working_dir.clone().filter(|d| !d.is_empty()).map(PathBuf::from);
     let path = env.get("PATH").cloned().unwrap_or_default();
-    let find = |name: &str| program::find(name, dir.as_deref(), node.beside.as_deref(), &path);
+    let find = |name: &str| program::find(name, dir.as_deref(), node.exe_dir.as_deref(), &path);
     let program = find(&name).map_err(|message| StartError { reason: "CreateContainerError", message })?;
     let launch = Launch { program, args: words.collect(), env, dir: dir.clone() };
     let probes = probes(container, placement, &launch, find).map_err(config)?;

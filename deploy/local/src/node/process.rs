@@ -36,7 +36,7 @@ const STARTS_MAX: usize = 64;
 /// Living process groups.
 static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
-/// A program and its surroundings.
+/// A program with its arguments, environment and working directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Launch {
     /// Absolute path.
@@ -85,7 +85,7 @@ pub(crate) async fn spawn(launch: &Launch, output: Option<&File>) -> io::Result<
     let (reply, answer) = oneshot::channel();
     let (launch, runtime) = (launch.clone(), Handle::current());
     let job: Start = Box::new(move || {
-        let _runtime = runtime.enter(); // It waits for the process.
+        let _runtime = runtime.enter(); // This runtime waits for the end of the process.
         drop(reply.send(start(&launch, output))); // Without a receiver, the process is dropped and killed.
     });
     let ended = || io::Error::other("the thread that starts processes has ended");
@@ -133,7 +133,7 @@ fn kill_group(group: Pid) {
     let _ = kill_process_group(group, Signal::KILL); // The group may have just ended.
 }
 
-/// Start of a process.
+/// Job of the thread that starts processes.
 type Start = Box<dyn FnOnce() + Send>;
 
 /// Returns the channel to the thread that starts processes. It is never closed, so the thread never ends.
@@ -181,8 +181,8 @@ fn start(launch: &Launch, output: Option<File>) -> io::Result<Process> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
     use std::time::Duration;
+    use tempfile::NamedTempFile;
 
     fn shell(script: &str) -> Launch {
         Launch {
@@ -194,29 +194,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_gets_its_environment_and_its_exit_is_seen() {
-        let mut file = tempfile::tempfile().expect("a file");
-        let mut process = spawn(&shell("echo $GREETING; exit 3"), Some(&file)).await.expect("started");
+    async fn a_process_gets_its_environment_and_its_exit_code_is_returned() {
+        let file = NamedTempFile::new().expect("a file");
+        let mut process = spawn(&shell("echo $GREETING; exit 3"), Some(file.as_file())).await.expect("started");
         assert_eq!(exit_code(process.wait().await.expect("an end")), 3);
-        let mut text = String::new();
-        io::Seek::rewind(&mut file).expect("rewound");
-        file.read_to_string(&mut text).expect("read");
-        assert_eq!(text, "hello\n");
+        assert_eq!(first_output(&file).await, "hello\n");
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there_is_an_error() {
+    async fn a_missing_program_is_an_error() {
         let launch = Launch { program: "/nonexistent/x".into(), args: vec![], env: BTreeMap::new(), dir: None };
         assert_eq!(spawn(&launch, None).await.map(|_| ()).map_err(|e| e.kind()), Err(io::ErrorKind::NotFound));
     }
 
     #[tokio::test]
     async fn a_process_that_ignores_sigterm_can_be_killed() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let output = file.reopen().expect("open");
+        let file = NamedTempFile::new().expect("a file");
         let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
-        let mut process = spawn(&shell(script), Some(&output)).await.expect("started");
-        until(|| file.as_file().metadata().is_ok_and(|m| m.len() > 0)).await; // The trap is set.
+        let mut process = spawn(&shell(script), Some(file.as_file())).await.expect("started");
+        first_output(&file).await; // The trap is set.
         process.terminate();
         assert!(tokio::time::timeout(Duration::from_millis(50), process.wait()).await.is_err());
         process.kill();
@@ -224,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_heeds_sigterm_is_not_killed() {
+    async fn a_process_that_ends_on_sigterm_is_not_killed() {
         let mut process = spawn(&shell("exec sleep 100"), None).await.expect("started");
         process.terminate();
         assert_eq!(exit_code(process.wait().await.expect("an end")), 128 + 15);
@@ -235,13 +231,10 @@ mod tests {
     #[tokio::test]
     async fn the_whole_group_ends_with_its_leader() {
         for by_drop in [false, true] {
-            let file = tempfile::NamedTempFile::new().expect("a file");
-            let output = file.reopen().expect("open");
-            let tail = if by_drop { "sleep 100" } else { "exit 0" };
-            let mut process =
-                spawn(&shell(&format!("sleep 100 & echo $!; {tail}")), Some(&output)).await.expect("started");
-            until(|| file.as_file().metadata().is_ok_and(|m| m.len() > 0)).await;
-            let child: i32 = std::fs::read_to_string(file.path()).expect("read").trim().parse().expect("a pid");
+            let file = NamedTempFile::new().expect("a file");
+            let launch = shell(&format!("sleep 100 & echo $!; {}", if by_drop { "sleep 100" } else { "exit 0" }));
+            let mut process = spawn(&launch, Some(file.as_file())).await.expect("started");
+            let child = first_output(&file).await.trim().parse().expect("a pid");
             if by_drop {
                 drop(process);
             } else {
@@ -254,15 +247,13 @@ mod tests {
     /// Goal: a process is killed if the caller that requested its start is gone, even if the reply had already been
     /// sent. Method: starts are handled in sequence, so the first has its reply once the second has.
     #[tokio::test]
-    async fn a_process_that_nobody_waits_for_is_killed() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let output = file.reopen().expect("open");
+    async fn a_process_whose_start_is_cancelled_is_killed() {
+        let file = NamedTempFile::new().expect("a file");
         let launch = shell("echo $$; exec sleep 100");
-        let mut start = Box::pin(spawn(&launch, Some(&output)));
+        let mut start = Box::pin(spawn(&launch, Some(file.as_file())));
         assert!(futures::poll!(&mut start).is_pending());
         spawn(&shell("exit 0"), None).await.expect("started");
-        until(|| file.as_file().metadata().is_ok_and(|m| m.len() > 0)).await;
-        let child: i32 = std::fs::read_to_string(file.path()).expect("read").trim().parse().expect("a pid");
+        let child = first_output(&file).await.trim().parse().expect("a pid");
         assert!(is_alive(child));
         drop(start);
         until(|| !is_alive(child)).await;
@@ -274,12 +265,19 @@ mod tests {
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
+    /// Waits for the first output of a process.
+    async fn first_output(file: &NamedTempFile) -> String {
+        let read = || std::fs::read_to_string(file.path()).expect("readable");
+        until(|| !read().is_empty()).await;
+        read()
+    }
+
     async fn until(mut condition: impl FnMut() -> bool) {
         let met = async {
             while !condition() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), met).await.expect("it never came to pass");
+        tokio::time::timeout(Duration::from_secs(30), met).await.expect("the condition is met in time");
     }
 }

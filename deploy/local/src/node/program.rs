@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Finds `name`. The error lists all folders that were searched.
-pub(crate) fn find(name: &str, dir: Option<&Path>, beside: Option<&Path>, path: &str) -> Result<PathBuf, String> {
+pub(crate) fn find(name: &str, dir: Option<&Path>, exe_dir: Option<&Path>, path: &str) -> Result<PathBuf, String> {
     if name.contains('/') {
         let candidate = match dir {
             Some(dir) => dir.join(name),
@@ -19,7 +19,7 @@ pub(crate) fn find(name: &str, dir: Option<&Path>, beside: Option<&Path>, path: 
             Err(format!("{} is not an executable file", candidate.display()))
         };
     }
-    let directories = beside.map(Path::to_owned).into_iter().chain(std::env::split_paths(path));
+    let directories = exe_dir.map(Path::to_owned).into_iter().chain(std::env::split_paths(path));
     let mut searched = Vec::new();
     for directory in directories.filter(|d| !d.as_os_str().is_empty()) {
         let candidate = directory.join(name);
@@ -40,18 +40,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_name_is_found_beside_the_executable_before_path() {
-        let (beside, path) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    fn a_bare_name_is_found_next_to_the_executable_before_path() {
+        let (exe_dir, path) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
         let make = |dir: &Path, name: &str, mode: u32| {
             let file = dir.join(name);
             std::fs::write(&file, "").expect("written");
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).expect("a mode");
             file
         };
-        let (both, only_path) = (make(beside.path(), "both", 0o755), make(path.path(), "only", 0o755));
+        let (both, only_path) = (make(exe_dir.path(), "both", 0o755), make(path.path(), "only", 0o755));
         make(path.path(), "both", 0o755);
-        make(beside.path(), "only", 0o644); // Not executable: skipped.
-        let search = |name: &str| find(name, None, Some(beside.path()), &path.path().display().to_string());
+        make(exe_dir.path(), "only", 0o644); // Not executable: skipped.
+        let search = |name: &str| find(name, None, Some(exe_dir.path()), &path.path().display().to_string());
         assert_eq!(search("both"), Ok(both));
         assert_eq!(search("only"), Ok(only_path));
         let error = search("absent").expect_err("nowhere");

@@ -28,13 +28,13 @@ const RENEW: Duration = Duration::from_secs(10);
 /// Duration of a Lease in seconds (Kubernetes: 40 s).
 const LEASE_SECONDS: i32 = 40;
 /// Maximum duration of the removal at shutdown.
-const GOODBYE: Duration = Duration::from_secs(2);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Registers the node and renews its Lease until `shutdown`, then removes both objects.
 pub(super) async fn run(node: Arc<state::Node>, shutdown: CancellationToken) {
     let options = &node.options;
     let nodes: Api<Node> = Api::all(node.client.clone());
-    let mut attempts = Attempts::at(format!("the registration of node {}", options.name));
+    let mut attempts = Attempts::new(format!("the registration of node {}", options.name));
     while let Err(error) = register(&nodes, options).await {
         if shutdown.run_until_cancelled(attempts.failed(&error)).await.is_none() {
             return;
@@ -52,11 +52,11 @@ pub(super) async fn run(node: Arc<state::Node>, shutdown: CancellationToken) {
             break;
         }
     }
-    let goodbye = async {
+    let removal = async {
         let params = DeleteParams::default();
         let (_, _) = tokio::join!(nodes.delete(&options.name, &params), leases.delete(&options.name, &params));
     };
-    let _ = tokio::time::timeout(GOODBYE, goodbye).await; // Errors are ignored at shutdown.
+    let _ = tokio::time::timeout(REMOVAL_TIMEOUT, removal).await; // Errors are ignored at shutdown.
 }
 
 async fn register(nodes: &Api<Node>, options: &NodeOptions) -> kube::Result<()> {

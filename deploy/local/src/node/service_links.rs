@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 /// Namespace and name of the Service for which every pod has variables.
 pub(crate) const MASTER: (&str, &str) = ("default", "kubernetes");
 
-/// Returns the variables of one Service. `listens` returns the address of a port that is not served on the ClusterIP.
-pub(crate) fn variables(service: &Service, listens: impl Fn(u16) -> Option<SocketAddr>) -> Vec<(String, String)> {
+/// Returns the variables of one Service. `proxied_at` returns the address at which the proxy serves a port, if known.
+pub(crate) fn variables(service: &Service, proxied_at: impl Fn(u16) -> Option<SocketAddr>) -> Vec<(String, String)> {
     let Some(spec) = &service.spec else { return Vec::new() };
     let address = spec.cluster_ip.as_deref().and_then(|address| address.parse::<IpAddr>().ok());
     let Some(address) = address else { return Vec::new() };
@@ -21,8 +21,8 @@ pub(crate) fn variables(service: &Service, listens: impl Fn(u16) -> Option<Socke
     let mut all = Vec::new();
     for (index, port) in spec.ports.iter().flatten().enumerate() {
         let number = u16::try_from(port.port).unwrap_or_default();
-        // The ClusterIP, unless this machine could not listen there.
-        let at = listens(number).unwrap_or(SocketAddr::new(address, number));
+        // This is the ClusterIP, unless this machine could not listen there.
+        let at = proxied_at(number).unwrap_or(SocketAddr::new(address, number));
         let (host, at_port) = (at.ip().to_string(), at.port().to_string());
         let protocol = port.protocol.as_deref().unwrap_or("TCP");
         let url = format!("{}://{at}", protocol.to_lowercase());
@@ -51,7 +51,7 @@ mod tests {
     /// Goal: the example in Kubernetes' documentation has the documented variables. A Service without a ClusterIP has
     /// none.
     #[test]
-    fn a_service_is_known_by_its_variables() {
+    fn variables_match_the_example_of_kubernetes() {
         let service = |spec: serde_json::Value| -> Service {
             serde_json::from_value(json!({"metadata": {"name": "redis-primary"}, "spec": spec})).expect("a Service")
         };

@@ -1,6 +1,6 @@
 //! State shared by all pods of a node, and the selection of its pods.
 
-use super::listeners::Occupant;
+use super::listeners::RunningContainer;
 use super::options::NodeOptions;
 use crate::pool::Pool;
 use common_controller::Recorder;
@@ -22,22 +22,22 @@ pub(super) struct Node {
     pub(super) pool: Pool,
     pub(super) events: Recorder,
     /// Folder of the running executable.
-    pub(super) beside: Option<PathBuf>,
-    /// Containers; those that no longer run are gone.
-    pub(super) occupants: Mutex<Vec<Weak<Occupant>>>,
+    pub(super) exe_dir: Option<PathBuf>,
+    /// Running containers. References to ended ones no longer upgrade.
+    pub(super) running: Mutex<Vec<Weak<RunningContainer>>>,
 }
 
 impl Node {
-    /// Records a running container until its `occupant` is dropped.
-    pub(super) fn occupy(&self, occupant: &Arc<Occupant>) {
-        let mut occupants = self.occupants.lock();
-        occupants.retain(|known| known.strong_count() > 0);
-        occupants.push(Arc::downgrade(occupant));
+    /// Records a running container until `container` is dropped.
+    pub(super) fn add_running(&self, container: &Arc<RunningContainer>) {
+        let mut running = self.running.lock();
+        running.retain(|known| known.strong_count() > 0);
+        running.push(Arc::downgrade(container));
     }
 
     /// Returns the running containers.
-    pub(super) fn occupants(&self) -> Vec<Arc<Occupant>> {
-        self.occupants.lock().iter().filter_map(Weak::upgrade).collect()
+    pub(super) fn running(&self) -> Vec<Arc<RunningContainer>> {
+        self.running.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Reports a problem of a pod by an event, as a kubelet does.

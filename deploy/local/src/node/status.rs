@@ -33,7 +33,7 @@ pub(crate) fn is_creating(container: &ContainerStatus) -> bool {
     reason == Some(CREATING) && container.last_state.is_none()
 }
 
-/// Returns the state of a container that does not run, and will be started.
+/// Returns the state of a container that waits to be started.
 pub(crate) fn waiting(reason: &str, message: Option<String>) -> ContainerState {
     let waiting = Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message });
     ContainerState { waiting, ..ContainerState::default() }
@@ -56,7 +56,7 @@ pub(crate) struct PodPlacement {
 /// Returns the status of `pod` at `now`. `before` is the last reported status.
 pub(crate) fn pod_status(
     pod: &Pod,
-    home: &PodPlacement,
+    placement: &PodPlacement,
     containers: &[ContainerStatus],
     before: &PodStatus,
     now: Timestamp,
@@ -96,11 +96,11 @@ pub(crate) fn pod_status(
     PodStatus {
         phase: Some(phase.into()),
         conditions: Some(conditions),
-        host_ip: Some(home.host_ip.to_string()),
-        host_ips: Some(vec![HostIP { ip: home.host_ip.to_string() }]),
-        pod_ip: Some(home.pod_ip.to_string()),
-        pod_ips: Some(vec![PodIP { ip: home.pod_ip.to_string() }]),
-        start_time: Some(Time(home.start)),
+        host_ip: Some(placement.host_ip.to_string()),
+        host_ips: Some(vec![HostIP { ip: placement.host_ip.to_string() }]),
+        pod_ip: Some(placement.pod_ip.to_string()),
+        pod_ips: Some(vec![PodIP { ip: placement.pod_ip.to_string() }]),
+        start_time: Some(Time(placement.start)),
         container_statuses: Some(containers.to_vec()),
         ..PodStatus::default()
     }
@@ -153,7 +153,7 @@ mod tests {
         serde_json::from_value(pod).expect("a valid Pod")
     }
 
-    fn home() -> PodPlacement {
+    fn placement() -> PodPlacement {
         let (pod_ip, host_ip) = ([127, 1, 0, 2].into(), [127, 0, 0, 1].into());
         PodPlacement { pod_ip, host_ip, node_name: "node".into(), start: at(1) }
     }
@@ -171,7 +171,7 @@ mod tests {
         Some(terminated(ContainerStateTerminated { exit_code, ..ContainerStateTerminated::default() }))
     }
 
-    fn over(code: i32) -> ContainerStatus {
+    fn ended_with(code: i32) -> ContainerStatus {
         ContainerStatus { state: ended(code), ..new(0) }
     }
 
@@ -186,15 +186,15 @@ mod tests {
             ("Always", vec![running(false)], "Running"),
             ("Always", vec![running(true), new(0)], "Pending"),
             ("Always", vec![backing_off()], "Running"),
-            ("Always", vec![over(0)], "Running"),
-            ("OnFailure", vec![over(0)], "Succeeded"),
+            ("Always", vec![ended_with(0)], "Running"),
+            ("OnFailure", vec![ended_with(0)], "Succeeded"),
             ("OnFailure", vec![backing_off()], "Running"),
-            ("Never", vec![over(0), over(0)], "Succeeded"),
-            ("Never", vec![over(0), over(1)], "Failed"),
-            ("Never", vec![over(1), running(true)], "Running"),
+            ("Never", vec![ended_with(0), ended_with(0)], "Succeeded"),
+            ("Never", vec![ended_with(0), ended_with(1)], "Failed"),
+            ("Never", vec![ended_with(1), running(true)], "Running"),
         ];
-        for (policy, views, expected) in rows {
-            assert_eq!(phase(policy, &views), expected, "{policy} {views:?}");
+        for (policy, containers, expected) in rows {
+            assert_eq!(phase(policy, &containers), expected, "{policy} {containers:?}");
         }
     }
 
@@ -206,11 +206,11 @@ mod tests {
     #[test]
     fn ready_needs_every_container_and_keeps_the_time_of_its_transition() {
         let pod = pod(2, json!({}));
-        let one = pod_status(&pod, &home(), &[running(true), running(false)], &PodStatus::default(), at(10));
+        let one = pod_status(&pod, &placement(), &[running(true), running(false)], &PodStatus::default(), at(10));
         assert_eq!(ready(&one), ("False".into(), Some(Time(at(10)))));
-        let still = pod_status(&pod, &home(), &[running(false), running(false)], &one, at(20));
+        let still = pod_status(&pod, &placement(), &[running(false), running(false)], &one, at(20));
         assert_eq!(ready(&still), ("False".into(), Some(Time(at(10)))));
-        let both = pod_status(&pod, &home(), &[running(true), running(true)], &still, at(30));
+        let both = pod_status(&pod, &placement(), &[running(true), running(true)], &still, at(30));
         assert_eq!(ready(&both), ("True".into(), Some(Time(at(30)))));
         assert_eq!(both.pod_ip.as_deref(), Some("127.1.0.2"));
     }
@@ -219,17 +219,17 @@ mod tests {
     fn readiness_gates_and_foreign_conditions_are_respected() {
         let gate = json!({"spec": {"readinessGates": [{"conditionType": "x/y"}]}});
         let mut pod = pod(1, gate);
-        let closed = pod_status(&pod, &home(), &[running(true)], &PodStatus::default(), at(1));
+        let closed = pod_status(&pod, &placement(), &[running(true)], &PodStatus::default(), at(1));
         assert_eq!(ready(&closed).0, "False");
         pod.status = Some(PodStatus { conditions: Some(vec![condition("x/y", true, None)]), ..PodStatus::default() });
-        let open = pod_status(&pod, &home(), &[running(true)], &PodStatus::default(), at(1));
+        let open = pod_status(&pod, &placement(), &[running(true)], &PodStatus::default(), at(1));
         assert_eq!(ready(&open).0, "True");
         assert!(open.conditions.iter().flatten().any(|c| c.type_ == "x/y"), "it is not dropped");
     }
 
     #[test]
-    fn a_restarted_container_tells_how_its_last_run_ended() {
-        let status = pod_status(&pod(1, json!({})), &home(), &[backing_off()], &PodStatus::default(), at(9));
+    fn the_status_of_a_restarted_container_has_its_last_exit() {
+        let status = pod_status(&pod(1, json!({})), &placement(), &[backing_off()], &PodStatus::default(), at(9));
         let container = &status.container_statuses.expect("statuses")[0];
         let waiting = container.state.as_ref().and_then(|s| s.waiting.as_ref()).and_then(|w| w.reason.clone());
         let last = container.last_state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);

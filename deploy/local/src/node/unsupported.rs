@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, Volume};
 
-/// Returns a message about the first such feature of a pod.
+/// Returns a message about the first unsupported feature of a pod.
 pub(crate) fn unsupported(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     if let Some(init) = spec.init_containers.iter().flatten().next() {
@@ -14,8 +14,8 @@ pub(crate) fn unsupported(pod: &Pod) -> Option<String> {
         volume.is_some_and(is_service_account)
     };
     let mounts = spec.containers.iter().flat_map(|c| c.volume_mounts.iter().flatten().map(move |mount| (c, mount)));
-    let mut missed = mounts.filter(|(_, mount)| !is_ignored(&mount.name));
-    missed.next().map(|(container, mount)| {
+    let mut unsupported = mounts.filter(|(_, mount)| !is_ignored(&mount.name));
+    unsupported.next().map(|(container, mount)| {
         let (name, path) = (&container.name, &mount.mount_path);
         let rule = "this node runs pods as processes and mounts no volumes";
         format!("container {name:?} mounts volume {:?} at {path}: {rule}", mount.name)
@@ -34,16 +34,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn init_containers_and_volumes_are_refused_but_not_the_token() {
+    fn init_containers_and_volumes_are_rejected_except_the_token() {
         let token = json!({"name": "kube-api-access-x1", "projected": {"sources": []}});
+        let data = json!({"name": "data", "emptyDir": {}});
         let mount = |name: &str| json!([{"name": "main", "volumeMounts": [{"name": name, "mountPath": "/p"}]}]);
         let rows = [
             (json!({"containers": [{"name": "main"}]}), None),
             (json!({"containers": mount("kube-api-access-x1"), "volumes": [token]}), None),
-            (
-                json!({"containers": mount("data"), "volumes": [{"name": "data", "emptyDir": {}}]}),
-                Some("\"data\" at /p"),
-            ),
+            (json!({"containers": mount("data"), "volumes": [data]}), Some("\"data\" at /p")),
             (json!({"containers": [], "initContainers": [{"name": "first"}]}), Some("\"first\"")),
         ];
         for (spec, expected) in rows {

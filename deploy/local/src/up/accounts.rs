@@ -1,8 +1,8 @@
 //! Identities of the planes: ServiceAccounts with the rights in the manifests, and a Pod for each plane.
 //!
 //! The planes run in this process, but access the API server as in a cluster: with a token of their own account, bound
-//! to a Pod of their name ([`super::pod`]). So their access here depends on the roles in `deploy/kubernetes/base`, and
-//! a verb missing there is missing here. As in the manifests, each plane also has a token for the stat link.
+//! to a Pod of their name ([`super::pod`]). So they have the rights of the roles in `deploy/kubernetes/base`, and no
+//! others. As in the manifests, each plane also has a token for the stat link.
 
 use super::pod::PlanePod;
 use super::system::NAMESPACE;
@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 
 const ACCOUNTS: &str = include_str!("../../../kubernetes/base/accounts.yaml");
 const ROLES: &str = include_str!("../../../kubernetes/base/roles.yaml");
-/// Policies for activators. The embedded cluster does not enforce them, but without the general one those of workloads
-/// are not followed.
+/// NetworkPolicies of the planes. The embedded cluster enforces none, but without the activators' general policy the
+/// autoscaler would bar workloads with a policy of their own.
 const POLICIES: &str = include_str!("../../../kubernetes/base/policies.yaml");
 /// Additional rights for the dashboard.
 const LOGS: &str = include_str!("../../../kubernetes/pod-logs/roles.yaml");

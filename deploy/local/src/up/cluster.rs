@@ -1,4 +1,4 @@
-//! Cluster of all parts, started in order and ended in reverse order.
+//! A cluster: starts all parts in order, restarts failed planes, and ends the parts in reverse order.
 
 use crate::api::ApiServer;
 use crate::controllers;
@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval of readiness probes. A kubelet takes seconds; here the interval bounds how long a restart goes unnoticed.
 const PROBE_PERIOD: Duration = Duration::from_millis(100);
-/// Pause after endpoints were rejected.
+/// Pause after the endpoints could not be written.
 const PUBLISH_RETRY: Duration = Duration::from_secs(1);
 /// Interval of readiness probes while a plane is still starting.
 const PROBE_PERIOD_STARTING: Duration = Duration::from_millis(5);
@@ -124,7 +124,7 @@ impl PlaneId {
     }
 }
 
-/// Everything that is read or taken before anything starts.
+/// Files, addresses and ranges that are opened before anything starts.
 struct Inputs {
     manifests: Vec<Manifest>,
     configuration: Option<Configuration>,
@@ -135,6 +135,8 @@ struct Inputs {
 }
 
 impl Inputs {
+    /// Opens all inputs.
+    ///
     /// # Errors
     /// Fails if a file cannot be used, or an address or range is taken.
     fn open(options: &UpOptions) -> anyhow::Result<Self> {
@@ -179,7 +181,7 @@ impl Cluster {
     /// # Errors
     /// Fails if a port or address range is taken, a manifest is rejected, or a plane does not become ready within 30 s.
     pub async fn start(options: UpOptions) -> anyhow::Result<Self> {
-        // Everything that may fail on bad input, before anything starts.
+        // Bad input fails here, before anything starts.
         let Inputs { manifests, configuration, ranges, ingress, dashboard, folder } = Inputs::open(&options)?;
         let ingress_address = ingress.local_addr()?;
         let dashboard_address = dashboard.local_addr()?;
@@ -266,9 +268,9 @@ impl Cluster {
     async fn wait_for_planes(&self, count: usize) -> anyhow::Result<()> {
         let mut ready = std::pin::pin!(self.wait_until_ready(count));
         if tokio::time::timeout(START_TIMEOUT, &mut ready).await.is_err() {
-            let late = format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs());
-            anyhow::ensure!(self.server.is_none(), late);
-            tracing::warn!("{late}; waiting for the API server of --external");
+            let message = format!("the planes did not become ready within {} s", START_TIMEOUT.as_secs());
+            anyhow::ensure!(self.server.is_none(), message);
+            tracing::warn!("{message}; waiting for the API server of --external");
             ready.await;
         }
         Ok(())
@@ -450,14 +452,14 @@ impl ClusterShared {
                 let options = self.activator_options(id, address.ip());
                 Plane::start(&name, paused, move |shutdown| async move {
                     let (client, pod) = registering.await?;
-                    pod.hold(activator::run(options, client, resolver, shutdown.clone()), shutdown).await
+                    pod.run_plane(activator::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
             PlaneId::Autoscaler(_) => {
                 let options = self.autoscaler_options(id, address);
                 Plane::start(&name, paused, move |shutdown| async move {
                     let (client, pod) = registering.await?;
-                    pod.hold(autoscaler::run(options, client, resolver, shutdown.clone()), shutdown).await
+                    pod.run_plane(autoscaler::run(options, client, resolver, shutdown.clone()), shutdown).await
                 })
             }
         }
@@ -538,7 +540,7 @@ struct Endpoints {
 
 impl Endpoints {
     /// Writes the endpoints that have changed.
-    async fn show(&mut self, planes: impl Iterator<Item = (PlaneId, Member)> + Clone) {
+    async fn publish(&mut self, planes: impl Iterator<Item = (PlaneId, Member)> + Clone) {
         if self.failed.is_some_and(|at| at.elapsed() < PUBLISH_RETRY) {
             return;
         }
@@ -577,7 +579,7 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
         let member = |(id, (_, ready)): (&PlaneId, &(u64, bool))| {
             (*id, Member { name: id.name(), address: shared.address(*id).ip(), ready: *ready })
         };
-        endpoints.show(probed.iter().map(member)).await;
+        endpoints.publish(probed.iter().map(member)).await;
         known.extend(probed.iter().map(|(id, (number, _))| (*id, *number)));
         for (id, number) in &known {
             let state = match probed.get(id) {
@@ -586,7 +588,7 @@ async fn probe_planes(shared: Arc<ClusterShared>, client: Client, shutdown: Canc
                 None => PlaneState::Stopped,
             };
             let (account, address) = (id.account(), shared.address(*id).ip());
-            statuses.show(*number, &PlaneStatus { name: id.name(), account, address, state }).await;
+            statuses.update(*number, &PlaneStatus { name: id.name(), account, address, state }).await;
         }
         shared.announce(&probed);
         let all_ready = probed.values().all(|(_, ready)| *ready);

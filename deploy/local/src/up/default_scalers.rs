@@ -28,7 +28,7 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
     }
     let workloads: Vec<_> = manifests.iter().filter_map(Labelled::workload).collect();
     let services: Vec<_> = manifests.iter().filter_map(Labelled::service).collect();
-    let mut made = Vec::new();
+    let mut scalers = Vec::new();
     for workload in workloads.iter().filter(|workload| workload.kind == "Deployment" || !is_embedded) {
         // A Service with several workloads belongs to none of them.
         let own = |service: &&Labelled| {
@@ -42,9 +42,9 @@ pub(super) fn scalers(manifests: &[Manifest], is_embedded: bool) -> Vec<ZeroScal
         // By default, a ZeroScaler takes all Services of its workload.
         let is_shared = services.iter().filter(|service| service.selects(workload)).count() > own.len();
         let named = own.iter().filter(|_| is_shared).map(|service| service.key.name());
-        made.push(workload.scaler(named));
+        scalers.push(workload.scaler(named));
     }
-    made
+    scalers
 }
 
 /// A Deployment or StatefulSet with the labels of its pods, or a Service with its selector.
@@ -114,23 +114,18 @@ mod tests {
         format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n---\n")
     }
 
-    fn made(text: &str) -> Vec<(String, String, String)> {
-        made_with(text, false)
-    }
-
-    fn made_with(text: &str, is_embedded: bool) -> Vec<(String, String, String)> {
-        let made = scalers(&parse("f.yaml", text).expect("manifests"), is_embedded).into_iter();
-        let named =
-            |made: &ZeroScaler| made.spec.services.iter().map(|service| service.name.clone()).collect::<String>();
-        made.map(|made| (made.name_any(), made.spec.target.kind.clone(), named(&made))).collect()
-    }
-
-    fn row(name: &str, kind: &str, service: &str) -> (String, String, String) {
-        (name.into(), kind.into(), service.into())
+    /// Returns the ZeroScalers as `KIND NAME`, each followed by the Services that it names.
+    fn made(text: &str, is_embedded: bool) -> Vec<String> {
+        let scalers = scalers(&parse("f.yaml", text).expect("manifests"), is_embedded).into_iter();
+        let display = |scaler: ZeroScaler| {
+            let named = scaler.spec.services.iter().map(|service| format!(" {}", service.name));
+            format!("{} {}{}", scaler.spec.target.kind, scaler.name_any(), named.collect::<String>())
+        };
+        scalers.map(display).collect()
     }
 
     #[test]
-    fn each_workload_that_a_service_leads_to_has_one() {
+    fn each_workload_behind_a_service_gets_a_zero_scaler() {
         let text = [
             workload("Deployment", "web", "app: web, tier: front", ""),
             workload("StatefulSet", "db", "app: db", ""),
@@ -141,31 +136,31 @@ mod tests {
             service("db", "selector: {app: db}"),
             service("elsewhere", "type: ExternalName, externalName: example.com"),
         ];
-        assert_eq!(made(&text.concat()), [row("web", "Deployment", ""), row("db", "StatefulSet", "")]);
-        assert_eq!(made_with(&text.concat(), true), [row("web", "Deployment", "")], "nothing here runs the other");
+        assert_eq!(made(&text.concat(), false), ["Deployment web", "StatefulSet db"]);
+        assert_eq!(made(&text.concat(), true), ["Deployment web"], "no embedded controller runs StatefulSets");
     }
 
     #[test]
-    fn a_service_that_leads_to_two_workloads_is_neither_ones() {
+    fn a_service_with_two_workloads_counts_for_neither() {
         let two = workload("Deployment", "a", "app: x", "") + &workload("Deployment", "b", "app: x", "");
-        assert_eq!(made(&(two.clone() + &service("both", "selector: {app: x}"))), []);
+        assert_eq!(made(&(two.clone() + &service("both", "selector: {app: x}")), false), [""; 0]);
         let own = workload("Deployment", "c", "app: x, tier: c", "") + &service("own", "selector: {tier: c}");
         let both = two.clone() + &own + &service("both", "selector: {app: x}");
-        assert_eq!(made(&both), [row("c", "Deployment", "own")], "its own is named, since another leads to it as well");
+        assert_eq!(made(&both, false), ["Deployment c own"], "its own Service is named, since another selects it too");
         let other = "apiVersion: v1\nkind: Service\nmetadata: {name: a, namespace: b}\nspec: {selector: {app: x}}\n";
-        assert_eq!(made(&(workload("Deployment", "a", "app: x", "") + other)), [], "of another namespace");
+        assert_eq!(made(&(workload("Deployment", "a", "app: x", "") + other), false), [""; 0], "another namespace");
     }
 
     #[test]
-    fn whoever_has_thought_of_it_is_left_alone() {
+    fn manifests_with_a_label_or_a_zero_scaler_get_no_default() {
         let plain = workload("Deployment", "a", "app: a", "") + &service("a", "selector: {app: a}");
-        assert_eq!(made(&plain), [row("a", "Deployment", "")]);
+        assert_eq!(made(&plain, false), ["Deployment a"]);
         for word in ["'true'", "'false'"] {
             let own = format!("zeroscale.dev/enabled: {word}");
-            assert_eq!(made(&(plain.clone() + &workload("Deployment", "b", "app: b", &own))), [], "{word}");
+            assert_eq!(made(&(plain.clone() + &workload("Deployment", "b", "app: b", &own)), false), [""; 0], "{word}");
         }
         let object = "apiVersion: zeroscale.dev/v1alpha1\nkind: ZeroScaler\nmetadata: {name: a}\n\
                       spec: {target: {name: a}}\n";
-        assert_eq!(made(&(plain + object)), []);
+        assert_eq!(made(&(plain + object), false), [""; 0]);
     }
 }

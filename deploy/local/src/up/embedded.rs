@@ -1,4 +1,4 @@
-//! API server of a cluster: embedded, or that of another cluster.
+//! API server of a cluster: an embedded one, or an external one.
 
 use crate::api::{ApiOptions, ApiServer};
 use crate::up::options::UpOptions;
@@ -73,7 +73,7 @@ mod tests {
 
     /// Goal: an existing kubeconfig of another cluster is not overwritten; one left by an embedded cluster is.
     #[tokio::test]
-    async fn a_kubeconfig_of_another_cluster_is_not_to_be_written_over() {
+    async fn a_kubeconfig_of_another_cluster_is_not_overwritten() {
         let server = ApiServer::start(ApiOptions::new("10.96.0.0/16".parse().expect("a range"))).await;
         let own = server.expect("a free port").kubeconfig();
         let context = own.replace("contexts:\n", "contexts:\n- name: work\n  context: {cluster: work, user: me}\n");

@@ -63,7 +63,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Splits the time that the activator measured at the response to the autoscaler's patch.
+    /// Splits the activator's phase `scale` at `scaled`, the time of the response to the autoscaler's patch.
     pub fn from_cold_start(cold: &ColdStart, scaled: Option<Instant>) -> Self {
         let phases = cold.phases();
         let signalled = cold.received + phases.signal;

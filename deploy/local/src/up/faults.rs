@@ -26,12 +26,12 @@ pub(super) enum Line {
     /// A workload or a pod has a fault.
     Fault {
         /// Namespace and name.
-        of: RevisionKey,
+        object: RevisionKey,
         /// Reason and message.
         cause: String,
     },
     /// A workload is served again.
-    Healed(RevisionKey),
+    Recovered(RevisionKey),
 }
 
 /// Known faults.
@@ -57,29 +57,29 @@ impl Faults {
     fn scaler(&mut self, scaler: &ZeroScaler) -> Option<Line> {
         let key = scaler.key();
         let Some(cause) = fault_of(scaler) else {
-            // If the condition is not up to date, the fault is kept.
-            return if scaler.is_ready() { self.healed(key) } else { None };
+            // An unknown or outdated condition does not end a fault.
+            return if scaler.is_ready() { self.recovered(key) } else { None };
         };
         let is_new = self.scalers.insert(key.clone(), cause.clone()).as_ref() != Some(&cause);
-        is_new.then_some(Line::Fault { of: key, cause })
+        is_new.then_some(Line::Fault { object: key, cause })
     }
 
-    fn healed(&mut self, key: RevisionKey) -> Option<Line> {
+    fn recovered(&mut self, key: RevisionKey) -> Option<Line> {
         self.scalers.remove(&key)?;
         self.pods.retain(|(namespace, ..)| namespace != key.namespace());
-        Some(Line::Healed(key))
+        Some(Line::Recovered(key))
     }
 
     fn warning(&mut self, event: Event) -> Option<Line> {
-        let (object, reason) = (event.involved_object, event.reason.unwrap_or_default());
+        let (involved, reason) = (event.involved_object, event.reason.unwrap_or_default());
         let is_fault = event.type_.as_deref() == Some("Warning") && !ORDINARY.contains(&reason.as_str());
-        if object.kind.as_deref() != Some("Pod") || !is_fault {
+        if involved.kind.as_deref() != Some("Pod") || !is_fault {
             return None;
         }
-        let of = RevisionKey::new(object.namespace.unwrap_or_default(), object.name.unwrap_or_default());
+        let object = RevisionKey::new(involved.namespace.unwrap_or_default(), involved.name.unwrap_or_default());
         let message = event.message.unwrap_or_default();
-        let is_new = self.pods.insert((of.namespace().to_owned(), reason.clone(), message.clone()));
-        is_new.then(|| Line::Fault { of, cause: format!("{reason}: {message}") })
+        let is_new = self.pods.insert((object.namespace().to_owned(), reason.clone(), message.clone()));
+        is_new.then(|| Line::Fault { object, cause: format!("{reason}: {message}") })
     }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn lines(client: &Client) -> impl Stream<Item = Line> + use<> {
     stream::select(scalers, events).filter_map(move |change| {
         ready(match change {
             Either::Left(Change::Applied(scaler)) => faults.scaler(&scaler),
-            Either::Left(Change::Gone(key)) => faults.healed(key).filter(|_| false),
+            Either::Left(Change::Gone(key)) => faults.recovered(key).filter(|_| false), // A deletion prints no line.
             Either::Right(Change::Applied(event)) => faults.warning(event),
             Either::Left(Change::Listed) | Either::Right(Change::Gone(_) | Change::Listed) => None,
         })
@@ -114,9 +114,9 @@ mod tests {
 
     /// Goal: each change prints one line, and so does the recovery. An unknown condition ends no fault.
     #[test]
-    fn a_fault_is_one_line_for_each_change() {
+    fn each_change_of_a_fault_prints_one_line() {
         let key = || RevisionKey::new("ns", "web");
-        let fault = |cause: &str| Some(Line::Fault { of: key(), cause: cause.into() });
+        let fault = |cause: &str| Some(Line::Fault { object: key(), cause: cause.into() });
         let mut faults = Faults::default();
         let rows = [
             (scaler("True", "Served", ""), None),
@@ -124,7 +124,7 @@ mod tests {
             (scaler("False", "TargetNotFound", "none"), None),
             (scaler("Unknown", "Pending", ""), None),
             (scaler("False", "TimedOut", ""), fault("TimedOut")),
-            (scaler("True", "Served", ""), Some(Line::Healed(key()))),
+            (scaler("True", "Served", ""), Some(Line::Recovered(key()))),
             (scaler("True", "Served", ""), None),
         ];
         for (n, (scaler, expected)) in rows.into_iter().enumerate() {
@@ -135,7 +135,7 @@ mod tests {
     /// Goal: a warning about the pods of one workload prints one line until the workload recovers. Ordinary warnings
     /// print none.
     #[test]
-    fn a_warning_about_pods_is_one_line() {
+    fn a_warning_about_pods_prints_one_line_until_recovery() {
         let event = |pod: &str, type_: &str, reason: &str| -> Event {
             let object = json!({"kind": "Pod", "namespace": "ns", "name": pod});
             let event =
@@ -144,13 +144,13 @@ mod tests {
         };
         let mut faults = Faults::default();
         let cause = "Failed: m".to_owned();
-        let line = Some(Line::Fault { of: RevisionKey::new("ns", "web-1"), cause });
+        let line = Some(Line::Fault { object: RevisionKey::new("ns", "web-1"), cause });
         assert_eq!(faults.warning(event("web-1", "Warning", "Failed")), line);
         assert_eq!(faults.warning(event("web-2", "Warning", "Failed")), None);
         assert_eq!(faults.warning(event("web-1", "Warning", "Unhealthy")), None);
         assert_eq!(faults.warning(event("web-1", "Normal", "Killing")), None);
         faults.scaler(&scaler("False", "CrashLoopBackOff", ""));
         faults.scaler(&scaler("True", "Served", ""));
-        assert_eq!(faults.warning(event("web-1", "Warning", "Failed")), line, "a new one");
+        assert_eq!(faults.warning(event("web-1", "Warning", "Failed")), line, "a new fault after the recovery");
     }
 }

@@ -5,11 +5,11 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// Folders of all clusters, for an exit that drops nothing.
+/// Folders of all clusters, for an immediate exit, which drops nothing.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Creates the folder of a cluster, not readable by other users. Dropping it removes it: it holds only logs and a
-/// kubeconfig that is of no use afterwards.
+/// Creates the folder of a cluster, not readable by other users. Dropping the value removes the folder, which has only
+/// logs and a kubeconfig of the ended cluster.
 pub(super) fn make() -> anyhow::Result<TempDir> {
     let prefix = format!("zeroscale-{}-", std::process::id());
     let folder = tempfile::Builder::new().prefix(&prefix).tempdir();

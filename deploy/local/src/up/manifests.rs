@@ -27,7 +27,7 @@ use std::path::Path;
 pub(super) const FIELD_MANAGER: &str = "local-up";
 
 /// Kinds whose objects controllers create again.
-const MADE: [(&str, &str); 2] = [("apps/v1", "ReplicaSet"), ("v1", "Pod")];
+const CONTROLLED: [(&str, &str); 2] = [("apps/v1", "ReplicaSet"), ("v1", "Pod")];
 
 /// An object of a manifest and its origin.
 #[derive(Debug)]
@@ -88,7 +88,7 @@ fn collect(origin: String, mut value: Value, manifests: &mut Vec<Manifest>) -> a
     }
     let is_exported = value.pointer("/metadata/uid").is_some();
     if is_exported
-        && MADE.contains(&(types.api_version.as_str(), types.kind.as_str()))
+        && CONTROLLED.contains(&(types.api_version.as_str(), types.kind.as_str()))
         && let Some(owner) = controller(&value)
     {
         let name = value.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
@@ -201,8 +201,8 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
     let kind = GroupVersionKind::try_from(types).context("field apiVersion")?;
     let (resource, capabilities) = match discovery::pinned_kind(client, &kind).await {
         Ok(found) => found,
-        Err(kube::Error::Discovery(_)) => anyhow::bail!("{}", unknown(client, &kind).await),
-        Err(kube::Error::Api(status)) if status.code == 404 => anyhow::bail!("{}", unknown(client, &kind).await),
+        Err(kube::Error::Discovery(_)) => anyhow::bail!("{}", not_served(client, &kind).await),
+        Err(kube::Error::Api(status)) if status.code == 404 => anyhow::bail!("{}", not_served(client, &kind).await),
         Err(error) => return Err(rejection_message(error)),
     };
     let namespace = object.namespace().unwrap_or_else(|| "default".to_owned());
@@ -223,20 +223,20 @@ async fn apply_one(client: &Client, types: &TypeMeta, object: &DynamicObject) ->
 
 /// Returns the error for a kind that is not served, with the served alternatives: the same kind in another version, or
 /// all kinds of the group.
-async fn unknown(client: &Client, kind: &GroupVersionKind) -> String {
-    let says = format!("the cluster does not serve kind {} in {}", kind.kind, kind.api_version());
+async fn not_served(client: &Client, kind: &GroupVersionKind) -> String {
+    let error = format!("the cluster does not serve kind {} in {}", kind.kind, kind.api_version());
     let Ok(group) = discovery::group(client, &kind.group).await else {
         let name = if kind.group.is_empty() { "core" } else { &kind.group };
-        return format!("{says}; it serves no group {name}: apply the CustomResourceDefinition first");
+        return format!("{error}; it serves no group {name}: apply the CustomResourceDefinition first");
     };
     let served = group.versions().flat_map(|version| group.versioned_resources(version)).map(|(resource, _)| resource);
     let served: Vec<_> = served.filter(|resource| !resource.plural.contains('/')).collect();
     if let Some(same) = served.iter().find(|resource| resource.kind == kind.kind) {
-        return format!("{says}; write apiVersion: {}", same.api_version);
+        return format!("{error}; write apiVersion: {}", same.api_version);
     }
     let kinds: BTreeSet<_> = served.iter().map(|resource| resource.kind.as_str()).collect();
     let kinds = kinds.into_iter().collect::<Vec<_>>().join(", ");
-    format!("{says}; the kinds in {} are {kinds}", kind.api_version())
+    format!("{error}; the kinds in {} are {kinds}", kind.api_version())
 }
 
 /// Reduces a rejection by the API server to its message.
@@ -253,7 +253,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_bad_manifest_is_refused_with_file_document_and_field() {
+    fn an_invalid_manifest_is_rejected_with_file_document_and_field() {
         let rows = [
             ("kind: Pod\n", "f.yaml, document 1: field apiVersion"),
             ("apiVersion: v1\nkind: Pod\nmetadata: {}\n", "f.yaml, document 1: field metadata.name"),
@@ -270,7 +270,7 @@ mod tests {
 
     /// Goal: the output of `kubectl get -o yaml` is accepted like a hand-written manifest, alone and in a List.
     #[test]
-    fn what_was_exported_from_a_cluster_is_taken_without_what_its_server_wrote() {
+    fn exported_objects_are_accepted_without_the_fields_of_their_server() {
         let exported = "name: a, uid: u, resourceVersion: '7', generation: 2, selfLink: /a, \
                         creationTimestamp: '2026-01-01T00:00:00Z', managedFields: [{manager: kubectl}], \
                         deletionTimestamp: '2026-01-01T00:00:00Z', deletionGracePeriodSeconds: 30, \
@@ -303,10 +303,10 @@ mod tests {
         }
     }
 
-    /// Goal: exported objects of a controller are left out, since the garbage collector would delete them as orphans.
+    /// Goal: exported objects of a controller are skipped, since the garbage collector would delete them as orphans.
     /// Other exported objects only lose owners in the other cluster. Hand-written objects do not change.
     #[test]
-    fn what_a_controller_has_made_is_left_out() {
+    fn exported_objects_of_a_controller_are_skipped() {
         let rows = [
             ("v1", "Pod", "uid: u", "controller: true", None),
             ("apps/v1", "ReplicaSet", "uid: u", "controller: true", None),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_may_be_empty_and_an_object_may_be_called_one() {
+    fn a_list_may_be_empty_and_a_kind_may_end_in_list() {
         let list = "apiVersion: v1\nkind: List\n";
         let named = "apiVersion: example.com/v1\nkind: AllowList\nmetadata: {name: a}\n";
         for (text, expected) in [
@@ -340,9 +340,9 @@ mod tests {
     }
 
     #[test]
-    fn each_namespace_that_objects_are_in_is_made_once() {
-        let of = |metadata: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a, {metadata}}}\n---\n");
-        let text = [of("namespace: b"), of("labels: {}"), of("namespace: c"), of("namespace: b")].concat();
+    fn each_namespace_of_the_objects_is_created_once() {
+        let pod = |metadata: &str| format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a, {metadata}}}\n---\n");
+        let text = [pod("namespace: b"), pod("labels: {}"), pod("namespace: c"), pod("namespace: b")].concat();
         assert_eq!(namespaces(&parse("f.yaml", &text).expect("manifests")), BTreeSet::from(["b", "c"]));
     }
 
@@ -350,7 +350,7 @@ mod tests {
     fn a_zero_scaler_is_checked_before_it_is_sent() {
         let rows = [
             ("{target: {name: a}, scale: {window: 1s}}", "spec.scale.window"),
-            // Types under the names that users know.
+            // Wrong types are named as in JSON, not as in Rust.
             ("{target: {name: a}, scale: {max: many}}", "spec.scale.max: Invalid value: \"many\""),
             ("{target: {name: a}, scale: {load: 3}}", "spec.scale.load: Invalid value: 3"),
             ("{scale: {max: 1}}", "target"),

@@ -51,7 +51,7 @@ use tokio_util::sync::CancellationToken;
 /// Minimum duration of a fault that keeps the cluster from being ready. Shorter faults are ignored, since objects that
 /// a workload refers to may be applied after it.
 const FAULT_LASTS: Duration = Duration::from_secs(2);
-/// Maximum time until a workload without a fault is served.
+/// Maximum wait for a workload that is neither served nor has a fault.
 const SERVED_WITHIN: Duration = Duration::from_secs(15);
 
 /// Runs a cluster until `shutdown` and prints its events on standard output.
@@ -59,7 +59,7 @@ const SERVED_WITHIN: Duration = Duration::from_secs(15);
 /// # Errors
 /// Fails if the cluster cannot be started.
 pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Result<()> {
-    let opens = options.open;
+    let opens_dashboard = options.open;
     let Some(cluster) = shutdown.run_until_cancelled(Cluster::start(options)).await else { return Ok(()) };
     let cluster = cluster?;
     let mut events = cluster.events();
@@ -67,23 +67,23 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
     let settled = retry::until_answered("the check of the workloads", || Workloads::settled(cluster.client()));
     let Some(workloads) = shutdown.run_until_cancelled(settled).await else { return Ok(()) };
     let mut workloads = workloads?;
-    let places = format!(
+    let addresses = format!(
         "ingress=http://{} api={} kubeconfig={}",
         cluster.ingress,
         cluster.api.trim_end_matches('/'),
         cluster.kubeconfig.display()
     );
-    print_line(format_args!("{} {places}", if workloads.unserved.is_empty() { "ready" } else { "not ready" }));
+    print_line(format_args!("{} {addresses}", if workloads.unserved.is_empty() { "ready" } else { "not ready" }));
     let dashboard = format!("http://{}", cluster.dashboard);
     print_line(format_args!("  dashboard {dashboard}"));
-    if opens {
+    if opens_dashboard {
         open(&dashboard);
     }
     for served in &workloads.served {
         print_line(format_args!("  try:  {}", served.hint(cluster.ingress)));
     }
-    for (key, why) in &workloads.unserved {
-        print_line(format_args!("  not served:  {key}  {why}"));
+    for (key, reason) in &workloads.unserved {
+        print_line(format_args!("  not served:  {key}  {reason}"));
     }
     let kubeconfig = cluster.kubeconfig.display();
     print_line(format_args!("  see:  kubectl --kubeconfig {kubeconfig} get zeroscalers,deployments,pods -A"));
@@ -98,11 +98,13 @@ pub async fn run(options: UpOptions, shutdown: CancellationToken) -> anyhow::Res
                 Err(RecvError::Closed) => break,
             },
             Some(line) = faults.next() => match line {
-                faults::Line::Fault { of, cause } => print_line(format_args!("{}  fault       {of}  {cause}", clock())),
-                faults::Line::Healed(of) => {
-                    print_line(format_args!("{}  recovered   {of}", clock()));
-                    if workloads.unserved.remove(&of).is_some() && workloads.unserved.is_empty() {
-                        print_line(format_args!("ready {places}"));
+                faults::Line::Fault { object, cause } => {
+                    print_line(format_args!("{}  fault       {object}  {cause}", clock()));
+                }
+                faults::Line::Recovered(key) => {
+                    print_line(format_args!("{}  recovered   {key}", clock()));
+                    if workloads.unserved.remove(&key).is_some() && workloads.unserved.is_empty() {
+                        print_line(format_args!("ready {addresses}"));
                     }
                 }
             },
@@ -134,10 +136,10 @@ pub async fn run_api(args: ApiArgs, shutdown: CancellationToken) -> anyhow::Resu
 struct Wakes(HashMap<RevisionKey, (Option<Instant>, Instant)>);
 
 impl Wakes {
-    /// Returns whether another request of the same wake was printed. If not, records this one.
+    /// Reports whether another request of the same wake was printed. If not, records this one.
     fn is_printed(&mut self, cold: &ColdStart, scaled: Option<Instant>) -> bool {
         let last = self.0.get(&cold.key);
-        let is_printed = last.is_some_and(|(of, answered)| *of == scaled && cold.received <= *answered);
+        let is_printed = last.is_some_and(|(at, answered)| *at == scaled && cold.received <= *answered);
         if !is_printed {
             self.0.insert(cold.key.clone(), (scaled, cold.first_byte));
         }
@@ -165,8 +167,8 @@ impl Workloads {
     async fn settled(client: Client) -> anyhow::Result<Self> {
         let begun = Instant::now();
         let (soon, deadline) = (begun + FAULT_LASTS, begun + SERVED_WITHIN);
-        labelled_have_theirs::<Deployment>(&client, soon).await.context("Deployments cannot be listed")?;
-        labelled_have_theirs::<StatefulSet>(&client, soon).await.context("StatefulSets cannot be listed")?;
+        wait_for_labelled::<Deployment>(&client, soon).await.context("Deployments cannot be listed")?;
+        wait_for_labelled::<StatefulSet>(&client, soon).await.context("StatefulSets cannot be listed")?;
         let mut all = Self { served: Vec::new(), unserved: BTreeMap::new() };
         let scalers = Api::<ZeroScaler>::all(client.clone()).list(&ListParams::default()).await;
         for scaler in scalers.context("the cluster's ZeroScalers cannot be listed")? {
@@ -244,7 +246,7 @@ fn open(address: &str) {
 }
 
 /// Waits until each labelled workload has its ZeroScaler, or until `deadline`.
-async fn labelled_have_theirs<K: Kind>(client: &Client, deadline: Instant) -> kube::Result<()> {
+async fn wait_for_labelled<K: Kind>(client: &Client, deadline: Instant) -> kube::Result<()> {
     let enabled = ListParams::default().labels("zeroscale.dev/enabled=true");
     for workload in Api::<K>::all(client.clone()).list(&enabled).await? {
         let namespace = workload.meta().namespace.as_deref().unwrap_or("default");
@@ -271,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_names_the_service_where_localhost_is_the_ingress() {
+    fn a_url_names_the_service_if_localhost_is_the_ingress() {
         let rows = [
             ("127.0.0.1:8080", Some("http://hello.default.localhost:8080/")),
             ("0.0.0.0:80", Some("http://hello.default.localhost/")),
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_fits_what_the_workload_speaks() {
+    fn the_hint_matches_the_protocol_of_the_workload() {
         let at = |text: &str| -> SocketAddr { text.parse().expect("an address") };
         let served = |tcp| Served { namespace: "ns".into(), service: "a".into(), tcp };
         let local = at("127.0.0.1:8080");

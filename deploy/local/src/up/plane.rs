@@ -22,10 +22,10 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBES_MISSED_MAX: u32 = 2;
 
 /// First and longest pause before a failed plane is restarted. The pause doubles with each consecutive failure.
-const RESTARTED_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+const RESTART_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
 /// Running time after which earlier failures of a plane no longer count, as with a kubelet.
-const RUN_FORGETS: Duration = Duration::from_secs(600);
+const RUN_RESETS_PAUSE: Duration = Duration::from_secs(600);
 
 /// A running plane. Dropping it kills it at once.
 pub(super) struct Plane {
@@ -99,11 +99,11 @@ impl Drop for Plane {
     }
 }
 
-/// Returns the pause after the failure of a plane that was running for `run`. `before` is the pause after the failure
-/// before it.
+/// Returns the pause after the failure of a plane that was running for `run`. `before` is the pause after the previous
+/// failure.
 fn pause(run: Duration, before: Option<Duration>) -> Duration {
-    let (first, most) = RESTARTED_AFTER;
-    before.filter(|_| run < RUN_FORGETS).map_or(first, |before| (before * 2).min(most))
+    let (first, most) = RESTART_PAUSE;
+    before.filter(|_| run < RUN_RESETS_PAUSE).map_or(first, |before| (before * 2).min(most))
 }
 
 /// Probes a plane at `address`, its data or stat port, as a kubelet does. Returns `None` on a timeout.
@@ -120,7 +120,7 @@ mod tests {
     /// Goal: a plane that always fails is restarted once a minute, and a plane that has worked is restarted after a
     /// second.
     #[test]
-    fn the_pause_grows_with_failures_in_a_row_and_a_long_run_forgets_them() {
+    fn the_pause_grows_with_consecutive_failures_and_a_long_run_resets_it() {
         let mut before = None;
         let mut after = |run: u64| {
             let pause = pause(Duration::from_secs(run), before);

@@ -2,7 +2,7 @@
 //!
 //! The planes run in this process, so no node runs the Pod. Its scheduler does not exist, and [`super::pod_status`]
 //! writes its status. As in a cluster, deleting the Pod ends the plane: its tokens are no longer valid, so the plane
-//! drains and has failed. The plane that replaces it creates the Pod again.
+//! drains and counts as failed. The plane that replaces it creates the Pod again.
 
 use super::system::{NAMESPACE, create_if_missing};
 use k8s_openapi::api::core::v1::Pod;
@@ -46,7 +46,7 @@ impl PlanePod {
     ///
     /// # Errors
     /// Returns the plane's error, or fails if the Pod is gone.
-    pub(super) async fn hold(
+    pub(super) async fn run_plane(
         &self,
         plane: impl Future<Output = anyhow::Result<()>>,
         shutdown: CancellationToken,
@@ -54,14 +54,14 @@ impl PlanePod {
         let mut plane = pin!(plane);
         tokio::select! {
             ended = &mut plane => return ended,
-            () = self.gone() => shutdown.cancel(),
+            () = self.deleted() => shutdown.cancel(),
         }
         plane.await?;
         anyhow::bail!("Pod {} was deleted, so the tokens of its plane are no longer valid", self.name)
     }
 
     /// Waits until the Pod is deleted or replaced by one with the same name.
-    async fn gone(&self) {
+    async fn deleted(&self) {
         // An error means that the API server does not respond.
         while await_condition(self.api.clone(), &self.name, conditions::is_deleted(&self.uid)).await.is_err() {
             tokio::time::sleep(RETRY).await;

@@ -1,6 +1,6 @@
 //! Status of the planes' Pods: the readiness of each plane, in the form that a kubelet writes. No node runs these Pods
-//! ([`super::pod`]), but users look at `kubectl get pods`. The Pod of a stopped plane is complete. Restarts of a plane are
-//! not counted; the log names them.
+//! ([`super::pod`]), but users look at `kubectl get pods`. The Pod of a stopped plane is complete. Restarts of a plane
+//! are not counted, but logged.
 
 use super::pod;
 use super::system::NAMESPACE;
@@ -63,7 +63,7 @@ impl PodStatuses {
     }
 
     /// Writes the status of plane `number` if it has changed. A later call repeats a failed write.
-    pub(super) async fn show(&mut self, number: u64, plane: &PlaneStatus) {
+    pub(super) async fn update(&mut self, number: u64, plane: &PlaneStatus) {
         let state = (number, plane.state);
         match self.writes.get(&plane.name) {
             Some(Ok(written)) if *written == state => return,
@@ -86,7 +86,7 @@ impl PodStatuses {
 }
 
 impl PlaneStatus {
-    /// Writes the status. Its conditions change now.
+    /// Writes the status. The current time is the transition time of its conditions.
     ///
     /// # Errors
     /// Fails if there is no such Pod, or with another error of the API server.
@@ -131,22 +131,22 @@ mod tests {
 
     /// Goal: an API server that does not respond delays a caller by at most one second, and not on each call.
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_nobody_answers_is_given_up_and_made_again_later() {
+    async fn an_unanswered_write_times_out_and_is_retried_after_a_pause() {
         let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", silent.local_addr().expect("an address"));
         let mut statuses = PodStatuses::new(&client(&url, "t"));
         for (pause, expected) in [(Duration::ZERO, 1), (Duration::ZERO, 0), (RETRY, 1)] {
             tokio::time::sleep(pause).await;
             let begun = Instant::now();
-            statuses.show(1, &plane(PlaneState::Ready)).await;
+            statuses.update(1, &plane(PlaneState::Ready)).await;
             assert_eq!(begun.elapsed().as_secs(), expected);
         }
     }
 
-    /// Goal: a Pod shows the readiness of each plane that it has, also of one that replaces another, and a new Pod shows
-    /// it again.
+    /// Goal: the status of a Pod has the readiness of its plane, also if another plane or a new Pod replaces the former
+    /// one.
     #[tokio::test]
-    async fn a_pod_shows_whether_its_plane_is_ready() {
+    async fn the_status_of_a_pod_has_the_readiness_of_its_plane() {
         let server = ApiServer::start(ApiOptions::new("10.96.0.0/16".parse().expect("a range"))).await;
         let server = server.expect("a free port");
         let client = client(&server.url(), server.token());
@@ -158,9 +158,9 @@ mod tests {
             if is_new {
                 let _ = pods.delete("activator-0", &DeleteParams::default()).await; // The first time there is none.
             }
-            statuses.show(number, &plane(PlaneState::NotReady)).await;
+            statuses.update(number, &plane(PlaneState::NotReady)).await;
             PlanePod::make(&client, "activator", "activator-0").await.expect("a Pod");
-            statuses.show(number, &plane(PlaneState::Ready)).await;
+            statuses.update(number, &plane(PlaneState::Ready)).await;
             let status = pods.get("activator-0").await.expect("a Pod").status.expect("a status");
             assert!(status.container_statuses.expect("containers")[0].ready, "plane {number}");
         }

@@ -1,16 +1,17 @@
 //! Address ranges of one cluster: a part of loopback that no other cluster on the machine uses.
 //!
-//! Linux accepts connections on every address of 127.0.0.0/8. Each cluster takes one second octet N: pods and planes get
-//! 127.N.0.0/17, the planes its last addresses, and ClusterIPs are in 127.N.128.0/17. A Unix socket per N, bound while the cluster
-//! lives, separates clusters. Its name is in the abstract namespace, which belongs to the machine's network as the
-//! addresses do: no file is left behind, all users share it, and the kernel releases it even if the process is killed.
+//! Linux accepts connections on every address of 127.0.0.0/8. Each cluster takes one second octet N. Pods are in
+//! 127.N.0.0/17, of which planes have the last addresses, and ClusterIPs are in 127.N.128.0/17. A cluster locks its N
+//! by a bound Unix socket. The name of the socket is in the abstract namespace, which belongs to the machine's network
+//! as the addresses do: no file is left behind, all users share it, and the kernel releases it if the process is
+//! killed.
 
 use crate::{Range, node};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 
-/// Second octets to choose from. The low ones and the highest ones are left to programs with fixed addresses.
+/// Second octets to choose from. Lower and higher ones are left to programs with fixed addresses.
 const OCTETS: std::ops::RangeInclusive<u8> = 64..=250;
 
 /// Maximum number of planes of one kind.
@@ -38,8 +39,8 @@ impl Ranges {
         for turn in 0..count {
             let octet = first + u8::try_from(seed.wrapping_add(turn) % count).unwrap_or(0);
             let name = SocketAddr::from_abstract_name(format!("zeroscale-range-{octet}"))?;
-            // The responses of a program left by a killed cluster would be mistaken for those of the new cluster.
-            let is_occupied = || node::anybody_at(|ip| ip.octets()[..2] == [127, octet]);
+            // A program left by a killed cluster would respond in place of one of the new cluster.
+            let is_occupied = || node::has_listener(|ip| ip.octets()[..2] == [127, octet]);
             if let Ok(lock) = UnixListener::bind_addr(&name)
                 && !is_occupied()
             {
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn two_clusters_take_disjoint_ranges_and_return_them() {
+    fn two_clusters_take_disjoint_ranges_with_reserved_planes() {
         let first = Ranges::take(7, None, None).expect("free");
         let second = Ranges::take(7, None, None).expect("free");
         assert_ne!(octet(&first), octet(&second));

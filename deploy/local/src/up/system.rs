@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_configuration_is_refused_by_key() {
+    fn an_invalid_configuration_is_rejected_by_key() {
         let rows = [
             ("stable-window: 1s", "stable-window"),
             ("min-scale: [1]", "min-scale: must be a text"),

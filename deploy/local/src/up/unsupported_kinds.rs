@@ -1,7 +1,7 @@
 //! Objects without effect: the embedded API server stores them, but nothing acts on them.
 //!
 //! Creating these objects succeeds, but no controller here creates pods for them, and the ingress does not read
-//! Ingresses. Requests would wait in vain or find nothing. So users get a warning with the text of the API's
+//! Ingresses. Requests would be held in vain or get a 404. So users get a warning with the text of the API's
 //! `kinds.yaml`: in the log of `local up` for objects in its manifests, and in the responses of the API.
 
 use super::manifests::Manifest;
@@ -25,7 +25,7 @@ mod tests {
 
     /// Goal: objects without effect get a warning with their name and the rule. Other objects get none.
     #[test]
-    fn what_nothing_acts_on_is_told_by_object_and_rule() {
+    fn an_object_without_effect_gets_a_warning_with_name_and_rule() {
         let rows = [
             ("apps/v1", "Deployment", None),
             ("apps/v1", "ReplicaSet", None),

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_deployment_runs_on_a_node_of_its_own() {
+async fn a_deployment_runs_on_a_node_in_a_separate_process() {
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
     // Low octets are free: clusters that choose their own begin above.
@@ -23,10 +23,7 @@ async fn a_deployment_runs_on_a_node_of_its_own() {
 
     let ranges = ["--pod-cidr", &pods, "--service-cidr", &services, "--default-scheduler"];
     let mut node = Local::start(["node", "--kubeconfig", file, "--name", "apart"].iter().chain(&ranges));
-    let object: Deployment =
-        serde_json::to_value(serde_yaml_ng::from_str::<serde_yaml_ng::Value>(&deployment("hello", 2)).expect("YAML"))
-            .and_then(serde_json::from_value)
-            .expect("a Deployment");
+    let object = serde_yaml_ng::from_str(&deployment("hello", 2)).expect("a Deployment");
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "default");
     deployments.create(&PostParams::default(), &object).await.expect("created");
     eventually("two ready replicas", async || {
@@ -47,7 +44,7 @@ async fn a_deployment_runs_on_a_node_of_its_own() {
     assert_eq!(node.ended(Duration::from_secs(15)).await.code(), Some(0));
     assert!(!running.iter().any(|pod| pod.is_alive()), "pods end before their node does");
     let nodes = Api::<Node>::all(client).list(&Default::default()).await.expect("nodes");
-    assert!(nodes.items.is_empty(), "a node that ends takes its name away");
+    assert!(nodes.items.is_empty(), "a node removes its Node object at its end");
     api.signal(Signal::TERM);
     assert_eq!(api.ended(Duration::from_secs(15)).await.code(), Some(0));
 }

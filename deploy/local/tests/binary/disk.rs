@@ -17,22 +17,19 @@ fn fill(path: &Path) {
 /// and a held request is served once there is space again. Method: a small separate disk (needs root), filled while the
 /// workload sleeps.
 #[tokio::test]
-async fn a_full_disk_is_named_and_starts_go_on_once_there_is_space() {
+async fn a_full_disk_is_reported_and_starts_resume_once_there_is_space() {
     let folder = tempfile::tempdir().expect("a folder");
     let manifest = write(&folder, "hello.yaml", &sleeper("hello"));
     let disk = folder.path().join("disk");
     std::fs::create_dir(&disk).expect("a folder");
-    let mut local = Local::up_on_disk(&disk, "4m", [manifest.as_os_str()]);
+    let mut local = Local::up_on_disk(&disk, "4m", &manifest);
     let ingress = local.ready().await.ingress.expect("an ingress");
     // The disk is mounted only for that process.
     let filler = format!("/proc/{}/root{}/filler", local.pid(), disk.display());
     fill(Path::new(&filler));
 
     let waiting = tokio::spawn(async move { get(ingress, "hello.default").await });
-    let mut line = String::new();
-    while !(line.contains("fault ") && line.contains("no space is left at") && line.contains("free some")) {
-        line = local.line().await;
-    }
+    local.line_with(&["fault ", "no space is left at", "free some"]).await;
     std::fs::remove_file(&filler).expect("removed");
     let _ = waiting.await.expect("no panic"); // It may have timed out.
     eventually("an answer", async || {

@@ -1,4 +1,4 @@
-//! Every way of ending leaves nothing behind.
+//! Shutdown by signals leaves no process and no folder behind.
 
 use crate::process::{Local, children, eventually};
 use crate::up::{deployment, write};
@@ -21,19 +21,19 @@ async fn ends_in_order(signal: Signal) {
     local.signal(signal);
     let status = local.ended(END).await;
     assert_eq!(status.code(), Some(0), "{status}");
-    assert!(!pods.iter().any(|pod| pod.is_alive()), "pods end before it does");
-    assert!(!kubeconfig.exists(), "its folder goes with it");
+    assert!(!pods.iter().any(|pod| pod.is_alive()), "pods end before `local`");
+    assert!(!kubeconfig.exists(), "the folder is removed");
 }
 
 #[tokio::test]
-async fn each_signal_ends_it_and_every_pod() {
+async fn each_signal_ends_local_and_its_pods() {
     tokio::join!(ends_in_order(Signal::INT), ends_in_order(Signal::TERM), ends_in_order(Signal::HUP));
 }
 
 /// Goal: a forced end leaves nothing behind either. Method: a pod whose shell ignores SIGTERM, with a child process
 /// that the kernel does not kill with `local`.
 #[tokio::test]
-async fn a_second_signal_ends_pods_with_all_their_processes() {
+async fn a_second_signal_kills_all_processes_of_pods() {
     let folder = tempfile::tempdir().expect("a folder");
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: stubborn}\nspec:\n  containers:\n  - name: main\n    image: none\n    \
                command: [/bin/sh, -c, \"trap '' TERM; sleep 1000 & while :; do sleep 1; done\"]\n";

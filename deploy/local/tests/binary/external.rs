@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Starts a proxy to `server` that closes connections until the flag is set. Returns its address and the flag.
-async fn gate(server: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+async fn start_proxy(server: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let (address, is_open) = (listener.local_addr().expect("bound"), Arc::<AtomicBool>::default());
     let opened = is_open.clone();
@@ -29,17 +29,17 @@ async fn gate(server: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
 /// Goal: `local up` waits for an API server that fails calls at the start. Method: `local up --external` through a
 /// proxy that closes connections until the log has reported the failure.
 #[tokio::test]
-async fn an_external_server_that_fails_is_waited_for() {
+async fn up_waits_for_an_external_server_that_fails_at_first() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("kubeconfig");
     let octet = 32 + std::process::id() % 30;
     let (pods, services) = (format!("127.{octet}.0.0/17"), format!("127.{octet}.128.0/17"));
     let mut api =
         Local::start(["api", "--kubeconfig", file.to_str().expect("UTF-8"), "--service-cidr", services.as_str()]);
-    let (way, is_open) = gate(api.ready().await.api).await;
+    let (proxy, is_open) = start_proxy(api.ready().await.api).await;
     let mut kubeconfig = Kubeconfig::read_from(&file).expect("a kubeconfig");
     let cluster = kubeconfig.clusters[0].cluster.as_mut().expect("a cluster");
-    cluster.server = Some(format!("https://{way}"));
+    cluster.server = Some(format!("https://{proxy}"));
     let through = write(&folder, "through", &serde_json::to_string(&kubeconfig).expect("JSON"));
     // No scheduler runs on that server, only the node.
     let sleeper = sleeper("hello").replace("    spec:\n", "    spec:\n      schedulerName: zeroscale-local\n");

@@ -1,10 +1,11 @@
 //! A running `local`, observed from outside.
 
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 
 /// Maximum duration of any step; far more than needed.
@@ -36,16 +37,12 @@ pub(crate) struct Ready {
 }
 
 impl Local {
-    pub(crate) fn start<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+    pub(crate) fn start<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         Self::start_by(Command::new("sh"), args, Stdio::inherit())
     }
 
-    /// Starts it from a shell that `command` runs.
-    fn start_by<A: AsRef<std::ffi::OsStr>>(
-        mut command: Command,
-        args: impl IntoIterator<Item = A>,
-        warnings: Stdio,
-    ) -> Self {
+    /// Starts the binary by a shell, which `command` runs.
+    fn start_by<A: AsRef<OsStr>>(mut command: Command, args: impl IntoIterator<Item = A>, warnings: Stdio) -> Self {
         // The tests may run with SIGHUP ignored, as under nohup, which child processes inherit. Most shells also have a
         // low limit of descriptors. `env` replaces the shell and keeps its process id.
         command
@@ -64,35 +61,27 @@ impl Local {
 
     /// Starts `local up` on free ports. Its temporary folder is a disk of this size, mounted at `disk` only for this
     /// process.
-    pub(crate) fn up_on_disk<A: AsRef<std::ffi::OsStr>>(
-        disk: &Path,
-        size: &str,
-        args: impl IntoIterator<Item = A>,
-    ) -> Self {
+    pub(crate) fn up_on_disk(disk: &Path, size: &str, manifest: &Path) -> Self {
         let mount = format!("mount -t tmpfs -o size={size} local {} && exec sh \"$@\"", disk.display());
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &mount, "sh"]).env("TMPDIR", disk);
-        Self::start_by(command, up_args(args), Stdio::inherit())
+        Self::start_by(command, up_args([manifest]), Stdio::inherit())
     }
 
     /// Starts `local up` on free ports, with error output for [`Local::warned`].
-    pub(crate) fn up_with_warnings<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+    pub(crate) fn up_with_warnings<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         Self::start_by(Command::new("sh"), up_args(args), Stdio::piped())
     }
 
     /// Starts `local up` on free ports.
-    pub(crate) fn up<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
+    pub(crate) fn up<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Self {
         Self::start(up_args(args))
     }
 
     /// Waits for a line of error output with these words.
     pub(crate) async fn warned(&mut self, words: &str) {
         let warnings = self.warnings.as_mut().expect("its error output is read");
-        let mut line = String::new();
-        while !line.contains(words) {
-            let next = tokio::time::timeout(PATIENCE, warnings.next_line()).await.expect("a warning in time");
-            line = next.expect("readable output").expect("a warning before the end");
-        }
+        while !next_line(warnings).await.contains(words) {}
     }
 
     pub(crate) fn pid(&self) -> i32 {
@@ -101,8 +90,17 @@ impl Local {
 
     /// Returns its next line of output.
     pub(crate) async fn line(&mut self) -> String {
-        let line = tokio::time::timeout(PATIENCE, self.lines.next_line()).await.expect("a line in time");
-        line.expect("readable output").expect("a line before the end; see the error output")
+        next_line(&mut self.lines).await
+    }
+
+    /// Returns its next line of output that contains all of these words.
+    pub(crate) async fn line_with(&mut self, words: &[&str]) -> String {
+        loop {
+            let line = self.line().await;
+            if words.iter().all(|word| line.contains(word)) {
+                return line;
+            }
+        }
     }
 
     /// Parses the `ready` line, which must be the first one and exact, and, for `local up`, the dashboard line after
@@ -147,9 +145,14 @@ impl Drop for Local {
     }
 }
 
+async fn next_line(lines: &mut Lines<impl AsyncBufRead + Unpin>) -> String {
+    let line = tokio::time::timeout(PATIENCE, lines.next_line()).await.expect("a line in time");
+    line.expect("readable output").expect("a line before the end; see the error output")
+}
+
 /// Returns the arguments of `local up` on free ports.
-fn up_args<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<std::ffi::OsString> {
-    let mut all: Vec<std::ffi::OsString> = vec!["up".into(), "--ingress".into(), "127.0.0.1:0".into()];
+fn up_args<A: AsRef<OsStr>>(args: impl IntoIterator<Item = A>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = vec!["up".into(), "--ingress".into(), "127.0.0.1:0".into()];
     all.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
     all
 }
@@ -174,16 +177,9 @@ pub(crate) struct ProcessId {
 /// Returns the running children of `parent`.
 pub(crate) fn children(parent: i32) -> Vec<ProcessId> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut children = Vec::new();
-    for pid in pids {
-        if let Some((process, of)) = look(pid)
-            && of == parent
-        {
-            children.push(process);
-        }
-    }
-    children
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let processes = pids.filter_map(read_process);
+    processes.filter(|(_, its_parent)| *its_parent == parent).map(|(process, _)| process).collect()
 }
 
 impl ProcessId {
@@ -192,12 +188,12 @@ impl ProcessId {
     }
 
     pub(crate) fn is_alive(self) -> bool {
-        look(self.pid).is_some_and(|(now, _)| now == self)
+        read_process(self.pid).is_some_and(|(now, _)| now == self)
     }
 }
 
 /// Returns a running process and its parent, or `None` if it has ended, even if it is not reaped yet.
-fn look(pid: i32) -> Option<(ProcessId, i32)> {
+fn read_process(pid: i32) -> Option<(ProcessId, i32)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // proc_pid_stat(5): after the name in parentheses come state (3), parent (4), ..., start time (22).
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
@@ -212,5 +208,5 @@ pub(crate) async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> b
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, met).await.is_ok(), "it never came to pass: {what}");
+    assert!(tokio::time::timeout(PATIENCE, met).await.is_ok(), "timed out waiting for {what}");
 }

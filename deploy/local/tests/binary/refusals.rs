@@ -3,33 +3,38 @@
 use crate::process::refused;
 use crate::up::{deployment, scaler, write};
 
-#[tokio::test]
-async fn a_bad_manifest_is_refused_by_file_document_and_field() {
+const FREE_PORT: &str = "127.0.0.1:0";
+
+/// Runs `local up` with a manifest that it must reject. Returns the manifest's file and the errors.
+async fn refused_manifest(manifest: &str, ingress: &str) -> (String, String) {
     let folder = tempfile::tempdir().expect("a folder");
-    // A taken port is not tried while a manifest is invalid.
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let file = write(&folder, "manifest.yaml", manifest).display().to_string();
+    let errors = refused(&["up", &file, "--ingress", ingress]).await;
+    (file, errors)
+}
+
+/// Goal: an invalid manifest is rejected before its port is tried. Method: a port that is in use.
+#[tokio::test]
+async fn an_invalid_manifest_is_rejected_by_file_document_and_field() {
+    let taken = std::net::TcpListener::bind(FREE_PORT).expect("a port");
     let ingress = taken.local_addr().expect("an address").to_string();
     let manifest = deployment("a", 1) + &scaler("b") + "  scale: {window: 1s}\n";
-    let file = write(&folder, "manifest.yaml", &manifest).display().to_string();
-    let errors = refused(&["up", &file, "--ingress", &ingress]).await;
+    let (file, errors) = refused_manifest(&manifest, &ingress).await;
     assert!(errors.contains(&format!("{file}, document 2")) && errors.contains("spec.scale.window"), "{errors}");
 }
 
 #[tokio::test]
-async fn what_the_api_server_refuses_is_named_too() {
-    let folder = tempfile::tempdir().expect("a folder");
+async fn a_rejection_by_the_api_server_names_document_and_field() {
     let manifest = deployment("a", 1).replace("replicas: 1", "replicas: many");
-    let file = write(&folder, "a.yaml", &manifest).display().to_string();
-    let errors = refused(&["up", &file, "--ingress", "127.0.0.1:0"]).await;
+    let (file, errors) = refused_manifest(&manifest, FREE_PORT).await;
     let expected = format!("{file}, document 1: Deployment a: ");
     assert!(errors.contains(&expected) && errors.contains("spec.replicas: "), "{errors}");
-    assert_eq!(errors.lines().count(), 1, "that is all there is to say: {errors}");
+    assert_eq!(errors.lines().count(), 1, "one line is enough: {errors}");
 }
 
 /// Goal: an unknown kind, version or group is reported with the available alternatives, in readable words.
 #[tokio::test]
-async fn what_is_not_served_is_named_with_what_is() {
-    let folder = tempfile::tempdir().expect("a folder");
+async fn a_kind_that_is_not_served_is_rejected_with_the_alternatives() {
     let object = |version: &str, kind: &str| {
         format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{target: {{name: a}}}}\n")
     };
@@ -40,21 +45,20 @@ async fn what_is_not_served_is_named_with_what_is() {
         ("v2", "Pod", "write apiVersion: v1"),
         ("example.com/v1", "Shop", "it serves no group example.com"),
     ] {
-        let file = write(&folder, "a.yaml", &object(version, kind)).display().to_string();
-        let errors = refused(&["up", &file, "--ingress", "127.0.0.1:0"]).await;
-        let says = format!("{file}, document 1: {kind} a: the cluster does not serve kind {kind} in {version}; ");
-        assert!(errors.contains(&says) && errors.contains(expected), "{errors}");
+        let (file, errors) = refused_manifest(&object(version, kind), FREE_PORT).await;
+        let start = format!("{file}, document 1: {kind} a: the cluster does not serve kind {kind} in {version}; ");
+        assert!(errors.contains(&start) && errors.contains(expected), "{errors}");
         assert!(!errors.contains(['{', '\u{1b}']), "words, not data: {errors}");
     }
 }
 
 #[tokio::test]
 async fn a_taken_port_is_an_error_that_names_the_flag() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = std::net::TcpListener::bind(FREE_PORT).expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     for (flag, args) in [
         ("--ingress", vec!["up", "--ingress", &address]),
-        ("--api", vec!["up", "--ingress", "127.0.0.1:0", "--api", &address]),
+        ("--api", vec!["up", "--ingress", FREE_PORT, "--api", &address]),
     ] {
         let errors = refused(&args).await;
         for part in [flag, address.as_str(), "in use", "choose another"] {
@@ -64,12 +68,12 @@ async fn a_taken_port_is_an_error_that_names_the_flag() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_of_another_cluster_stays_as_it_is() {
+async fn a_kubeconfig_of_another_cluster_is_not_changed() {
     let folder = tempfile::tempdir().expect("a folder");
     let text = "apiVersion: v1\nkind: Config\nclusters: [{name: work, cluster: {server: 'https://work'}}]\n";
     let file = write(&folder, "config", text);
     let path = file.display().to_string();
-    for args in [vec!["up", "--ingress", "127.0.0.1:0", "--kubeconfig", &path], vec!["api", "--kubeconfig", &path]] {
+    for args in [vec!["up", "--ingress", FREE_PORT, "--kubeconfig", &path], vec!["api", "--kubeconfig", &path]] {
         let errors = refused(&args).await;
         let expected = format!("--kubeconfig {path} exists and does not belong to an embedded cluster");
         assert!(errors.contains(&expected), "{errors}");
@@ -78,9 +82,9 @@ async fn a_kubeconfig_of_another_cluster_stays_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_bad_config_autoscaler_is_refused_by_key() {
+async fn an_invalid_config_autoscaler_is_rejected_by_key() {
     let folder = tempfile::tempdir().expect("a folder");
     let settings = write(&folder, "settings.yaml", "stable-window: 1s\n").display().to_string();
-    let errors = refused(&["up", "--ingress", "127.0.0.1:0", "--config-autoscaler", &settings]).await;
+    let errors = refused(&["up", "--ingress", FREE_PORT, "--config-autoscaler", &settings]).await;
     assert!(errors.contains(&settings) && errors.contains("stable-window"), "{errors}");
 }

@@ -6,11 +6,11 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::DeleteParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Returns a client from the kubeconfig: over TLS.
+/// Returns a client with the kubeconfig, which uses TLS.
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let file = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.expect("a configuration");
@@ -45,7 +45,7 @@ pub(crate) fn scaler(name: &str) -> String {
     )
 }
 
-/// Returns all three, with the workload asleep.
+/// Returns a Deployment with no replicas, its Service and its ZeroScaler.
 pub(crate) fn sleeper(name: &str) -> String {
     deployment(name, 0) + &service(name) + &scaler(name)
 }
@@ -67,8 +67,8 @@ pub(crate) async fn get(address: SocketAddr, host: &str) -> std::io::Result<Stri
 }
 
 /// Sends requests until the host is routed to its adopted Service, which takes a moment after `ready`. Then the
-/// response must be correct.
-async fn is_answered(ingress: SocketAddr, host: &str) {
+/// response must be 200.
+async fn expect_response(ingress: SocketAddr, host: &str) {
     let mut answer = String::new();
     eventually("a Service behind the host", async || {
         answer = get(ingress, host).await.expect("an answer");
@@ -79,7 +79,7 @@ async fn is_answered(ingress: SocketAddr, host: &str) {
 }
 
 #[tokio::test]
-async fn it_says_where_everything_is_and_answers_there() {
+async fn the_printed_addresses_respond() {
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
     let manifest = write(&folder, "hello.yaml", &sleeper("hello"));
@@ -97,29 +97,21 @@ async fn it_says_where_everything_is_and_answers_there() {
 
     let deployments: Api<Deployment> = Api::namespaced(client(&kubeconfig).await, "default");
     assert_eq!(deployments.get("hello").await.expect("applied").spec.expect("a spec").replicas, Some(0));
-    is_answered(ingress, &url).await;
-    is_answered(ingress, "hello.default").await;
-    let mut line = String::new();
-    while !line.contains("cold start  default/hello") {
-        line = local.line().await;
-    }
+    expect_response(ingress, &url).await;
+    expect_response(ingress, "hello.default").await;
+    local.line_with(&["cold start  default/hello"]).await;
 }
 
 /// Goal: a Deployment and its Service sleep and wake without a ZeroScaler in the manifest, whether exported from an
 /// absent namespace or labelled. The settings are used: with the default ones they would not sleep in time.
 #[tokio::test]
-async fn an_ordinary_deployment_and_its_service_are_enough() {
+async fn a_deployment_and_its_service_sleep_and_wake_without_a_zero_scaler_manifest() {
     let labelled = "metadata: {name: labelled, labels: {zeroscale.dev/enabled: 'true'}}\n";
     let exported = "metadata: {name: plain, namespace: shop, uid: u, resourceVersion: '7'}";
-    let rows = [
-        ("plain", "shop", (deployment("plain", 1) + &service("plain")).replace("metadata: {name: plain}", exported)),
-        (
-            "labelled",
-            "default",
-            deployment("labelled", 1).replacen("metadata: {name: labelled}\n", labelled, 1) + &service("labelled"),
-        ),
-    ];
-    for (name, namespace, manifest) in rows {
+    let exported = (deployment("plain", 1) + &service("plain")).replace("metadata: {name: plain}", exported);
+    let labelled = deployment("labelled", 1).replacen("metadata: {name: labelled}\n", labelled, 1);
+    let labelled = labelled + &service("labelled");
+    for (name, namespace, manifest) in [("plain", "shop", exported), ("labelled", "default", labelled)] {
         let folder = tempfile::tempdir().expect("a folder");
         let manifest = write(&folder, "deployment.yaml", &manifest);
         let settings = "stable-window: 6s\nscale-to-zero-grace-period: 6s\n";
@@ -135,7 +127,7 @@ async fn an_ordinary_deployment_and_its_service_are_enough() {
             deployment.spec.and_then(|spec| spec.replicas) == Some(0)
         })
         .await;
-        is_answered(ingress, &url).await;
+        expect_response(ingress, &url).await;
     }
 }
 
@@ -153,7 +145,7 @@ fn is_ready(pod: &Pod) -> bool {
 /// Goal: both planes have Pods, which are ready once the cluster is. If the Pod of a plane is deleted, which revokes
 /// the plane's rights, the plane is replaced, as in a cluster. Both planes work again.
 #[tokio::test]
-async fn a_plane_has_a_ready_pod_and_is_replaced_if_that_is_deleted() {
+async fn a_plane_has_a_ready_pod_and_is_replaced_if_the_pod_is_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
     let manifest = write(&folder, "hello.yaml", &sleeper("hello"));
     let mut local = Local::up([manifest]);
@@ -174,7 +166,7 @@ async fn a_plane_has_a_ready_pod_and_is_replaced_if_that_is_deleted() {
         .await;
     }
     let ingress = ready.ingress.expect("an ingress");
-    eventually("an answer of what slept", async || {
+    eventually("a response of the sleeping workload", async || {
         let answer = get(ingress, "hello.default").await.expect("an answer");
         answer.starts_with("HTTP/1.1 200")
     })
@@ -184,7 +176,7 @@ async fn a_plane_has_a_ready_pod_and_is_replaced_if_that_is_deleted() {
 /// Goal: the process raises its limit of descriptors to the maximum, since one request needs several. Its pods have the
 /// original limit.
 #[tokio::test]
-async fn it_raises_its_own_limit_on_descriptors_and_not_its_pods() {
+async fn up_raises_its_own_descriptor_limit_but_not_that_of_its_pods() {
     let folder = tempfile::tempdir().expect("a folder");
     // The sample program would raise its own limit.
     let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: main\n    image: none\n    \
@@ -212,19 +204,19 @@ async fn two_clusters_at_once_share_no_address() {
     let mut octets = Vec::new();
     for local in &mut both {
         let ready = local.ready().await;
-        is_answered(ready.ingress.expect("an ingress"), "hello.default").await;
+        expect_response(ready.ingress.expect("an ingress"), "hello.default").await;
         let client = client(&ready.kubeconfig).await;
         let pods = Api::<Pod>::all(client.clone()).list(&Default::default()).await.expect("pods");
         let services = Api::<Service>::all(client).list(&Default::default()).await.expect("Services");
         let addresses = pods.items.into_iter().filter_map(|pod| pod.status?.pod_ip);
-        let given = services.items.into_iter().filter_map(|service| service.spec?.cluster_ip);
-        let addresses = addresses.chain(given.filter(|address| address != "None"));
-        let mut of_cluster: Vec<u8> =
-            addresses.map(|a| a.parse::<std::net::Ipv4Addr>().expect("an address").octets()[1]).collect();
-        assert!(of_cluster.len() > 3, "a pod, its Service, and the system's: {of_cluster:?}");
-        of_cluster.dedup();
-        assert_eq!(of_cluster.len(), 1, "a cluster keeps to its range");
-        octets.extend(of_cluster);
+        let cluster_ips = services.items.into_iter().filter_map(|service| service.spec?.cluster_ip);
+        let addresses = addresses.chain(cluster_ips.filter(|address| address != "None"));
+        let second = |address: String| address.parse::<Ipv4Addr>().expect("an address").octets()[1];
+        let mut used: Vec<u8> = addresses.map(second).collect();
+        assert!(used.len() > 3, "a pod, its Service, and the system's: {used:?}");
+        used.dedup();
+        assert_eq!(used.len(), 1, "a cluster uses only its range");
+        octets.extend(used);
     }
     assert_ne!(octets[0], octets[1]);
 }

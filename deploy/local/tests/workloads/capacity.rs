@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, container, deployment, is_ready};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -12,8 +12,9 @@ fn is_unschedulable(pod: &Pod) -> bool {
     conditions.into_iter().any(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))
 }
 
-/// Goal: a Deployment with too many replicas starts as many pods as the node can run. A bounded number of others waits:
-/// Pending, with a scheduler's explanation. They take the places of pods that end. A deletion takes all with it.
+/// Goal: a Deployment with too many replicas starts as many pods as the node can run. A bounded number of further pods
+/// waits as Pending, with a scheduler's explanation. They start when other pods end. Deleting the Deployment deletes
+/// all.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_beyond_the_capacity_of_the_node_wait_until_another_ends() {
     let cluster = Cluster::start_with(|options| options.pods_max = 2).await;
@@ -24,19 +25,16 @@ async fn pods_beyond_the_capacity_of_the_node_wait_until_another_ends() {
             && pods.iter().filter(|pod| is_unschedulable(pod)).count() > 9
     };
     let pods = cluster.until("two ready pods and others that wait", has_waiting).await;
-    let has_event = |events: &[Event]| {
-        let words = |event: &Event| event.message.as_deref().is_some_and(|message| message.contains("Too many pods"));
-        events.iter().any(|event| event.reason.as_deref() == Some("FailedScheduling") && words(event))
-    };
-    cluster.until("an event about it", has_event).await;
+    let has_explanation = |message: &str| message.contains("Too many pods");
+    cluster.until_event("FailedScheduling", |event| event.message.as_deref().is_some_and(has_explanation)).await;
     let deployments: Api<Deployment> = cluster.api();
-    let wanted = async |replicas: i32| {
+    let scale = async |replicas: i32| {
         cluster.patch::<Deployment>("a", json!({"spec": {"replicas": replicas}})).await;
-        let is_so = |pods: &[Pod]| i32::try_from(pods.len()) == Ok(replicas);
-        cluster.until(&format!("{replicas} pods"), is_so).await
+        let are_there = |pods: &[Pod]| i32::try_from(pods.len()) == Ok(replicas);
+        cluster.until(&format!("{replicas} pods"), are_there).await
     };
-    let left = wanted(4).await;
-    assert_eq!(left.iter().filter(|pod| is_unschedulable(pod)).count(), 2, "pods without a node go first");
+    let remaining = scale(4).await;
+    assert_eq!(remaining.iter().filter(|pod| is_unschedulable(pod)).count(), 2, "pods without a node go first");
     let first = pods.iter().find(|pod| is_ready(pod)).expect("a ready pod").name_any();
     cluster.api::<Pod>().delete(&first, &DeleteParams::default()).await.expect("deleted");
     let is_replaced = |pods: &[Pod]| {

@@ -3,7 +3,7 @@
 use super::program;
 use common_controller::Kind;
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::api::{ObjectList, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config};
@@ -126,9 +126,15 @@ impl Cluster {
         if tokio::time::timeout(PATIENCE, met).await.is_err() {
             let ended = self.parts.iter().filter(|part| part.is_finished()).count();
             assert_eq!(ended, 0, "the controllers or the node have ended, waiting for {what}");
-            panic!("it never came to pass: {what}; last seen: {objects:#?}");
+            panic!("timed out waiting for {what}; last state: {objects:#?}");
         }
         objects
+    }
+
+    /// Waits for an Event with this reason that meets the condition.
+    pub(crate) async fn until_event(&self, reason: &str, condition: impl Fn(&Event) -> bool) {
+        let is_there = |events: &[Event]| events.iter().any(|e| e.reason.as_deref() == Some(reason) && condition(e));
+        self.until(&format!("an Event {reason}"), is_there).await;
     }
 
     pub(crate) async fn until_pods_ready(&self, count: usize) -> Vec<Pod> {
@@ -137,23 +143,17 @@ impl Cluster {
     }
 }
 
-/// Returns a container that runs `program`, with these fields merged in.
-pub(crate) fn container(program: &str, extra: Value) -> Value {
-    let mut container = json!({
-        "name": "main",
-        "image": "example.test/program",
-        "command": program::command(),
-        "ports": [{"name": "http1", "containerPort": 8080}],
-        "env": [{"name": "PROGRAM", "value": program}],
-    });
-    if let (Value::Object(fields), Value::Object(extra)) = (&mut container, extra) {
-        for (name, value) in extra {
-            match (fields.get_mut(&name), value) {
-                (Some(Value::Array(held)), Value::Array(more)) if name == "env" => held.extend(more),
-                (_, value) => drop(fields.insert(name, value)),
-            }
-        }
+/// Returns a container that runs `program`, with these fields merged in. Variables are added.
+pub(crate) fn container(program: &str, mut extra: Value) -> Value {
+    let mut env = vec![json!({"name": "PROGRAM", "value": program})];
+    if let Value::Array(more) = extra["env"].take() {
+        env.extend(more);
     }
+    extra["env"] = env.into();
+    let ports = json!([{"name": "http1", "containerPort": 8080}]);
+    let mut container =
+        json!({"name": "main", "image": "example.test/program", "command": program::command(), "ports": ports});
+    json_patch::merge(&mut container, &extra);
     container
 }
 
@@ -166,18 +166,9 @@ pub(crate) fn pod(name: &str, container: Value) -> Value {
 }
 
 pub(crate) fn deployment(replicas: i32, container: Value) -> Value {
-    json!({
-        "apiVersion": "apps/v1", "kind": "Deployment",
-        "metadata": {"name": "a"},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {"app": "a"}},
-            "template": {
-                "metadata": {"labels": {"app": "a"}},
-                "spec": {"terminationGracePeriodSeconds": 5, "containers": [container]},
-            },
-        },
-    })
+    let template = json!({"metadata": {"labels": {"app": "a"}}, "spec": pod("a", container)["spec"]});
+    let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": "a"}}, "template": template});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "spec": spec})
 }
 
 /// Returns an HTTP probe with a short period.
@@ -196,23 +187,31 @@ pub(crate) fn address(pod: &Pod) -> std::net::SocketAddr {
     format!("{ip}:8080").parse().expect("an address")
 }
 
+/// Returns the status of the pod's first container.
+fn container_status(pod: &Pod) -> Option<&ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()
+}
+
+/// Reports whether the pod's first container is ready after exactly one restart.
+pub(crate) fn is_restarted(pod: &Pod) -> bool {
+    container_status(pod).is_some_and(|container| container.ready && container.restart_count == 1)
+}
+
 /// Returns the reason and the message of the pod's first container, if it waits.
 pub(crate) fn waiting(pod: &Pod) -> Option<(String, String)> {
-    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
-    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let waiting = container_status(pod)?.state.as_ref()?.waiting.as_ref()?;
     Some((waiting.reason.clone()?, waiting.message.clone().unwrap_or_default()))
 }
 
 /// Returns the reason and the message of the last ended run.
 pub(crate) fn terminated(pod: &Pod) -> Option<(String, String)> {
-    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
-    let terminated = container.last_state.as_ref()?.terminated.as_ref()?;
+    let terminated = container_status(pod)?.last_state.as_ref()?.terminated.as_ref()?;
     Some((terminated.reason.clone()?, terminated.message.clone().unwrap_or_default()))
 }
 
 /// Returns the process of the pod's first container.
 pub(crate) fn pid(pod: &Pod) -> Option<i32> {
-    let container = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    let container = container_status(pod)?;
     container.state.as_ref()?.running.as_ref()?;
     container.container_id.as_ref()?.strip_prefix("process://")?.parse().ok()
 }
@@ -229,7 +228,20 @@ pub(crate) async fn eventually(what: &str, mut condition: impl FnMut() -> bool) 
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    assert!(tokio::time::timeout(PATIENCE, met).await.is_ok(), "it never came to pass: {what}");
+    assert!(tokio::time::timeout(PATIENCE, met).await.is_ok(), "timed out waiting for {what}");
+}
+
+/// Returns the first response of a pod. A pod without a probe is ready once it runs, which may be before it listens.
+pub(crate) async fn first_response(pod: &Pod) -> String {
+    let mut response = get(address(pod), "/").await;
+    let responded = async {
+        while response.is_err() {
+            tokio::task::yield_now().await;
+            response = get(address(pod), "/").await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, responded).await.expect("a response");
+    response.expect("a response")
 }
 
 /// Sends a GET on its own connection. Returns head and body unchanged.

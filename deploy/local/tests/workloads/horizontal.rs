@@ -39,21 +39,19 @@ async fn class_hpa_is_delegated() {
         process: Default::default(),
     };
     let process = tokio::spawn(run(options, cluster.client.clone(), end.clone()));
-    cluster.until("its kind is served", |_: &[PodAutoscaler]| true).await;
+    cluster.until("the kind to be served", |_: &[PodAutoscaler]| true).await;
     cluster.create::<Deployment>(deployment(1, container("hello", json!({})))).await;
-    cluster
-        .create::<PodAutoscaler>(json!({
-            "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
-            "metadata": {"name": "a", "annotations": {
-                "autoscaling.knative.dev/class": "hpa.autoscaling.knative.dev",
-                "autoscaling.knative.dev/min-scale": "2",
-                "autoscaling.knative.dev/target": "70",
-            }},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"}, "protocolType": "http1",
-            },
-        }))
-        .await;
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"});
+    let autoscaler = json!({
+        "apiVersion": "autoscaling.internal.knative.dev/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {"name": "a", "annotations": {
+            "autoscaling.knative.dev/class": "hpa.autoscaling.knative.dev",
+            "autoscaling.knative.dev/min-scale": "2",
+            "autoscaling.knative.dev/target": "70",
+        }},
+        "spec": {"scaleTargetRef": target, "protocolType": "http1"},
+    });
+    cluster.create::<PodAutoscaler>(autoscaler).await;
     cluster.until_pods_ready(2).await;
     let has_scales = |all: &[PodAutoscaler]| {
         let status = all.first().and_then(|autoscaler| autoscaler.status.as_ref());
@@ -61,7 +59,7 @@ async fn class_hpa_is_delegated() {
             (status.desired_scale, status.actual_scale) == (Some(2), Some(2)) && status.is_active()
         })
     };
-    cluster.until("its scales are told", has_scales).await;
+    cluster.until("a status with its scales", has_scales).await;
     let horizontals = cluster.list::<HorizontalPodAutoscaler>().await.items;
     let ObjectMeta { owner_references, .. } = &horizontals[0].metadata;
     let owner = owner_references.iter().flatten().next().expect("an owner");
@@ -78,7 +76,7 @@ async fn class_hpa_is_delegated() {
     let ended = tokio::time::timeout(PATIENCE, process).await.expect("it stops");
     ended.expect("no panic").expect("no error");
     let left = holder(&cluster.list::<Lease>().await.items);
-    assert_eq!(left.unwrap_or_default(), "", "the lease is given back");
+    assert_eq!(left.unwrap_or_default(), "", "the lease is released");
     stop.cancel();
     let ended = tokio::time::timeout(PATIENCE, controller).await.expect("it stops");
     ended.expect("no panic");

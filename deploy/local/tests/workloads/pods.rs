@@ -1,15 +1,18 @@
 //! Pods on the node.
 
-use super::cluster::{Cluster, address, container, eventually, get, http_probe, is_alive, is_ready, pid, pod};
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
+use super::cluster::{
+    Cluster, address, container, eventually, first_response, get, http_probe, is_alive, is_ready, is_restarted, pid,
+    pod,
+};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
 
-/// Goal: an activator may try a pod before Kubernetes reports it ready, which a startup probe delays. Method: a
-/// readiness probe that never succeeds, and a program that starts late.
+/// Goal: an activator may try a pod before Kubernetes reports it ready. A pod is not ready before its startup probe
+/// succeeds. Method: a readiness probe that never succeeds, and a program that starts late.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_address_is_published_before_the_pod_is_ready_and_a_startup_probe_holds_readiness_back() {
+async fn the_address_is_published_before_readiness_and_a_startup_probe_delays_readiness() {
     let cluster = Cluster::start().await;
     cluster.create::<Pod>(pod("p", container("hello", json!({"readinessProbe": http_probe("/?status=500")})))).await;
     let with_address = |pods: &[Pod]| pods.iter().any(|p| p.status.as_ref().is_some_and(|s| s.pod_ip.is_some()));
@@ -44,35 +47,19 @@ async fn environment_comes_from_fields_and_config_maps() {
     cluster.create::<Pod>(pod("q", container("hello", json!({"env": env})))).await;
     let pods = cluster.until_pods_ready(2).await;
     let q = pods.iter().find(|p| p.name_any() == "q").expect("q");
-    assert!(answer(q).await.contains("from the map"));
+    assert!(first_response(q).await.contains("from the map"));
     cluster.stop().await;
 }
 
-/// Returns the first response of a pod. A pod without a probe is ready once it runs, which may be before it listens.
-async fn answer(pod: &Pod) -> String {
-    let address = address(pod);
-    let begun = tokio::time::Instant::now();
-    loop {
-        match get(address, "/").await {
-            Ok(answer) => return answer,
-            Err(error) => assert!(begun.elapsed() < super::cluster::PATIENCE, "{error}"),
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_need_not_run_again_do_not() {
+async fn pods_that_never_restart_succeed_or_fail_by_their_exit_code() {
     let cluster = Cluster::start().await;
     for (name, code, phase) in [("good", 0, "Succeeded"), ("bad", 1, "Failed")] {
         let mut manifest = pod(name, container("none", json!({"command": ["/bin/sh", "-c", format!("exit {code}")]})));
         manifest["spec"]["restartPolicy"] = json!("Never");
         cluster.create::<Pod>(manifest).await;
-        let over = |pods: &[Pod]| {
-            pods.iter()
-                .any(|p| p.name_any() == name && p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some(phase))
-        };
-        cluster.until(phase, over).await;
+        let has_phase = |pod: &Pod| pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some(phase);
+        cluster.until(phase, |pods: &[Pod]| pods.iter().any(|pod| pod.name_any() == name && has_phase(pod))).await;
     }
     cluster.stop().await;
 }
@@ -87,29 +74,24 @@ async fn a_failing_liveness_probe_restarts_the_container() {
     let script = format!("trap 'touch {mark}; exit 1' TERM; while :; do sleep 0.01; done");
     let manifest = pod("p", container("none", json!({"command": ["/bin/sh", "-c", script], "livenessProbe": probe})));
     cluster.create::<Pod>(manifest).await;
-    let restarted = |pods: &[Pod]| {
-        let status = pods.first().and_then(|p| p.status.as_ref()?.container_statuses.as_ref()?.first());
-        status.is_some_and(|s| s.restart_count == 1 && s.ready)
-    };
-    cluster.until("one restart", restarted).await;
-    let killed = |events: &[Event]| events.iter().any(|e| e.reason.as_deref() == Some("Killing"));
-    cluster.until("an Event", killed).await;
+    cluster.until("one restart", |pods: &[Pod]| pods.iter().any(is_restarted)).await;
+    cluster.until_event("Killing", |_| true).await;
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_grace_period_is_kept_and_ends_and_a_deletion_by_force_has_none() {
+async fn a_pod_is_killed_after_its_grace_period_or_at_once_by_a_forced_deletion() {
     let cluster = Cluster::start().await;
     let script = "trap '' TERM; while :; do sleep 0.01; done";
     let mut manifest = pod("p", container("none", json!({"command": ["/bin/sh", "-c", script]})));
     manifest["spec"]["terminationGracePeriodSeconds"] = json!(1);
     cluster.create::<Pod>(manifest).await;
     let process = pid(&cluster.until_pods_ready(1).await[0]).expect("a process");
-    eventually("the script has come to its trap", || ignores_sigterm(process)).await;
+    eventually("the script's trap is set", || ignores_sigterm(process)).await;
     let begun = tokio::time::Instant::now();
     cluster.api::<Pod>().delete("p", &DeleteParams::default()).await.expect("deleted");
     cluster.until("no pod", |pods: &[Pod]| pods.is_empty()).await;
-    assert!(begun.elapsed() >= std::time::Duration::from_millis(900), "it had its second");
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(900), "the grace period is one second");
     assert!(!is_alive(process));
     cluster.create::<Pod>(pod("q", container("hello", json!({})))).await;
     let process = pid(&cluster.until_pods_ready(1).await[0]).expect("a process");

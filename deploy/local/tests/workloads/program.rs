@@ -27,15 +27,9 @@ fn program() {
 
 /// Listens and never responds. A failure is reported as most programs do.
 fn listen(address: &str) {
-    match TcpListener::bind(address) {
-        Ok(listener) => {
-            for stream in listener.incoming() {
-                drop(stream);
-            }
-        }
-        Err(error) => {
-            let _ = writeln!(std::io::stderr(), "cannot listen on {address}: {error}");
-            std::process::exit(1);
-        }
-    }
+    let listener = TcpListener::bind(address).unwrap_or_else(|error| {
+        let _ = writeln!(std::io::stderr(), "cannot listen on {address}: {error}");
+        std::process::exit(1)
+    });
+    listener.incoming().for_each(drop);
 }

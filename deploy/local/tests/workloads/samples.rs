@@ -1,12 +1,12 @@
 //! The Deployments of the sample manifests run unchanged.
 
-use super::cluster::{Cluster, address, get};
+use super::cluster::{Cluster, first_response};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_sample_deployment_becomes_ready_and_answers() {
+async fn every_sample_deployment_becomes_ready_and_responds() {
     let cluster = Cluster::start().await;
     let mut count = 0;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../samples");
@@ -29,12 +29,8 @@ async fn every_sample_deployment_becomes_ready_and_answers() {
     }
     assert!(count >= 2, "found only {count} Deployments");
     for pod in cluster.until_pods_ready(count).await {
-        let answered = async {
-            while !get(address(&pod), "/").await.is_ok_and(|answer| answer.contains("200 OK")) {
-                tokio::task::yield_now().await; // A pod without a probe is ready before it listens.
-            }
-        };
-        tokio::time::timeout(super::cluster::PATIENCE, answered).await.expect("it answers");
+        let response = first_response(&pod).await;
+        assert!(response.contains("200 OK"), "{response}");
     }
     cluster.stop().await;
 }

@@ -10,14 +10,11 @@ use serde_json::json;
 use std::collections::BTreeSet;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_address_leads_to_every_ready_pod_and_to_none_when_there_is_none() {
+async fn a_cluster_ip_leads_to_every_ready_pod_and_is_refused_without_pods() {
     let cluster = Cluster::start().await;
-    let service: Service = cluster
-        .create(json!({
-            "metadata": {"name": "a"},
-            "spec": {"selector": {"app": "a"}, "ports": [{"name": "http", "port": 8099, "targetPort": "http1"}]},
-        }))
-        .await;
+    let ports = json!([{"name": "http", "port": 8099, "targetPort": "http1"}]);
+    let service = json!({"metadata": {"name": "a"}, "spec": {"selector": {"app": "a"}, "ports": ports}});
+    let service: Service = cluster.create(service).await;
     let container = container("hello", json!({"readinessProbe": http_probe("/healthz")}));
     cluster.create::<Deployment>(deployment(2, container)).await;
     cluster.until_pods_ready(2).await;
@@ -37,8 +34,8 @@ async fn a_cluster_address_leads_to_every_ready_pod_and_to_none_when_there_is_no
     assert_eq!(resolver.resolve("a.default.svc.cluster.local", 8099).await.expect("known"), [address]);
     cluster.patch::<Deployment>("a", json!({"spec": {"replicas": 0}})).await;
     cluster.until("no pods", |pods: &[Pod]| pods.is_empty()).await;
-    get(address, "/").await.expect_err("nobody is there");
+    get(address, "/").await.expect_err("no pod is left");
     cluster.api::<Service>().delete("a", &DeleteParams::default()).await.expect("deleted");
-    eventually("the Service is forgotten", || cluster.services.lookup("default", "a", 8099).is_none()).await;
+    eventually("the Service to be removed", || cluster.services.lookup("default", "a", 8099).is_none()).await;
     cluster.stop().await;
 }

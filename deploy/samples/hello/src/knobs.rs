@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_setting_is_named() {
+    fn an_invalid_setting_is_named() {
         let bad = |name: &str| (name == "PORT").then(|| "http".to_owned());
         assert_eq!(Knobs::read(&bad).expect_err("no port"), "PORT=\"http\" must be a whole number");
     }

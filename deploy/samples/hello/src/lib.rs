@@ -12,7 +12,7 @@
 //! | `HELLO_LATENCY_MS` | `latency_ms` | wait before responding | 0 |
 //! | `HELLO_CPU_MS` | `cpu_ms` | CPU time to use before responding | 0 |
 //! | `HELLO_BODY_BYTES` | `bytes` | length of the body | length of the text |
-//! | `HELLO_TEXT` | | text of the body, repeated up to its length | `hello\n` |
+//! | `HELLO_TEXT` | | text of the body, repeated or cut to its length | `hello\n` |
 //! | | `status` | status code | 200 |
 //!
 //! `GET /healthz` returns 200 at once. `/headers` returns the received request as JSON. `POST /echo` streams the body

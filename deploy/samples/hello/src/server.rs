@@ -1,4 +1,4 @@
-//! HTTP server.
+//! HTTP server that delays and shapes its responses by the settings.
 
 use crate::knobs::Knobs;
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
-/// Serves until a signal, then finishes the requests in flight.
+/// Serves until a signal, then finishes the requests in flight. Fails after the time in `HELLO_EXIT_AFTER_MS`.
 pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
     let handler = |kind| signal(kind).map_err(|error| format!("the signal handler cannot be installed: {error}"));
     let (mut terminate, mut interrupt) = (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
@@ -35,7 +35,7 @@ pub(crate) async fn run(knobs: Knobs) -> Result<(), String> {
     }
 }
 
-/// Waits for the delay, or forever without one. No delay takes no time, not even the tick of the timer.
+/// Waits for the delay, or forever if there is none. A delay of zero ends at once, without a tick of the timer.
 async fn after(delay: Option<Duration>) {
     match delay {
         Some(delay) if delay.is_zero() => {}
@@ -89,12 +89,12 @@ async fn answer(knobs: &Knobs, request: Request<Incoming>) -> Response<Body> {
     let mut response = match head.uri.path() {
         "/echo" => Response::new(body.boxed()),
         path => {
-            read_over(body);
+            drain(body);
             match path {
                 "/healthz" => text(StatusCode::OK, "ok\n"),
                 "/headers" => headers(&head),
                 _ => match knobs.request.with_query(head.uri.query().unwrap_or_default()) {
-                    Ok(wanted) => work(knobs, wanted).await,
+                    Ok(settings) => work(knobs, settings).await,
                     Err(error) => text(StatusCode::BAD_REQUEST, format!("{error}\n")),
                 },
             }
@@ -108,22 +108,22 @@ async fn answer(knobs: &Knobs, request: Request<Incoming>) -> Response<Body> {
 
 /// Drains an unused body. Closing a connection with unread bytes would reset it, and a client that is still sending
 /// would lose the response.
-fn read_over(mut body: Incoming) {
+fn drain(mut body: Incoming) {
     if !body.is_end_stream() {
         tokio::spawn(async move { while let Some(Ok(_)) = body.frame().await {} });
     }
 }
 
-async fn work(knobs: &Knobs, wanted: crate::knobs::Request) -> Response<Body> {
-    if !wanted.cpu.is_zero() {
-        let cpu = wanted.cpu;
+async fn work(knobs: &Knobs, settings: crate::knobs::Request) -> Response<Body> {
+    if !settings.cpu.is_zero() {
+        let cpu = settings.cpu;
         let _ = tokio::task::spawn_blocking(move || burn(cpu)).await; // The task cannot fail.
     }
-    if !wanted.latency.is_zero() {
-        tokio::time::sleep(wanted.latency).await;
+    if !settings.latency.is_zero() {
+        tokio::time::sleep(settings.latency).await;
     }
-    let status = StatusCode::from_u16(wanted.status).unwrap_or(StatusCode::OK);
-    match wanted.bytes {
+    let status = StatusCode::from_u16(settings.status).unwrap_or(StatusCode::OK);
+    match settings.bytes {
         None => text(status, knobs.text.clone()),
         Some(bytes) => text(status, knobs.text.bytes().cycle().take(bytes).collect::<Vec<u8>>()),
     }

@@ -53,8 +53,8 @@ const fn rows(cases: &[Case; 8]) -> [Row; 16] {
     let mut rows = [const { cpu("") }; 16];
     let mut n = 0;
     while n < cases.len() {
-        let (way, size, number, [of_rate, of_cpu]) = &cases[n];
-        let what = match (way, *size, *number) {
+        let (direction, size, number, [of_rate, of_cpu]) = &cases[n];
+        let what = match (direction, *size, *number) {
             (Direction::Down, SMALL, 1) => "bytes/s of bodies of 1 MiB that come down ÷ HAProxy's",
             (Direction::Down, SMALL, _) => "the same, 64 at once",
             (Direction::Down, _, 1) => "bytes/s of a body of 1 GiB that comes down ÷ HAProxy's",
@@ -86,8 +86,8 @@ async fn run(settings: &Settings, protocol: Protocol, cases: &[Case]) -> anyhow:
     let targets = [Target::haproxy(protocol, backend).await?, Target::activator(settings, protocol, backend).await?];
     let (host, folder) = (Target::host(), tempfile::tempdir()?);
     let mut figures = Figures::default();
-    for (way, size, number, [of_rate, of_cpu]) in cases {
-        let bodies = Bodies { protocol, way: *way, size: *size, number: *number };
+    for (direction, size, number, [of_rate, of_cpu]) in cases {
+        let bodies = Bodies { protocol, direction: *direction, size: *size, number: *number };
         // A sparse file of zeros, which takes no space.
         let file = folder.path().join(size.to_string());
         std::fs::File::create(&file)?.set_len(*size)?;
@@ -97,7 +97,7 @@ async fn run(settings: &Settings, protocol: Protocol, cases: &[Case]) -> anyhow:
         let (ours, haproxy) = (series_named(&all, "activator")?, series_named(&all, "haproxy")?);
         figures.row(of_rate, ratio(&ours.rate, &haproxy.rate));
         figures.row(of_cpu, ratio(&ours.cpu, &haproxy.cpu));
-        let case = format!("{} {}, {number} at once", if *size == SMALL { "1 MiB" } else { "1 GiB" }, way.name());
+        let case = format!("{} {}, {number} at once", if *size == SMALL { "1 MiB" } else { "1 GiB" }, direction.name());
         let (cpu, rate) = (format!("µs of CPU for a MiB ({case})"), format!("MiB/s ({case})"));
         interleaved::beside_as(&mut figures, &all, &cpu, &rate);
     }

@@ -35,19 +35,19 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut beside: [Vec<f64>; 2] = Default::default();
     for n in 0..settings.repetitions {
         let name = format!("burst-{n}");
-        plane.revision(&name, Protocol::Http1).await?;
+        plane.create_revision(&name, Protocol::Http1).await?;
         plane.until_known(&name).await?;
         let mut connections = client::open(plane.http1, REQUESTS).await?;
         client::send(&mut connections, &cluster::host(&name)).await?;
         plane.until_held(&name, REQUESTS).await?;
         let reading = tokio::spawn(client::answers(connections));
-        plane.pods(&name, Protocol::Http1, &[address]).await?;
+        plane.set_pods(&name, Protocol::Http1, &[address]).await?;
         let (connections, answered) = reading.await??;
         spans.extend(span(&answered));
         drop(connections);
-        plane.until_left().await?; // Otherwise the next burst pays for closing these connections.
+        plane.until_no_clients().await?; // Otherwise the next burst includes the cost of closing these connections.
         fresh.extend(span(&client::burst(plane.http1, &cluster::host(&name), REQUESTS).await?));
-        plane.until_left().await?;
+        plane.until_no_clients().await?;
         for (peer, spans) in peers.iter().zip(&mut beside) {
             spans.extend(span(&client::burst(peer.address, &cluster::host(&name), REQUESTS).await?));
         }

@@ -5,8 +5,8 @@
 //! - *even*: two activators, with requests at equal intervals.
 //! - *poisson*: one, two or five activators, with random arrivals. For comparison, one ideal queue before the same pods
 //!   is simulated with the actual send times; its service time is that of a single request sent directly to a pod.
-//! - *killed*: one of two activators is killed in mid-run, and its clients switch to the other one, as if the Service
-//!   no longer listed it. The requests in the killed activator are lost; no others may be.
+//! - *killed*: one of two activators is killed halfway through the run, and its clients switch to the other one, as if
+//!   the Service no longer listed it. The requests in the killed activator are lost; no others may be.
 
 use crate::process::{self, Process};
 use crate::report::{Figures, GREATEST, LEAST, MEDIAN, Measurement, Row};
@@ -82,14 +82,14 @@ pub(super) const KILLED: Measurement = Measurement {
 };
 
 async fn even(settings: &Settings) -> anyhow::Result<Figures> {
-    let stand = Stand::start(2).await?;
-    let base = stand.alone().await?;
-    let (before, per) = (stand.pods.served(), RATE / 2.0);
+    let setup = Setup::start(2).await?;
+    let base = setup.alone().await?;
+    let (before, per) = (setup.pods.served(), RATE / 2.0);
     let start = Instant::now();
-    let loads = (0..2).map(|n| stand.drive(start, evenly(per, settings.steady, n as f64 / RATE), move || n));
+    let loads = (0..2).map(|n| setup.drive(start, even_arrivals(per, settings.steady, n as f64 / RATE), move || n));
     let all = join_all(loads).await;
     let p99s = all.iter().map(|sent| p99(sent)).collect::<anyhow::Result<Vec<f64>>>()?;
-    let each: Vec<f64> = stand.pods.served().iter().zip(&before).map(|(now, before)| (now - before) as f64).collect();
+    let each: Vec<f64> = setup.pods.served().iter().zip(&before).map(|(now, before)| (now - before) as f64).collect();
     let shares: Vec<f64> = each.iter().map(|served| 100.0 * served / each.iter().sum::<f64>()).collect();
     let mut figures = Figures::default();
     figures.row("fair-even", p99s);
@@ -99,7 +99,7 @@ async fn even(settings: &Settings) -> anyhow::Result<Figures> {
     figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
     figures.beside("first activator: ms", millis(&all[0]));
     figures.beside("second activator: ms", millis(&all[1]));
-    figures.beside("most concurrent requests at a pod", vec![stand.pods.most() as f64]);
+    figures.beside("most concurrent requests at a pod", vec![setup.pods.most() as f64]);
     Ok(figures)
 }
 
@@ -107,64 +107,65 @@ async fn poisson(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
     for (row, activators) in POISSON_ROWS {
-        let stand = Stand::start(activators).await?;
-        let base = stand.alone().await?;
-        let mut chance = StdRng::seed_from_u64(SEED);
+        let setup = Setup::start(activators).await?;
+        let base = setup.alone().await?;
+        let mut rng = StdRng::seed_from_u64(SEED);
         let start = Instant::now();
         let loads: Vec<_> = (0..activators)
             .map(|n| {
-                let arrivals = at_random(RATE / activators as f64, settings.steady, &mut chance);
-                stand.drive(start, arrivals, move || n)
+                let arrivals = poisson_arrivals(RATE / activators as f64, settings.steady, &mut rng);
+                setup.drive(start, arrivals, move || n)
             })
             .collect();
         let all: Vec<Sent> = join_all(loads).await.into_iter().flatten().collect();
         let ours = p99(&all)?;
         let mut arrivals: Vec<f64> = all.iter().map(|sent| sent.at).collect();
         arrivals.sort_by(f64::total_cmp);
-        let ideal = quantile(&ideal(&arrivals, PODS as usize, base.straight()), 0.99);
+        let ideal = quantile(&ideal_queue(&arrivals, PODS as usize, base.direct()), 0.99);
         figures.row(row, vec![ours / ideal]);
-        let of = format!(", of {activators}");
-        base.beside(&of, &mut figures);
-        figures.beside(format!("activators{of}: ms, p99"), vec![ours]);
-        figures.beside(format!("ideal queue{of}: ms, p99"), vec![ideal]);
-        figures.beside(format!("most concurrent requests at a pod{of}"), vec![stand.pods.most() as f64]);
+        let suffix = format!(", of {activators}");
+        base.beside(&suffix, &mut figures);
+        figures.beside(format!("activators{suffix}: ms, p99"), vec![ours]);
+        figures.beside(format!("ideal queue{suffix}: ms, p99"), vec![ideal]);
+        figures.beside(format!("most concurrent requests at a pod{suffix}"), vec![setup.pods.most() as f64]);
     }
     Ok(figures)
 }
 
 async fn killed(settings: &Settings) -> anyhow::Result<Figures> {
-    let mut stand = Stand::start(2).await?;
-    let victim = stand.activators.remove(0);
+    let mut setup = Setup::start(2).await?;
+    let victim = setup.activators.remove(0);
     let is_gone = Cell::new(false);
     let start = Instant::now();
     let load = |n: usize| {
         let is_gone = &is_gone;
-        let arrivals = evenly(RATE / 2.0, settings.steady, n as f64 / RATE);
-        stand.drive(start, arrivals, move || if is_gone.get() { 1 } else { n })
+        let arrivals = even_arrivals(RATE / 2.0, settings.steady, n as f64 / RATE);
+        setup.drive(start, arrivals, move || if is_gone.get() { 1 } else { n })
     };
     let killing = async {
         tokio::time::sleep(settings.steady / 2).await;
         is_gone.set(true);
         drop(victim);
-        stand.several.list(&[(1, true)]).await
+        setup.several.list(&[(1, true)]).await
     };
     let (of_first, of_second, listed) = tokio::join!(load(0), load(1), killing);
     listed?;
     let all: Vec<Sent> = of_first.into_iter().chain(of_second).collect();
-    let lost = |by: usize| all.iter().filter(|sent| sent.by == by && !sent.is_answered).count() as f64;
+    let lost =
+        |activator: usize| all.iter().filter(|sent| sent.activator == activator && !sent.is_answered).count() as f64;
     let mut figures = Figures::default();
     figures.row("fair-killed", vec![lost(1)]);
-    figures.row("fair-killed-most", vec![stand.pods.most() as f64]);
+    figures.row("fair-killed-most", vec![setup.pods.most() as f64]);
     figures.beside("lost requests of the killed activator", vec![lost(0)]);
     figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
     figures.beside("requests", vec![all.len() as f64]);
-    let by_other: Vec<f64> = all.iter().filter(|sent| sent.by == 1 && sent.is_answered).map(|sent| sent.ms).collect();
-    figures.beside("the other one: ms", by_other);
+    let by_other = all.iter().filter(|sent| sent.activator == 1 && sent.is_answered);
+    figures.beside("the other one: ms", by_other.map(|sent| sent.ms).collect());
     Ok(figures)
 }
 
-/// Pods, and activators that share one limit before them.
-struct Stand {
+/// Pods, and the activators that share the pods' hard limit.
+struct Setup {
     several: Several,
     pods: CountingPods,
     activators: Vec<Process>,
@@ -174,7 +175,7 @@ struct Stand {
 /// Result of a request.
 struct Sent {
     /// Activator to which the request was sent.
-    by: usize,
+    activator: usize,
     /// Time at which the request was sent, in ms from the start of the load.
     at: f64,
     /// Duration of the request, in ms.
@@ -182,7 +183,7 @@ struct Sent {
     is_answered: bool,
 }
 
-impl Stand {
+impl Setup {
     async fn start(activators: usize) -> anyhow::Result<Self> {
         let several = Several::start(Mode::Standalone).await?;
         let pods = CountingPods::start(&several.pod_addresses(PODS)?, WORK).await?;
@@ -200,18 +201,18 @@ impl Stand {
         let loads: Vec<Load> = (0..activators).map(|n| several.load(n)).collect();
         for (n, load) in loads.iter().enumerate() {
             several.until_standing(n, if activators == 1 { "alone" } else { "shared" }).await?;
-            // The first request is held until the activator knows the pods, which existed before it.
+            // The activator holds this request until it knows the pods.
             ensure!(load.get("/").await?.status == 200, "activator {n}");
         }
         Ok(Self { several, pods, activators: running, loads })
     }
 
-    /// Sends requests one after the other.
+    /// Sends requests one after the other, directly to a pod and through an activator in turn.
     async fn alone(&self) -> anyhow::Result<Alone> {
-        let straight = Load::new(self.pods.addresses()[0], "app.ns");
-        let mut alone = Alone { straight: Vec::new(), through: Vec::new() };
+        let direct = Load::new(self.pods.addresses()[0], "app.ns");
+        let mut alone = Alone { direct: Vec::new(), through: Vec::new() };
         for _ in 0..ALONE {
-            for (load, took) in [(&straight, &mut alone.straight), (&self.loads[0], &mut alone.through)] {
+            for (load, took) in [(&direct, &mut alone.direct), (&self.loads[0], &mut alone.through)] {
                 took.push(load.get("/").await?.took.as_secs_f64() * 1e3);
             }
         }
@@ -224,13 +225,13 @@ impl Stand {
         let mut running = JoinSet::new();
         for arrival in arrivals {
             tokio::time::sleep_until(start + arrival).await;
-            let by = to();
-            let load = self.loads[by].clone();
+            let activator = to();
+            let load = self.loads[activator].clone();
             running.spawn(async move {
                 let sent = Instant::now();
                 let is_answered = load.get("/").await.is_ok_and(|answer| answer.status == 200);
                 let (at, ms) = ((sent - start).as_secs_f64() * 1e3, sent.elapsed().as_secs_f64() * 1e3);
-                Sent { by, at, ms, is_answered }
+                Sent { activator, at, ms, is_answered }
             });
         }
         running.join_all().await
@@ -239,33 +240,33 @@ impl Stand {
 
 /// Durations of requests without concurrent requests, in ms.
 struct Alone {
-    straight: Vec<f64>,
+    direct: Vec<f64>,
     through: Vec<f64>,
 }
 
 impl Alone {
-    fn straight(&self) -> f64 {
-        quantile(&self.straight, MEDIAN)
+    fn direct(&self) -> f64 {
+        quantile(&self.direct, MEDIAN)
     }
 
-    /// Adds the durations as context figures. `of` is the suffix that names their setup.
-    fn beside(self, of: &str, figures: &mut Figures) {
-        figures.beside(format!("straight to a pod{of}: ms of one request alone"), self.straight);
-        figures.beside(format!("through an activator{of}: ms of one request alone"), self.through);
+    /// Adds the durations as context figures. `suffix` ends the name of each target.
+    fn beside(self, suffix: &str, figures: &mut Figures) {
+        figures.beside(format!("straight to a pod{suffix}: ms of one request alone"), self.direct);
+        figures.beside(format!("through an activator{suffix}: ms of one request alone"), self.through);
     }
 }
 
 /// Returns arrivals at equal intervals: `per_second` during `span`, from `offset` seconds on.
-fn evenly(per_second: f64, span: Duration, offset: f64) -> Vec<Duration> {
+fn even_arrivals(per_second: f64, span: Duration, offset: f64) -> Vec<Duration> {
     let count = (span.as_secs_f64() * per_second) as u32;
     (0..count).map(|n| Duration::from_secs_f64(offset + f64::from(n) / per_second)).collect()
 }
 
 /// Returns the arrivals of a Poisson process with rate `per_second` during `span`.
-fn at_random(per_second: f64, span: Duration, chance: &mut StdRng) -> Vec<Duration> {
+fn poisson_arrivals(per_second: f64, span: Duration, rng: &mut StdRng) -> Vec<Duration> {
     let mut at = 0.0;
     let next = std::iter::from_fn(|| {
-        at += -(1.0 - chance.random::<f64>()).ln() / per_second;
+        at += -(1.0 - rng.random::<f64>()).ln() / per_second;
         Some(Duration::from_secs_f64(at))
     });
     next.take_while(|at| *at < span).collect()
@@ -273,7 +274,7 @@ fn at_random(per_second: f64, span: Duration, chance: &mut StdRng) -> Vec<Durati
 
 /// Returns the durations of requests in ms, in one queue before `servers` that take `work` ms for each. `arrivals` are
 /// ordered, in ms.
-fn ideal(arrivals: &[f64], servers: usize, work: f64) -> Vec<f64> {
+fn ideal_queue(arrivals: &[f64], servers: usize, work: f64) -> Vec<f64> {
     let micros = |ms: f64| (ms * 1e3) as u64;
     let mut free: BinaryHeap<Reverse<u64>> = (0..servers).map(|_| Reverse(0)).collect();
     let took = arrivals.iter().map(|at| {
@@ -303,14 +304,14 @@ mod tests {
 
     #[test]
     fn an_ideal_queue_serves_in_order_of_arrival() {
-        assert_eq!(ideal(&[0.0, 10.0, 20.0, 70.0, 200.0], 2, 50.0), [50.0, 50.0, 80.0, 50.0, 50.0]);
-        assert_eq!(ideal(&[0.0, 0.0, 0.0], 1, 50.0), [50.0, 100.0, 150.0]);
+        assert_eq!(ideal_queue(&[0.0, 10.0, 20.0, 70.0, 200.0], 2, 50.0), [50.0, 50.0, 80.0, 50.0, 50.0]);
+        assert_eq!(ideal_queue(&[0.0, 0.0, 0.0], 1, 50.0), [50.0, 100.0, 150.0]);
     }
 
     #[test]
     fn arrivals_have_their_rate() {
-        assert_eq!(evenly(40.0, Duration::from_secs(2), 0.0).len(), 80);
-        let random = at_random(40.0, Duration::from_secs(1000), &mut StdRng::seed_from_u64(SEED));
+        assert_eq!(even_arrivals(40.0, Duration::from_secs(2), 0.0).len(), 80);
+        let random = poisson_arrivals(40.0, Duration::from_secs(1000), &mut StdRng::seed_from_u64(SEED));
         assert!((39_000..41_000).contains(&random.len()), "{}", random.len());
         assert!(random.windows(2).all(|two| two[0] <= two[1]));
     }

@@ -54,7 +54,7 @@ async fn run(settings: &Settings, n: usize, [fresh, again, left]: [&'static str;
     let plane = Plane::start(settings).await?;
     let host = cluster::host(REVISION);
     plane.warm(REVISION, Protocol::Http1, backend).await?;
-    plane.asleep(REVISION, Protocol::Http1).await?;
+    plane.put_to_sleep(REVISION, Protocol::Http1).await?;
     tokio::time::sleep(SETTLE).await;
     let base = plane.process.resident()?;
     let beyond = || anyhow::Ok((plane.process.resident()? as f64 - base as f64) / 1024.0);
@@ -65,15 +65,15 @@ async fn run(settings: &Settings, n: usize, [fresh, again, left]: [&'static str;
     tokio::time::sleep(SETTLE).await;
     let first = beyond()?;
 
-    plane.pods(REVISION, Protocol::Http1, &[backend]).await?;
+    plane.set_pods(REVISION, Protocol::Http1, &[backend]).await?;
     (connections, _) = client::answers(connections).await?;
-    plane.asleep(REVISION, Protocol::Http1).await?;
+    plane.put_to_sleep(REVISION, Protocol::Http1).await?;
     client::send(&mut connections, &host).await?;
     plane.until_held(REVISION, n).await?;
     tokio::time::sleep(SETTLE).await;
     let second = beyond()?;
 
-    plane.pods(REVISION, Protocol::Http1, &[backend]).await?;
+    plane.set_pods(REVISION, Protocol::Http1, &[backend]).await?;
     (connections, _) = client::answers(connections).await?;
     drop(connections);
     tokio::time::sleep(AFTER_RELEASE).await;

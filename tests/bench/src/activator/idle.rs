@@ -14,7 +14,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut last = String::new();
     for n in 0..REVISIONS {
         last = format!("asleep-{n}");
-        plane.revision(&last, Protocol::Http1).await?;
+        plane.create_revision(&last, Protocol::Http1).await?;
     }
     plane.until_known(&last).await?;
     settled(&plane.process).await

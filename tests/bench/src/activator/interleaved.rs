@@ -1,6 +1,6 @@
 //! The same load on several targets, which take turns in each repetition.
 
-use crate::load::Done;
+use crate::load::LoadResult;
 use crate::proxy::Target;
 use crate::report::Figures;
 use crate::settings::Settings;
@@ -8,9 +8,9 @@ use crate::settings::Settings;
 /// Figures of one target, by repetition.
 pub(super) struct Series {
     name: &'static str,
-    /// CPU time of the target per request, in microseconds. Empty for the backend itself.
+    /// CPU time of the target per counted event, in microseconds. Empty for the backend itself.
     pub(super) cpu: Vec<f64>,
-    /// Requests per second.
+    /// Counted events per second.
     pub(super) rate: Vec<f64>,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Series {
 pub(super) async fn run(
     settings: &Settings,
     targets: &[Target],
-    load: impl AsyncFn(&Target) -> anyhow::Result<Done>,
+    load: impl AsyncFn(&Target) -> anyhow::Result<LoadResult>,
 ) -> anyhow::Result<Vec<Series>> {
     let series = |t: &Target| Series { name: t.name, cpu: Vec::new(), rate: Vec::new() };
     let mut all: Vec<Series> = targets.iter().map(series).collect();
@@ -28,11 +28,11 @@ pub(super) async fn run(
     for _ in 0..settings.repetitions {
         for (target, series) in targets.iter().zip(&mut all) {
             let before = target.process().map(|process| process.cpu()).transpose()?;
-            let done = load(target).await?;
+            let result = load(target).await?;
             if let (Some(process), Some(before)) = (target.process(), before) {
-                series.cpu.push((process.cpu()?.saturating_sub(before)).as_secs_f64() * 1e6 / done.requests);
+                series.cpu.push((process.cpu()?.saturating_sub(before)).as_secs_f64() * 1e6 / result.count);
             }
-            series.rate.push(done.requests / done.took.as_secs_f64());
+            series.rate.push(result.count / result.took.as_secs_f64());
         }
     }
     Ok(all)

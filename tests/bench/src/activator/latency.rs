@@ -26,14 +26,14 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     ];
     let host = Target::host();
     let full = wrk::run(targets[1].address, &host, 64, settings.span).await?;
-    let rate = full.requests / full.took.as_secs_f64() / 2.0;
+    let rate = full.count / full.took.as_secs_f64() / 2.0;
     let mut p99: Vec<Vec<f64>> = vec![Vec::new(); targets.len()];
     for _ in 0..settings.repetitions {
         for (target, p99) in targets.iter().zip(&mut p99) {
             p99.push(steady(target, &host, rate, settings.span).await?);
         }
     }
-    let added = |which: usize| -> Vec<f64> { p99[which].iter().zip(&p99[0]).map(|(p, direct)| p - direct).collect() };
+    let added = |target: usize| -> Vec<f64> { p99[target].iter().zip(&p99[0]).map(|(p, direct)| p - direct).collect() };
     let mut figures = Figures::default();
     figures.row("p99-half-load", ratio(&added(2), &added(1)));
     for (target, p99) in targets.iter().zip(p99) {

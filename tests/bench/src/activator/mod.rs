@@ -16,7 +16,7 @@ mod wake;
 
 use crate::report::Measurement;
 
-/// All measurements, in the order of the table.
+/// All measurements, in the order of the output.
 pub(crate) const MEASUREMENTS: &[Measurement] = &[
     http1::MEASUREMENT,
     http2::H2C,

@@ -26,15 +26,15 @@ use tokio::time::{Instant, timeout};
 const FEW: usize = 100;
 /// Number of workloads that receive a request, one after the other, and then a pod.
 const WOKEN: usize = 100;
-/// Number of measurements with few and with many workloads, in turn. Operations of about 100 µs vary from minute to
-/// minute.
+/// Number of measurements with few and with many workloads, in turn, because durations of about 100 µs vary from
+/// minute to minute.
 const TURNS: usize = 5;
 /// Maximum time to wait for the stat of a request.
-const SOON: Duration = Duration::from_secs(5);
+const STAT_TIMEOUT: Duration = Duration::from_secs(5);
 /// First port number.
 const FIRST: u16 = 20_000;
 /// Number of objects created concurrently.
-const AT_ONCE: usize = 16;
+const CREATING: usize = 16;
 const MIB: f64 = 1024.0 * 1024.0;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
@@ -66,21 +66,21 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         many.push(measure(settings, settings.revisions).await?);
     }
     let mut figures = Figures::default();
-    let beyond = |of: &dyn Fn(f64) -> f64| -> Vec<f64> {
-        many.iter().zip(&few).map(|(many, few)| of(many.resident - few.resident)).collect()
+    let additional = |unit: f64| -> Vec<f64> {
+        many.iter().zip(&few).map(|(many, few)| (many.resident - few.resident) / unit).collect()
     };
-    let ratio = |of: fn(&Measured) -> &[f64]| -> Vec<f64> {
-        many.iter().zip(&few).map(|(many, few)| quantile(of(many), MEDIAN) / quantile(of(few), MEDIAN)).collect()
+    let ratio = |times: fn(&Measured) -> &[f64]| -> Vec<f64> {
+        many.iter().zip(&few).map(|(many, few)| quantile(times(many), MEDIAN) / quantile(times(few), MEDIAN)).collect()
     };
     figures.row("ports-ready", many.iter().map(|many| many.ready.as_secs_f64()).collect());
-    figures.row("ports-memory", beyond(&|bytes| bytes / MIB));
+    figures.row("ports-memory", additional(MIB));
     figures.row("ports-poke", ratio(|measured| &measured.pokes));
     figures.row("ports-wake", ratio(|measured| &measured.wakes));
     figures.beside(format!("MiB with {FEW} workloads"), few.iter().map(|few| few.resident / MIB).collect());
-    let each = beyond(&|bytes| bytes / 1024.0 / settings.revisions as f64);
+    let each = additional(1024.0 * settings.revisions as f64);
     figures.beside(format!("KiB per workload with {} workloads", settings.revisions), each);
     for (workloads, turns) in [(FEW, few), (settings.revisions, many)] {
-        let all = |of: fn(&Measured) -> &[f64]| turns.iter().flat_map(of).copied().collect::<Vec<_>>();
+        let all = |times: fn(&Measured) -> &[f64]| turns.iter().flat_map(times).copied().collect::<Vec<_>>();
         figures.beside(format!("ms to the stat with {workloads} workloads"), all(|measured| &measured.pokes));
         figures.beside(format!("ms of a wake with {workloads} workloads"), all(|measured| &measured.wakes));
     }
@@ -99,7 +99,7 @@ struct Measured {
 
 async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
     let mut uids = Vec::new();
-    let (plane, ready) = Plane::start_beside(settings, async |client| {
+    let (plane, ready) = Plane::start_after(settings, async |client| {
         uids = create(client, workloads).await?;
         Ok(())
     })
@@ -108,31 +108,32 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
     let resident = plane.process.resident()? as f64;
 
     let woken = WOKEN.min(workloads);
-    let numbers = (0..woken).map(|n| n * workloads / woken);
-    let (mut stats, mut pokes, mut held) = (plane.stats(), Vec::new(), Vec::new());
-    for n in numbers {
+    let chosen = (0..woken).map(|n| n * workloads / woken);
+    let (mut stats, mut pokes, mut held) = (plane.subscribe_stats(), Vec::new(), Vec::new());
+    for n in chosen {
         let name = name(n);
         let mut connection = Connection::open(SocketAddr::new(plane.http1.ip(), number(n)?)).await?;
         let begin = Instant::now();
         connection.send("hello").await?;
-        let arrived =
-            timeout(SOON, stat_of(&name, &mut stats)).await.with_context(|| format!("no stat of {name}"))??;
+        let arrived = timeout(STAT_TIMEOUT, until_stat(&name, &mut stats))
+            .await
+            .with_context(|| format!("no stat of {name}"))??;
         pokes.push((arrived - begin).as_secs_f64() * 1e3);
         held.push((n, name, connection));
     }
     let (_pod, address) = Process::server(&["http1-backend"])?;
     let mut wakes = Vec::new();
     for (n, name, mut connection) in held {
-        plane.is_known_as(&name, uids.get(n).context("one for each")?.clone());
+        plane.register_scaler(&name, uids.get(n).context("no uid")?.clone());
         let begin = Instant::now();
-        plane.pods(&name, Protocol::Http1, &[address]).await?;
+        plane.set_pods(&name, Protocol::Http1, &[address]).await?;
         wakes.push((connection.answer().await? - begin).as_secs_f64() * 1e3);
     }
     Ok(Measured { ready, resident, pokes, wakes })
 }
 
 /// Waits for the first stat of `name`, and returns the time of its arrival.
-async fn stat_of(name: &str, stats: &mut broadcast::Receiver<ReceivedStat>) -> anyhow::Result<Instant> {
+async fn until_stat(name: &str, stats: &mut broadcast::Receiver<ReceivedStat>) -> anyhow::Result<Instant> {
     loop {
         match stats.recv().await {
             Ok((revision, when)) if revision == name => return Ok(when),
@@ -142,11 +143,11 @@ async fn stat_of(name: &str, stats: &mut broadcast::Receiver<ReceivedStat>) -> a
     }
 }
 
-/// Creates what an autoscaler creates for sleeping workloads: for each a ZeroScaler with its status, the Service that
-/// selects its pods, and a slice with activators, and the ledger of their port numbers. Returns the uids.
+/// Creates the objects of sleeping workloads as an autoscaler leaves them: a ZeroScaler with its status, a private
+/// Service and a slice with activators for each, and the ledger of their port numbers. Returns the ZeroScalers' uids.
 async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>> {
     let uids: Vec<String> =
-        stream::iter(0..workloads).map(|n| workload(client, n)).buffered(AT_ONCE).try_collect().await?;
+        stream::iter(0..workloads).map(|n| create_workload(client, n)).buffered(CREATING).try_collect().await?;
     let mut maps: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for (n, uid) in uids.iter().cloned().enumerate() {
         let number = number(n)?;
@@ -163,8 +164,8 @@ async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>
     Ok(uids)
 }
 
-/// Creates one workload and returns its uid.
-async fn workload(client: &Client, n: usize) -> anyhow::Result<String> {
+/// Creates the objects of one workload. Returns the uid of its ZeroScaler.
+async fn create_workload(client: &Client, n: usize) -> anyhow::Result<String> {
     let (name, number) = (name(n), number(n)?);
     let backend = json!({"probe": {"type": "Tcp"}, "timeoutMs": 300_000, "maxHeld": 10_000});
     let scaler = json!({
@@ -211,5 +212,5 @@ fn name(n: usize) -> String {
 }
 
 fn number(n: usize) -> anyhow::Result<u16> {
-    u16::try_from(n).ok().and_then(|n| FIRST.checked_add(n)).context("there are fewer than 45 536 numbers")
+    u16::try_from(n).ok().and_then(|n| FIRST.checked_add(n)).context("more than 45 536 workloads")
 }

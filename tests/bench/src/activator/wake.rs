@@ -1,8 +1,8 @@
 //! Time from a pod's first accept to the first byte of a held request's response, for plain pods with various start
 //! times.
 //!
-//! The pod's address is known from the start; its program listens after T. The activator learns this only by probing.
-//! Its probe interval is proportional to the time that it has waited, so the bound grows with T.
+//! The activator knows the pod's address from the start, but the pod's program listens only after T. The activator
+//! learns this only by probing. Its probe interval is proportional to the time waited, so the bound grows with T.
 //!
 //! A wake during a stall of the machine itself is discarded and repeated. The context figures show all wakes.
 
@@ -25,7 +25,7 @@ const fn row(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row
     Row::small(name, what, "ms", must, aim).judged_by(P99)
 }
 
-/// Names of the rows, with the start time of the pod's program.
+/// Names of the rows, with the time that the pod's program takes to start.
 const CASES: [(&str, Duration); 3] = [
     ("wake-20ms", Duration::from_millis(20)),
     ("wake-200ms", Duration::from_millis(200)),
@@ -58,20 +58,19 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         let rounds = settings.repetitions * if start > Duration::from_secs(1) { 2 } else { 6 };
         let (mut delays, mut all) = (Vec::new(), Vec::new());
         while delays.len() < rounds {
-            ensure!(all.len() < rounds * ATTEMPTS, "{row}: the machine stood still during most of {} wakes", all.len());
+            ensure!(all.len() < rounds * ATTEMPTS, "{row}: the machine stalled during most of {} wakes", all.len());
             let name = format!("{row}-{}", all.len());
             // The start time grows slightly with each wake, so that the phase between start and probing varies.
-            let wake = one(&plane, &name, pod, start + start * delays.len() as u32 / 100).await?;
+            let wake = measure_one(&plane, &name, pod, start + start * delays.len() as u32 / 100).await?;
             all.push(wake.millis());
             if !stalls.stalled_between(wake.accepting, wake.first).await {
                 delays.push(wake.millis());
             }
         }
-        let aside = all.len() - delays.len();
+        let discarded = all.len() - delays.len();
         figures.row(row, delays);
-        let kind =
-            if stalls.is_active() { "in which the machine stood still" } else { "put aside, since nobody may watch" };
-        figures.beside(format!("ms: {row} with {aside} wakes {kind}"), all);
+        let reason = if stalls.is_active() { "because of stalls" } else { "(stalls are not detected)" };
+        figures.beside(format!("ms: {row}, {discarded} wakes discarded {reason}"), all);
     }
     Ok(figures)
 }
@@ -89,30 +88,30 @@ impl Wake {
     }
 }
 
-async fn one(plane: &Plane, name: &str, pod: SocketAddr, start: Duration) -> anyhow::Result<Wake> {
-    plane.revision(name, Protocol::Http1).await?;
+async fn measure_one(plane: &Plane, name: &str, pod: SocketAddr, start: Duration) -> anyhow::Result<Wake> {
+    plane.create_revision(name, Protocol::Http1).await?;
     plane.until_known(name).await?;
     let mut client = Connection::open(plane.http1).await?;
     client.send(&cluster::host(name)).await?;
     plane.until_held(name, 1).await?;
-    plane.pods(name, Protocol::Http1, &[pod]).await?;
+    plane.set_pods(name, Protocol::Http1, &[pod]).await?;
     let starting = tokio::spawn(async move {
         tokio::time::sleep(start).await;
         let listener = TcpListener::bind(pod).await?;
         let accepting = Instant::now();
-        anyhow::Ok((accepting, tokio::spawn(pod_on(listener))))
+        anyhow::Ok((accepting, tokio::spawn(serve_pod(listener))))
     });
     let first = client.answer().await?;
     let (accepting, pod) = starting.await??;
-    // Frees the address for the next round's pod.
+    // The next wake's pod needs the address.
     pod.abort();
     let _ = pod.await;
-    plane.pods(name, Protocol::Http1, &[]).await?;
+    plane.set_pods(name, Protocol::Http1, &[]).await?;
     Ok(Wake { accepting, first })
 }
 
-/// Serves as a pod's program. When dropped, it closes its port and every connection.
-async fn pod_on(listener: TcpListener) {
+/// Serves as a pod's program. If it is aborted, its port and all connections close.
+async fn serve_pod(listener: TcpListener) {
     let mut serving = JoinSet::new();
     let answer = answer();
     while let Ok((stream, _)) = listener.accept().await {

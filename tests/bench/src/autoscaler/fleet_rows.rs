@@ -1,4 +1,4 @@
-//! Cost of a revision for an autoscaler with thousands of them, and their effect on each other.
+//! Cost of a revision for an autoscaler with thousands of them, and its effect on the timing of the others.
 //!
 //! - *Scraped*, drop-in: each revision has one pod, which is scraped once per second over a kept-alive connection, and
 //!   a decision every two seconds. Also the lateness of those ticks, and the time that a sleeping revision waits for
@@ -10,16 +10,17 @@
 //! after everything has been reconciled. CPU is that of the process alone; API server and pods are separate processes.
 
 use super::wake::{SLEEPERS, wakes};
-use crate::fleet::{Autoscaler, Fleet, RevisionKind, Rules};
+use crate::fleet::{Autoscaler, Fleet, RevisionKind};
 use crate::idle::SETTLE;
 use crate::report::{Figures, Measurement, P99, Row};
 use crate::settings::Settings;
 use anyhow::ensure;
+use common_runtime::environment::Mode;
 use futures::FutureExt;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Spans of load in one reading of the CPU: several ticks.
+/// Number of [`Settings::span`]s in one reading of the CPU, which thus covers whole ticks of two seconds.
 const SPANS: u32 = 2;
 
 const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
@@ -45,38 +46,38 @@ pub(super) const SCRAPED: Measurement = Measurement {
 
 pub(super) const ASLEEP: Measurement = Measurement {
     rows: &[kib("asleep-memory", "memory per revision at zero, drop-in", 16.0, 8.0)],
-    run: |settings| asleep(settings, Rules::Knative, "asleep-memory").boxed_local(),
+    run: |settings| asleep(settings, Mode::Knative, "asleep-memory").boxed_local(),
 };
 
 pub(super) const STANDALONE: Measurement = Measurement {
     rows: &[kib("standalone-memory", "memory per workload at zero, standalone", 16.0, 8.0)],
-    run: |settings| asleep(settings, Rules::Standalone, "standalone-memory").boxed_local(),
+    run: |settings| asleep(settings, Mode::Standalone, "standalone-memory").boxed_local(),
 };
 
 async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
-    let mut fleet = Fleet::start(settings, Rules::Knative).await?;
-    let empty = empty(&fleet).await?;
+    let mut fleet = Fleet::start(settings, Mode::Knative).await?;
+    let empty = resident_when_empty(&fleet).await?;
     fleet.fill("revision", RevisionKind::Scraped, settings.revisions).await?;
     fleet.fill("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
-    let autoscaler = fleet.autoscaler().await?;
+    let autoscaler = fleet.start_autoscaler().await?;
     fleet.until_reconciled(2 * settings.revisions).await?;
     fleet.until_scraped().await?;
     tokio::time::sleep(SETTLE).await;
 
     // Measured before the first scrape of the autoscaler's metrics, because their text takes memory, too.
     let resident = autoscaler.process.resident()?;
-    let early = autoscaler.lateness().await?;
+    let lateness_before = autoscaler.lateness().await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
     let before = fleet.scrapes().await?;
     let begin = Instant::now();
-    let cpu = cpu(settings, &autoscaler, settings.revisions).await?;
+    let cpu = cpu_per_revision(settings, &autoscaler, settings.revisions).await?;
     let scrapes = (fleet.scrapes().await? - before) as f64 / begin.elapsed().as_secs_f64();
-    ensure!(scrapes > 0.9 * settings.revisions as f64, "only {scrapes:.0} pods were asked each second");
+    ensure!(scrapes > 0.9 * settings.revisions as f64, "only {scrapes:.0} pods were scraped per second");
     let woken = wakes(&mut fleet, &autoscaler, "sleeper").await?;
-    let late = quantile_since(&early, &autoscaler.lateness().await?, 0.99);
+    let late = quantile_since(&lateness_before, &autoscaler.lateness().await?, 0.99);
 
-    figures.row("scraped-memory", vec![for_each(resident, empty, settings.revisions)]);
+    figures.row("scraped-memory", vec![kib_per_revision(resident, empty, settings.revisions)]);
     figures.row("scraped-cpu", cpu);
     figures.row("tick-lateness", vec![late * 1e3]);
     figures.row("wake-ticking", woken);
@@ -85,19 +86,19 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     Ok(figures)
 }
 
-async fn asleep(settings: &Settings, rules: Rules, row: &'static str) -> anyhow::Result<Figures> {
-    let mut fleet = Fleet::start(settings, rules).await?;
-    let empty = empty(&fleet).await?;
+async fn asleep(settings: &Settings, mode: Mode, row: &'static str) -> anyhow::Result<Figures> {
+    let mut fleet = Fleet::start(settings, mode).await?;
+    let empty = resident_when_empty(&fleet).await?;
     fleet.fill("asleep", RevisionKind::Asleep, settings.revisions).await?;
-    let autoscaler = fleet.autoscaler().await?;
+    let autoscaler = fleet.start_autoscaler().await?;
     fleet.until_reconciled(2 * settings.revisions).await?;
     tokio::time::sleep(SETTLE).await;
     let resident = autoscaler.process.resident()?;
-    let early = autoscaler.lateness().await?;
-    let cpu = cpu(settings, &autoscaler, settings.revisions).await?;
-    let late = quantile_since(&early, &autoscaler.lateness().await?, 0.99);
+    let lateness_before = autoscaler.lateness().await?;
+    let cpu = cpu_per_revision(settings, &autoscaler, settings.revisions).await?;
+    let late = quantile_since(&lateness_before, &autoscaler.lateness().await?, 0.99);
     let mut figures = Figures::default();
-    figures.row(row, vec![for_each(resident, empty, settings.revisions)]);
+    figures.row(row, vec![kib_per_revision(resident, empty, settings.revisions)]);
     figures.beside("µs of CPU per revision and second", cpu);
     figures.beside("ms that a decision is late, p99 at most", vec![late * 1e3]);
     figures.beside("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
@@ -106,8 +107,8 @@ async fn asleep(settings: &Settings, rules: Rules, row: &'static str) -> anyhow:
 
 /// Returns the resident bytes of an autoscaler without revisions. It shuts down gracefully, so that its leases are
 /// free.
-async fn empty(fleet: &Fleet) -> anyhow::Result<u64> {
-    let autoscaler = fleet.autoscaler().await?;
+async fn resident_when_empty(fleet: &Fleet) -> anyhow::Result<u64> {
+    let autoscaler = fleet.start_autoscaler().await?;
     tokio::time::sleep(SETTLE).await;
     let resident = autoscaler.process.resident()?;
     autoscaler.process.end()?;
@@ -115,12 +116,16 @@ async fn empty(fleet: &Fleet) -> anyhow::Result<u64> {
 }
 
 /// Returns the KiB per revision.
-fn for_each(resident: u64, empty: u64, revisions: usize) -> f64 {
+fn kib_per_revision(resident: u64, empty: u64, revisions: usize) -> f64 {
     (resident as f64 - empty as f64) / 1024.0 / revisions as f64
 }
 
 /// Returns the microseconds of CPU per revision and second, by reading.
-pub(super) async fn cpu(settings: &Settings, autoscaler: &Autoscaler, revisions: usize) -> anyhow::Result<Vec<f64>> {
+pub(super) async fn cpu_per_revision(
+    settings: &Settings,
+    autoscaler: &Autoscaler,
+    revisions: usize,
+) -> anyhow::Result<Vec<f64>> {
     let mut readings = Vec::with_capacity(settings.repetitions);
     for _ in 0..settings.repetitions {
         let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
@@ -131,7 +136,7 @@ pub(super) async fn cpu(settings: &Settings, autoscaler: &Autoscaler, revisions:
     Ok(readings)
 }
 
-/// Returns the bound of the bucket that contains a quantile of the values between two readings.
+/// Returns a quantile of the values between two readings, as the upper bound of its bucket.
 fn quantile_since(before: &[(f64, f64)], after: &[(f64, f64)], part: f64) -> f64 {
     let between: Vec<_> = after.iter().zip(before).map(|((bound, now), (_, then))| (*bound, now - then)).collect();
     let all = between.last().map_or(0.0, |(_, count)| *count);
@@ -143,11 +148,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quantile_of_buckets_is_a_bound() {
+    fn a_quantile_of_buckets_is_the_upper_bound_of_its_bucket() {
         let before = [(0.001, 5.0), (0.002, 5.0), (0.005, 5.0), (f64::INFINITY, 9.0)];
         let after = [(0.001, 55.0), (0.002, 104.0), (0.005, 104.0), (f64::INFINITY, 109.0)];
         let quantiles = [0.5, 0.51, 0.99, 1.0].map(|part| quantile_since(&before, &after, part));
         assert_eq!(quantiles, [0.001, 0.002, 0.002, f64::INFINITY]);
-        assert_eq!(for_each(3 * 1024, 1024, 2), 1.0);
+        assert_eq!(kib_per_revision(3 * 1024, 1024, 2), 1.0);
     }
 }

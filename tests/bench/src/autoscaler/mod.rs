@@ -1,7 +1,7 @@
 //! Rows of a single autoscaler.
 //!
-//! Rows without a bound in the project's table have a bound of our own, which shows regressions: the cost of a stat
-//! relative to its [floor](ingest), and the lateness of a tick (phases are 10 ms apart).
+//! The bounds of two rows only serve to detect regressions: the cost of a stat relative to its [floor](ingest), and the
+//! lateness of a tick (phases are 10 ms apart).
 
 mod decision;
 mod fleet_rows;
@@ -15,7 +15,7 @@ mod wake;
 
 use crate::report::Measurement;
 
-/// All measurements, in the order of the table.
+/// All measurements, in the order of the output.
 pub(crate) const MEASUREMENTS: &[Measurement] = &[
     decision::MEASUREMENT,
     ingest::MEASUREMENT,

@@ -1,17 +1,18 @@
 //! Thousands of sleeping workloads with a port of their own, in a complete setup: the time from the start until each
-//! has its number and no write is left, its cost for the autoscaler, the cost of the next start, and whether one of
+//! has its number and writes have ended, the cost for the autoscaler, the cost of its next start, and whether one of
 //! many workloads wakes as soon as one of [`FEW`].
 //!
 //! The activator is the real one. It binds all numbers, and the autoscaler queries it for each.
 
-use super::wake::{PAUSE, SLEEPERS, SOON, activator};
+use super::wake::{PATCH_TIMEOUT, PAUSE, SLEEPERS, start_activator};
 use crate::client::Connection;
-use crate::fleet::{self, Autoscaler, Fleet, RevisionKind, Rules};
+use crate::fleet::{self, Autoscaler, Fleet, RevisionKind};
 use crate::idle::SETTLE;
 use crate::report::{Figures, MEDIAN, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use anyhow::Context;
 use common::RevisionKey;
+use common_runtime::environment::Mode;
 use futures::FutureExt;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -84,21 +85,21 @@ struct Measured {
 }
 
 async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
-    let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
+    let mut fleet = Fleet::start(settings, Mode::Standalone).await?;
     fleet.fill(PREFIX, RevisionKind::Asleep, workloads).await?;
-    fleet.activator(settings.second_ip()).await?;
+    fleet.publish_activator(settings.second_ip()).await?;
     let before = fleet.writes().await?;
     let begin = Instant::now();
-    let autoscaler = fleet.autoscaler().await?;
-    let (_activator, http1) = activator(settings, &fleet, autoscaler.stats).await?;
+    let autoscaler = fleet.start_autoscaler().await?;
+    let (_activator, http1) = start_activator(settings, &fleet, autoscaler.stats).await?;
     let numbers = fleet.until_numbered(workloads).await?;
     let numbered = begin.elapsed();
-    let (settled, cpu, written) = rested(&mut fleet, &autoscaler, begin).await?;
+    let (settled, cpu, written) = until_settled(&mut fleet, &autoscaler, begin).await?;
     autoscaler.process.end()?;
 
     let begin = Instant::now();
-    let autoscaler = fleet.autoscaler().await?;
-    let (restart, restart_cpu, rewritten) = rested(&mut fleet, &autoscaler, begin).await?;
+    let autoscaler = fleet.start_autoscaler().await?;
+    let (restart, restart_cpu, rewritten) = until_settled(&mut fleet, &autoscaler, begin).await?;
     let (used, resting) = (autoscaler.process.cpu()?, Instant::now());
     tokio::time::sleep(SETTLE).await;
     let rest = autoscaler.process.cpu()?.saturating_sub(used).as_secs_f64() / resting.elapsed().as_secs_f64();
@@ -116,9 +117,9 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
     })
 }
 
-/// Waits until no write is left. Returns the time of the last write after `begin`, the CPU time of the autoscaler so
+/// Waits until writes have ended. Returns the time from `begin` to the last write, the CPU time of the autoscaler so
 /// far, and the number of all writes so far.
-async fn rested(
+async fn until_settled(
     fleet: &mut Fleet,
     autoscaler: &Autoscaler,
     begin: Instant,
@@ -143,7 +144,7 @@ async fn wakes(
         let mut client = Connection::open(SocketAddr::new(http1.ip(), *number)).await?;
         let begin = fleet::now_nanos();
         client.send("hello").await?;
-        delays.push((fleet.patched(&name, SOON).await? - begin) as f64 / 1e6);
+        delays.push((fleet.until_patched(&name, PATCH_TIMEOUT).await? - begin) as f64 / 1e6);
         tokio::time::sleep(PAUSE).await;
     }
     Ok(delays)

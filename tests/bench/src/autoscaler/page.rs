@@ -1,14 +1,15 @@
-//! The live page with thousands of workloads in a real Chromium: how long until it shows all of them, and whether its
-//! list scrolls as smoothly as with [`FEW`], while rows change.
+//! The dashboard with thousands of workloads in a real Chromium: the time until it shows all of them, and whether its
+//! list scrolls as smoothly as with [`FEW`] while rows change.
 //!
 //! The list jumps by a screen with every frame, further than a user scrolls, so each frame paints only new rows. A
-//! missed frame delays the next one by at least a sixtieth of a second.
+//! missed frame adds at least a sixtieth of a second to the time until the next one.
 
-use crate::fleet::{self, Fleet, RevisionKind, Rules};
+use crate::fleet::{self, Fleet, RevisionKind};
 use crate::report::{Figures, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use anyhow::{Context, bail, ensure};
 use common_api::ZeroScaler;
+use common_runtime::environment::Mode;
 use e2e::browser::Browser;
 use futures::FutureExt;
 use kube::Api;
@@ -72,9 +73,9 @@ struct Measured {
 }
 
 async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
-    let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
+    let mut fleet = Fleet::start(settings, Mode::Standalone).await?;
     fleet.fill(PREFIX, RevisionKind::Asleep, workloads).await?;
-    let autoscaler = fleet.autoscaler().await?;
+    let autoscaler = fleet.start_autoscaler().await?;
     fleet.until_numbered(workloads).await?;
     fleet.until_quiet().await?;
 
@@ -108,18 +109,18 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
         frames = tab.look(&scroll) => frames?,
         changing = change(&fleet, workloads) => {
             changing?;
-            bail!("rows do not change any more")
+            bail!("no more rows to change")
         }
     };
     let frames: Vec<f64> = serde_json::from_value(frames)?;
     let elements = tab.look("document.querySelectorAll('.row').length").await?.as_u64().context("a count")?;
-    ensure!(elements <= ELEMENTS_MAX, "{elements} rows exist, though only those in sight should");
+    ensure!(elements <= ELEMENTS_MAX, "the document has {elements} row elements, more than {ELEMENTS_MAX}");
     let heap = tab.look("performance.memory.usedJSHeapSize").await?.as_f64().context("a size")? / f64::from(1 << 20);
-    ensure!(tab.errors().is_empty(), "the page says {:?}", tab.errors());
+    ensure!(tab.errors().is_empty(), "the page reports {:?}", tab.errors());
     Ok(Measured { open, frames, elements, heap })
 }
 
-/// Pauses and resumes one workload after the other, until a request fails.
+/// Pauses all workloads one after the other, then resumes them, and so on until a request fails.
 async fn change(fleet: &Fleet, workloads: usize) -> anyhow::Result<()> {
     let scalers: Api<ZeroScaler> = Api::namespaced(fleet.client(), fleet::NAMESPACE);
     let mut ticks = interval(CHANGE_EVERY);

@@ -1,19 +1,19 @@
-//! Time from a request to the patch of the replicas: of an idle autoscaler, and with the real activator in front of it.
+//! Time from a stat, or from a request to a real activator, to the patch of the replicas by an idle autoscaler.
 //!
 //! Each sleeping revision is woken once. `wake-idle` begins when an activator's first stat is written to the WebSocket,
-//! and ends when the API server has read the head of the patch. `wake-request` begins when a client has written its
-//! request to an activator, so it includes the whole path from "first request read" to "patch sent", and the way from
-//! client to activator.
+//! and ends when the API server has read the head of the patch. `wake-request` begins when a client writes its request
+//! to an activator, so it includes the way to the activator and the whole path through both planes.
 
 use crate::client::Connection;
 use crate::cluster;
-use crate::fleet::{self, Autoscaler, Fleet, NAMESPACE, RevisionKind, Rules};
+use crate::fleet::{self, Autoscaler, Fleet, NAMESPACE, RevisionKind};
 use crate::process::Process;
 use crate::report::{Figures, Measurement, P99, Row};
 use crate::settings::Settings;
 use anyhow::Context;
 use common::names;
 use common::stat::Stat;
+use common_runtime::environment::Mode;
 use futures::{FutureExt, SinkExt, StreamExt};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 pub(super) const SLEEPERS: usize = 120;
 
 /// Maximum time to wait for a patch.
-pub(super) const SOON: Duration = Duration::from_secs(5);
+pub(super) const PATCH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Pause between two wakes, so that the remaining writes of one do not overlap with the next. It is a prime number, so
 /// that it is not in phase with a timer.
@@ -45,13 +45,13 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
-    let mut fleet = Fleet::start(settings, Rules::Knative).await?;
+    let mut fleet = Fleet::start(settings, Mode::Knative).await?;
     fleet.fill("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
-    let autoscaler = fleet.autoscaler().await?;
+    let autoscaler = fleet.start_autoscaler().await?;
     fleet.until_reconciled(2 * SLEEPERS).await?;
     figures.row("wake-idle", wakes(&mut fleet, &autoscaler, "sleeper").await?);
     drop((autoscaler, fleet));
-    figures.row("wake-request", requests(settings).await?);
+    figures.row("wake-request", request_wakes(settings).await?);
     Ok(figures)
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn wakes(fleet: &mut Fleet, autoscaler: &Autoscaler, prefix: &s
         let frame = e2e::bare::frame(NAMESPACE, &name, Some(stat));
         let begin = fleet::now_nanos();
         socket.send(Message::Binary(frame)).await?;
-        let patched = fleet.patched(&name, SOON).await?;
+        let patched = fleet.until_patched(&name, PATCH_TIMEOUT).await?;
         delays.push((patched - begin) as f64 / 1e6);
         tokio::time::sleep(PAUSE).await;
     }
@@ -89,11 +89,11 @@ pub(super) async fn stat_socket(address: SocketAddr) -> anyhow::Result<Socket> {
 }
 
 /// Returns the milliseconds from request to patch, with an activator that receives the requests.
-async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
-    let mut fleet = Fleet::start(settings, Rules::Standalone).await?;
+async fn request_wakes(settings: &Settings) -> anyhow::Result<Vec<f64>> {
+    let mut fleet = Fleet::start(settings, Mode::Standalone).await?;
     fleet.fill("sleeper", RevisionKind::Asleep, SLEEPERS).await?;
-    let autoscaler = fleet.autoscaler().await?;
-    let (_activator, http1) = activator(settings, &fleet, autoscaler.stats).await?;
+    let autoscaler = fleet.start_autoscaler().await?;
+    let (_activator, http1) = start_activator(settings, &fleet, autoscaler.stats).await?;
     fleet.until_reconciled(2 * SLEEPERS).await?;
     let mut delays = Vec::with_capacity(SLEEPERS);
     for n in 0..SLEEPERS {
@@ -101,7 +101,7 @@ async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
         let mut client = Connection::open(http1).await?;
         let begin = fleet::now_nanos();
         client.send(&format!("{name}.{NAMESPACE}")).await?;
-        let patched = fleet.patched(&name, SOON).await.context("with an activator")?;
+        let patched = fleet.until_patched(&name, PATCH_TIMEOUT).await.context("with an activator")?;
         delays.push((patched - begin) as f64 / 1e6);
         tokio::time::sleep(PAUSE).await;
     }
@@ -109,7 +109,7 @@ async fn requests(settings: &Settings) -> anyhow::Result<Vec<f64>> {
 }
 
 /// Starts an activator next to the autoscaler, and waits until it serves.
-pub(super) async fn activator(
+pub(super) async fn start_activator(
     settings: &Settings,
     fleet: &Fleet,
     stats: SocketAddr,

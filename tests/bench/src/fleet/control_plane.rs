@@ -1,18 +1,19 @@
 //! A whole control plane around autoscalers in standalone: an API server, the controllers that create pods and slices
 //! for Deployments and Services, and a node that reports pods as running.
 //!
-//! The API server is embedded and the controllers are ours, unless [`KUBECONFIG`] names a cluster. It must be a new
-//! one, with controllers and without nodes. Then [`POD_CIDR`] must contain addresses that are local to this machine but
+//! The API server is embedded and the controllers are ours, unless [`KUBECONFIG`] names a cluster. That cluster must be
+//! new, with controllers and without nodes. [`POD_CIDR`] must then contain addresses that are local to this machine but
 //! not loopback, which a real API server refuses. The planes use its first addresses, the pods those after them.
 //!
-//! Autoscalers get the settings of a deployment, as far as they matter here.
+//! Autoscalers elect leaders with the timing and buckets of a deployment.
 
-use super::objects::{self, NAMESPACE, RevisionKind, Rules};
-use super::{Autoscaler, CREATING, LOOK_EVERY, Launch, NUMBERS, RECONCILED_WITHIN, name};
+use super::objects::{self, NAMESPACE, RevisionKind};
+use super::{Autoscaler, CREATING, Launch, NUMBERS, POLL_EVERY, RECONCILED_WITHIN, name};
 use crate::process::Process;
 use crate::settings::Settings;
 use anyhow::{Context, ensure};
 use common::names;
+use common_runtime::environment::Mode;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -82,8 +83,8 @@ impl ControlPlane {
             }
             None => {
                 let path = files.path().join("kubeconfig");
-                let api = Process::talking_role(&["api", &path.display().to_string(), "127.128.0.0/14"])?;
-                let IpAddr::V4(first) = settings.ip() else { anyhow::bail!("planes have addresses of IPv4") };
+                let api = Process::role_with_output(&["api", &path.display().to_string(), "127.128.0.0/14"])?;
+                let IpAddr::V4(first) = settings.ip() else { anyhow::bail!("planes need IPv4 addresses") };
                 (path, Ipv4Addr::from(u32::from(first) - 1), Some(api))
             }
         };
@@ -119,7 +120,7 @@ impl ControlPlane {
     }
 
     /// Returns the address of a plane. Numbers start at 0.
-    pub(crate) fn plane(&self, number: u32) -> IpAddr {
+    pub(crate) fn plane_address(&self, number: u32) -> IpAddr {
         Ipv4Addr::from(u32::from(self.network) + 1 + number).into()
     }
 
@@ -136,14 +137,14 @@ impl ControlPlane {
             let name = name(prefix, n);
             let (namespace, no_pod) = (namespace_of(&name), Ipv4Addr::UNSPECIFIED);
             let created =
-                objects::create(&self.client, &namespace, Rules::Standalone, RevisionKind::Asleep, &name, no_pod).await;
+                objects::create(&self.client, &namespace, Mode::Standalone, RevisionKind::Asleep, &name, no_pod).await;
             created.with_context(|| name.clone())
         });
         created.buffer_unordered(CREATING).try_collect().await
     }
 
     /// Creates a Deployment without pods, and nothing else.
-    pub(crate) async fn bare(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) async fn create_deployment(&self, name: &str) -> anyhow::Result<()> {
         objects::create_target(&self.client, &namespace_of(name), name).await.with_context(|| name.to_owned())
     }
 
@@ -157,14 +158,14 @@ impl ControlPlane {
 
     /// Starts the autoscaler `number` at the address of that plane, and waits until it responds. With `is_paced`, it
     /// writes no faster than a deployed one.
-    pub(crate) async fn autoscaler(&self, number: u32, is_paced: bool) -> anyhow::Result<Autoscaler> {
-        let (kubeconfig, ip) = (self.kubeconfig.display().to_string(), self.plane(number));
+    pub(crate) async fn start_autoscaler(&self, number: u32, is_paced: bool) -> anyhow::Result<Autoscaler> {
+        let (kubeconfig, ip) = (self.kubeconfig.display().to_string(), self.plane_address(number));
         let name = format!("autoscaler-{number}");
-        Launch { kubeconfig, rules: Rules::Standalone, name: &name, ip, is_paced }.start().await
+        Launch { kubeconfig, mode: Mode::Standalone, name: &name, ip, is_paced }.start().await
     }
 
     /// Waits until the autoscaler `number` leads some of the workloads, so it has listed everything.
-    pub(crate) async fn until_it_leads(&self, number: u32) -> anyhow::Result<()> {
+    pub(crate) async fn until_leading(&self, number: u32) -> anyhow::Result<()> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
         let name = format!("autoscaler-{number}_");
         let deadline = Instant::now() + RECONCILED_WITHIN;
@@ -175,11 +176,11 @@ impl ControlPlane {
                 return Ok(());
             }
             ensure!(Instant::now() < deadline, "{name} leads nothing after {RECONCILED_WITHIN:?}");
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_EVERY).await;
         }
     }
 
-    /// Publishes exactly these activators, as Kubernetes does.
+    /// Writes the slice with exactly these activators, as Kubernetes does.
     pub(crate) async fn publish(&self, activators: &[(IpAddr, ActivatorState)]) -> anyhow::Result<()> {
         publish(&self.client, activators).await
     }
@@ -190,7 +191,7 @@ impl ControlPlane {
     }
 }
 
-/// Publishes exactly these activators, as Kubernetes does.
+/// Writes the slice with exactly these activators, as Kubernetes does.
 pub(super) async fn publish(client: &Client, activators: &[(IpAddr, ActivatorState)]) -> anyhow::Result<()> {
     let endpoint = |(address, state): &(IpAddr, ActivatorState)| {
         let ready = *state == ActivatorState::Ready;

@@ -1,8 +1,9 @@
 //! A large cluster around one autoscaler: an API server and pods in separate processes, and the objects of thousands of
 //! revisions, created concurrently.
 //!
-//! Nothing else runs. In [`Rules::Knative`] the objects are as Knative's controllers leave them ([`objects`]), in
-//! [`Rules::Standalone`] as users write them. A [`ControlPlane`] also has the controllers, and a node for their pods.
+//! A [`Fleet`] has no controllers. In [`Mode::Knative`] the objects are as Knative's controllers leave them
+//! ([`objects`]), in [`Mode::Standalone`] as users write them. A [`ControlPlane`] also has the controllers, and a node
+//! for their pods.
 
 mod control_plane;
 mod objects;
@@ -16,6 +17,7 @@ use anyhow::{Context, ensure};
 use common::RevisionKey;
 use common::names;
 use common::ports::{Block, ledger};
+use common_runtime::environment::Mode;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
@@ -29,7 +31,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use control_plane::{ActivatorState, ControlPlane, namespace_of};
-pub(crate) use objects::{NAMESPACE, RevisionKind, Rules};
+pub(crate) use objects::{NAMESPACE, RevisionKind};
 
 /// Number of objects created concurrently.
 const CREATING: usize = 48;
@@ -41,23 +43,23 @@ const NUMBERS: &str = "10000-64999";
 const DASHBOARD_PORT: u16 = 8090;
 
 /// Number of pods in one process. Each has a listener and a connection.
-const PODS_OF_ONE: u32 = 2_500;
+const PODS_PER_PROCESS: u32 = 2_500;
 
 /// Time without a write after which everything counts as reconciled.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Interval of polls of a state without events, such as the ledger of port numbers, which has some megabytes.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Interval between polls of leases or of the ledger of port numbers, which has some megabytes.
+const POLL_EVERY: Duration = Duration::from_millis(250);
 
 /// Maximum time to wait until an autoscaler responds, and the interval of polls.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-const READY_AGAIN: Duration = Duration::from_millis(5);
+const READY_POLL: Duration = Duration::from_millis(5);
 
 /// Maximum time to wait for reconciliations or lists.
 const RECONCILED_WITHIN: Duration = Duration::from_secs(240);
 
 pub(crate) struct Fleet {
-    rules: Rules,
+    mode: Mode,
     ip: IpAddr,
     client: Client,
     api: UnboundedReceiver<String>,
@@ -77,12 +79,12 @@ pub(crate) struct Autoscaler {
 }
 
 impl Fleet {
-    pub(crate) async fn start(settings: &Settings, rules: Rules) -> anyhow::Result<Self> {
+    pub(crate) async fn start(settings: &Settings, mode: Mode) -> anyhow::Result<Self> {
         let files = tempfile::tempdir()?;
         let kubeconfig = files.path().join("kubeconfig");
         let path = kubeconfig.display().to_string();
         // Addresses of Services are only reported, never used.
-        let (process, api) = Process::talking_role(&["api", &path, "127.128.0.0/14"])?;
+        let (process, api) = Process::role_with_output(&["api", &path, "127.128.0.0/14"])?;
         let client = e2e::space::client(&kubeconfig).await?;
         for name in [e2e::bare::SYSTEM, NAMESPACE] {
             let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
@@ -90,7 +92,7 @@ impl Fleet {
         }
         e2e::bare::define_resources(&client).await?;
         e2e::bare::define_shared_resources(&client).await?;
-        if rules == Rules::Standalone {
+        if mode == Mode::Standalone {
             let ports = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "config-ports"},
                                "data": {"range": NUMBERS}});
             e2e::bare::create(&client, Some(e2e::bare::SYSTEM), ports).await?;
@@ -98,34 +100,34 @@ impl Fleet {
         let [low, high, ..] = std::process::id().to_le_bytes();
         let network = Ipv4Addr::new(127, 208 + high % 32, low & 0xC0, 1);
         let (pods, processes) = (Vec::new(), vec![process]);
-        Ok(Self { rules, ip: settings.ip(), client, api, pods, network, kubeconfig, processes, _files: files })
+        Ok(Self { mode, ip: settings.ip(), client, api, pods, network, kubeconfig, processes, _files: files })
     }
 
     /// Creates `count` revisions whose names begin with `prefix`, and their pods if they have any.
-    pub(crate) async fn fill(&mut self, prefix: &str, state: RevisionKind, count: usize) -> anyhow::Result<()> {
+    pub(crate) async fn fill(&mut self, prefix: &str, kind: RevisionKind, count: usize) -> anyhow::Result<()> {
         let total = u32::try_from(count)?;
-        if state == RevisionKind::Scraped {
-            ensure!(self.pods.is_empty(), "a fleet has pods once");
-            for begin in (0..total).step_by(PODS_OF_ONE as usize) {
-                let (first, count) = (queue_proxies::address(self.network, begin), PODS_OF_ONE.min(total - begin));
+        if kind == RevisionKind::Scraped {
+            ensure!(self.pods.is_empty(), "a fleet can be filled with scraped revisions only once");
+            for begin in (0..total).step_by(PODS_PER_PROCESS as usize) {
+                let (first, count) = (queue_proxies::address(self.network, begin), PODS_PER_PROCESS.min(total - begin));
                 let role = ["queue-proxies", &first.to_string(), &count.to_string()];
-                let (process, answered) = Process::talking_role(&role)?;
+                let (process, answered) = Process::role_with_output(&role)?;
                 self.processes.push(process);
                 self.pods.push((count, answered));
             }
         }
-        let (client, network, rules) = (&self.client, self.network, self.rules);
+        let (client, network, mode) = (&self.client, self.network, self.mode);
         let created = stream::iter(0..total).map(|n| async move {
             let (name, pod) = (name(prefix, n), queue_proxies::address(network, n));
-            objects::create(client, NAMESPACE, rules, state, &name, pod).await.with_context(|| name.clone())
+            objects::create(client, NAMESPACE, mode, kind, &name, pod).await.with_context(|| name.clone())
         });
         created.buffer_unordered(CREATING).try_collect().await
     }
 
     /// Starts the autoscaler, and waits until it responds.
-    pub(crate) async fn autoscaler(&self) -> anyhow::Result<Autoscaler> {
+    pub(crate) async fn start_autoscaler(&self) -> anyhow::Result<Autoscaler> {
         let kubeconfig = self.kubeconfig();
-        Launch { kubeconfig, rules: self.rules, name: "autoscaler-0", ip: self.ip, is_paced: false }.start().await
+        Launch { kubeconfig, mode: self.mode, name: "autoscaler-0", ip: self.ip, is_paced: false }.start().await
     }
 
     /// Waits until the autoscaler has written at least `least` times, and then nothing for `QUIET`.
@@ -155,18 +157,18 @@ impl Fleet {
     }
 
     /// Publishes a ready activator, as Kubernetes does.
-    pub(crate) async fn activator(&self, address: IpAddr) -> anyhow::Result<()> {
+    pub(crate) async fn publish_activator(&self, address: IpAddr) -> anyhow::Result<()> {
         control_plane::publish(&self.client, &[(address, ActivatorState::Ready)]).await
     }
 
-    /// Waits until the ledger has a number for each of `workloads`.
+    /// Waits until the ledger has numbers for this many workloads, and returns them.
     pub(crate) async fn until_numbered(&self, workloads: usize) -> anyhow::Result<HashMap<RevisionKey, u16>> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), e2e::bare::SYSTEM);
-        let wanted = ListParams::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
+        let params = ListParams::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
         let deadline = Instant::now() + RECONCILED_WITHIN;
         loop {
             let mut numbers = HashMap::new();
-            for map in maps.list(&wanted).await? {
+            for map in maps.list(&params).await? {
                 let Some(block) = Block::of_map(&map.name_any()) else { continue };
                 let page = ledger::read(block, map.data.as_ref());
                 numbers.extend(page.entries.into_iter().map(|(number, entry)| (entry.key, number)));
@@ -175,7 +177,7 @@ impl Fleet {
                 return Ok(numbers);
             }
             ensure!(Instant::now() < deadline, "{} of {workloads} have a number", numbers.len());
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 
@@ -194,7 +196,9 @@ impl Fleet {
                     }
                 }
             };
-            timeout(RECONCILED_WITHIN, scraped).await.with_context(|| format!("{count} pods are not all asked"))??;
+            timeout(RECONCILED_WITHIN, scraped)
+                .await
+                .with_context(|| format!("not all of {count} pods are scraped"))??;
         }
         Ok(())
     }
@@ -210,7 +214,7 @@ impl Fleet {
     }
 
     /// Waits for a patch of the revision's replicas. Returns its time of arrival on the monotonic clock.
-    pub(crate) async fn patched(&mut self, revision: &str, within: Duration) -> anyhow::Result<i128> {
+    pub(crate) async fn until_patched(&mut self, revision: &str, within: Duration) -> anyhow::Result<i128> {
         let wanted = format!("scale {} ", objects::target(revision));
         let patch = async {
             loop {
@@ -220,7 +224,7 @@ impl Fleet {
                 }
             }
         };
-        timeout(within, patch).await.with_context(|| format!("nobody woke {revision}"))?
+        timeout(within, patch).await.with_context(|| format!("no patch of {revision}"))?
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -245,18 +249,18 @@ impl Fleet {
 /// Start parameters of an autoscaler.
 struct Launch<'a> {
     kubeconfig: String,
-    rules: Rules,
+    mode: Mode,
     name: &'a str,
     ip: IpAddr,
-    /// Set if the autoscaler writes at its default rate. Then it takes half an hour to fill a cluster.
+    /// Set if the autoscaler writes at its default rate. It then takes half an hour to reconcile a new large cluster.
     is_paced: bool,
 }
 
 impl Launch<'_> {
     /// Starts the autoscaler, and waits until it responds.
     async fn start(self) -> anyhow::Result<Autoscaler> {
-        let Self { kubeconfig, rules, name, ip, is_paced } = self;
-        let mode = if rules == Rules::Knative { "knative" } else { "standalone" };
+        let Self { kubeconfig, mode, name, ip, is_paced } = self;
+        let mode = if mode == Mode::Knative { "knative" } else { "standalone" };
         let mut more = vec![
             ("CLUSTER_DOMAIN", "cluster.local".to_owned()),
             ("ZEROSCALE_MODE", mode.to_owned()),
@@ -277,7 +281,7 @@ impl Launch<'_> {
         let deadline = Instant::now() + READY_WITHIN;
         while local::up::is_ready(stats).await != Some(true) {
             ensure!(Instant::now() < deadline, "the autoscaler was not ready within {READY_WITHIN:?}");
-            tokio::time::sleep(READY_AGAIN).await;
+            tokio::time::sleep(READY_POLL).await;
         }
         Ok(Autoscaler { process, stats, dashboard, admin: SocketAddr::new(ip, cluster::METRICS_PORT) })
     }
@@ -290,7 +294,7 @@ impl Autoscaler {
         let counts =
             metrics.lines().filter_map(|line| line.strip_prefix("zeroscale_api_writes_total{")?.split_once("} "));
         let counts: Vec<f64> = counts.filter_map(|(_, count)| count.trim().parse().ok()).collect();
-        ensure!(!counts.is_empty(), "the autoscaler tells no writes");
+        ensure!(!counts.is_empty(), "the autoscaler has no metric of writes");
         Ok(counts.iter().sum())
     }
 
@@ -303,12 +307,12 @@ impl Autoscaler {
             Some((bound.parse().unwrap_or(f64::INFINITY), count.trim().parse().ok()?))
         });
         let buckets: Vec<_> = buckets.collect();
-        ensure!(!buckets.is_empty(), "the autoscaler tells no lateness of its ticks");
+        ensure!(!buckets.is_empty(), "the autoscaler has no metric of tick lateness");
         Ok(buckets)
     }
 }
 
-/// Returns the current time on the clock of [`Fleet::patched`].
+/// Returns the current time on the clock of [`Fleet::until_patched`].
 pub(crate) fn now_nanos() -> i128 {
     monotonic_nanos()
 }

@@ -1,9 +1,10 @@
 //! Objects of one revision.
 //!
 //! The revision is not new: its PodAutoscaler and ServerlessService have the status that Knative's controllers and an
-//! earlier autoscaler have written, so nothing is scaled merely because it was just created. The objects have no
-//! owners: no Revisions exist here, and objects whose owner does not exist are garbage-collected.
+//! earlier autoscaler have written, so nothing is scaled merely because it was just created. The objects are not
+//! owned by Revisions: none exist here, and objects whose owner does not exist are garbage-collected.
 
+use common_runtime::environment::Mode;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -11,15 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rules {
-    /// Rules of the drop-in.
-    Knative,
-    /// Rules of standalone.
-    Standalone,
-}
-
-/// Kind of revision.
+/// Pods of a revision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RevisionKind {
     /// One pod, which is scraped for its stats.
@@ -43,55 +36,55 @@ pub(super) fn target(revision: &str) -> String {
     format!("{revision}{TARGET}")
 }
 
-/// Creates all objects of a revision. For a plain workload, the Service is left out.
+/// Creates all objects of a revision. In standalone, these are a Deployment and a ZeroScaler, but no Service.
 pub(super) async fn create(
     client: &Client,
     namespace: &str,
-    rules: Rules,
-    state: RevisionKind,
+    mode: Mode,
+    kind: RevisionKind,
     name: &str,
     pod: Ipv4Addr,
 ) -> anyhow::Result<()> {
-    let replicas = if state == RevisionKind::Asleep { 0 } else { 1 };
-    if rules == Rules::Standalone {
-        put(client, namespace, plain_deployment(name, replicas)).await?;
-        put(client, namespace, plain_scaler(name)).await?;
+    let replicas = if kind == RevisionKind::Asleep { 0 } else { 1 };
+    if mode == Mode::Standalone {
+        create_object(client, namespace, plain_deployment(name, replicas)).await?;
+        create_object(client, namespace, plain_scaler(name)).await?;
         return Ok(());
     }
-    put(client, namespace, deployment(name, replicas)).await?;
-    if state == RevisionKind::Scraped {
-        put(client, namespace, running_pod(name, pod)).await?;
+    create_object(client, namespace, deployment(name, replicas)).await?;
+    if kind == RevisionKind::Scraped {
+        create_object(client, namespace, running_pod(name, pod)).await?;
     }
-    let uid = put(client, namespace, autoscaler(name, replicas)).await?;
-    put(client, namespace, serverless_service(name, &uid)).await?;
+    let uid = create_object(client, namespace, pod_autoscaler(name, replicas)).await?;
+    create_object(client, namespace, serverless_service(name, &uid)).await?;
     Ok(())
 }
 
-/// Creates the sleeping Deployment of a plain workload, and nothing else.
+/// Creates the sleeping Deployment of a standalone workload, and nothing else.
 pub(super) async fn create_target(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
-    put(client, namespace, plain_deployment(name, 0)).await?;
+    create_object(client, namespace, plain_deployment(name, 0)).await?;
     Ok(())
 }
 
-/// Creates the Service of a plain workload unless it exists. A real API server takes longer for each Service the more
-/// there are, so tens of thousands of them may have been created by other means.
+/// Creates the Service of a standalone workload unless it exists. The more Services exist, the longer a real API server
+/// takes for each, so tens of thousands of them may have been created in advance.
 pub(super) async fn create_service(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     if services.get_opt(name).await?.is_some() {
         return Ok(());
     }
-    match put(client, namespace, plain_service(name)).await {
-        Err(error) if is_there(&error) => Ok(()), // Created in the meantime.
-        made => made.map(drop),
+    match create_object(client, namespace, plain_service(name)).await {
+        Err(error) if is_conflict(&error) => Ok(()), // Created in the meantime.
+        created => created.map(drop),
     }
 }
 
-fn is_there(error: &anyhow::Error) -> bool {
+fn is_conflict(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
 }
 
 /// Creates an object with its status. Returns its uid.
-async fn put(client: &Client, namespace: &str, object: Value) -> anyhow::Result<String> {
+async fn create_object(client: &Client, namespace: &str, object: Value) -> anyhow::Result<String> {
     let object: DynamicObject = serde_json::from_value(object)?;
     let types = object.types.clone().unwrap_or_default();
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
@@ -141,7 +134,7 @@ fn condition(kind: &str, holds: bool, reason: &str, message: &str) -> Value {
     condition
 }
 
-fn autoscaler(name: &str, replicas: i32) -> Value {
+fn pod_autoscaler(name: &str, replicas: i32) -> Value {
     let awake = replicas > 0;
     let (reason, message) = if awake { ("", "") } else { ("NoTraffic", "The target is not receiving traffic.") };
     json!({

@@ -4,8 +4,9 @@
 //! HTTP/2 the generator is h2load. The receiver ([`crate::role::Role::BodyBackend`]) counts uploaded bytes: bytes that
 //! have left the client may still be in buffers.
 
-use super::{Done, on_threads};
+use super::{LoadResult, on_threads};
 use crate::cluster;
+use crate::role::http1_backend::head_length;
 use anyhow::{Context, ensure};
 use common::backend::Protocol;
 use rustix::net::{RecvFlags, recv};
@@ -37,7 +38,7 @@ impl Direction {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bodies {
     pub(crate) protocol: Protocol,
-    pub(crate) way: Direction,
+    pub(crate) direction: Direction,
     /// Bytes of each body.
     pub(crate) size: u64,
     /// Number of concurrent bodies.
@@ -60,7 +61,7 @@ pub(crate) async fn run(
     host: &str,
     (backend, file): (SocketAddr, &Path),
     span: Duration,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<LoadResult> {
     let before = received(bodies, backend).await?;
     let began = Instant::now();
     let down = match bodies.protocol {
@@ -72,14 +73,14 @@ pub(crate) async fn run(
     };
     let took = began.elapsed();
     let up = received(bodies, backend).await? - before;
-    let bytes = if bodies.way == Direction::Up { up } else { down };
+    let bytes = if bodies.direction == Direction::Up { up } else { down };
     ensure!(bytes > 0.0, "nothing got through");
-    Ok(Done { requests: bytes / MIB, took })
+    Ok(LoadResult { count: bytes / MIB, took })
 }
 
 /// Returns the number of bytes that the backend has received so far. Returns 0 for downloads.
 async fn received(bodies: Bodies, backend: SocketAddr) -> anyhow::Result<f64> {
-    match (bodies.way, bodies.protocol) {
+    match (bodies.direction, bodies.protocol) {
         (Direction::Down, _) => Ok(0.0),
         (Direction::Up, Protocol::Http1) => {
             let answer = cluster::get(backend, "backend", "/received").await?;
@@ -89,36 +90,36 @@ async fn received(bodies: Bodies, backend: SocketAddr) -> anyhow::Result<f64> {
     }
 }
 
-/// Returns the number of bytes downloaded on one connection.
+/// Transfers bodies on one connection. Returns the number of downloaded bytes.
 fn drive(bodies: Bodies, address: SocketAddr, host: &str, until: Instant) -> anyhow::Result<f64> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_nodelay(true)?;
     let (mut bytes, mut piece) = (0, vec![0; PIECE]);
     while Instant::now() < until {
-        let head = match bodies.way {
+        let head = match bodies.direction {
             Direction::Down => format!("GET /{} HTTP/1.1\r\nhost: {host}\r\n\r\n", bodies.size),
             Direction::Up => format!("POST / HTTP/1.1\r\nhost: {host}\r\ncontent-length: {}\r\n\r\n", bodies.size),
         };
         stream.write_all(head.as_bytes())?;
         let mut left = bodies.size;
-        while bodies.way == Direction::Up && left > 0 && Instant::now() < until {
+        while bodies.direction == Direction::Up && left > 0 && Instant::now() < until {
             let length = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
             stream.write_all(&piece[..length])?;
             left -= length as u64;
         }
-        if bodies.way == Direction::Up && left > 0 {
+        if bodies.direction == Direction::Up && left > 0 {
             break; // The time is over.
         }
         left = head_of_answer(&mut stream)?;
         while left > 0 && Instant::now() < until {
             let most = usize::try_from(left).map_or(PIECE, |left| left.min(PIECE));
-            let came = match recv(&stream, &mut piece[..most], RecvFlags::TRUNC) {
+            let length = match recv(&stream, &mut piece[..most], RecvFlags::TRUNC) {
                 Err(error) if std::io::Error::from(error).kind() == ErrorKind::Interrupted => continue,
-                came => came?.1,
+                received => received?.1,
             };
-            ensure!(came > 0, "closed within a body");
-            bytes += came as u64;
-            left -= came as u64;
+            ensure!(length > 0, "closed within a body");
+            bytes += length as u64;
+            left -= length as u64;
         }
     }
     Ok(bytes as f64)
@@ -132,7 +133,7 @@ fn head_of_answer(stream: &mut TcpStream) -> anyhow::Result<u64> {
         ensure!(peeked_len > 0, "closed before an answer");
         let before = head.len();
         head.extend_from_slice(&peeked[..peeked_len]);
-        let end = head.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4);
+        let end = head_length(&head);
         let taken = end.unwrap_or(head.len()) - before;
         stream.read_exact(&mut peeked[..taken])?;
         let Some(end) = end else { continue };
@@ -145,7 +146,7 @@ fn head_of_answer(stream: &mut TcpStream) -> anyhow::Result<u64> {
 
 async fn h2load(bodies: Bodies, address: SocketAddr, host: &str, file: &Path, span: Duration) -> anyhow::Result<f64> {
     let streams = bodies.number.min(STREAMS);
-    let (path, args) = match bodies.way {
+    let (path, args) = match bodies.direction {
         Direction::Down => (bodies.size.to_string(), vec![]),
         Direction::Up => (String::new(), vec![OsStr::new("-d"), file.as_os_str()]),
     };
@@ -168,15 +169,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bytes_of_data_are_read_and_failures_are_not_passed_over() {
-        let text = |failed| {
-            format!(
-                "requests: 2 total, 2 started, 2 done, 2 succeeded, {failed} failed, 0 errored, 0 timeout\n\
-                 traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), 1.00GB (1073729536) data\n"
-            )
-        };
-        assert_eq!(traffic(&text(0)).expect("good"), 1_073_729_536.0);
-        assert!(traffic(&text(1)).is_err());
+    fn bytes_of_data_are_parsed_and_failed_requests_are_an_error() {
+        let good = "requests: 2 total, 2 started, 2 done, 2 succeeded, 0 failed, 0 errored, 0 timeout\n\
+                    traffic: 1.00GB (1073741824) total, 12.00KB (12288) headers (space savings 90.00%), \
+                    1.00GB (1073729536) data\n";
+        assert_eq!(traffic(good).expect("good"), 1_073_729_536.0);
+        assert!(traffic(&good.replace("0 failed", "1 failed")).is_err());
         assert!(traffic("").is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Load generators, the same for every target: separate programs, and for TCP threads of this one.
+//! Load generators, the same for every target: separate programs, or threads of this one for TCP and for bodies
+//! over HTTP/1.1.
 
 pub(crate) mod bodies;
 pub(crate) mod h2load;
@@ -10,9 +11,9 @@ use std::time::Duration;
 
 /// Result of one run of a generator.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Done {
-    /// Number of successful requests. Failed requests are an error of the run.
-    pub(crate) requests: f64,
+pub(crate) struct LoadResult {
+    /// Number of successful requests, or of other units of the load. A failed request is an error of the run.
+    pub(crate) count: f64,
     /// Duration of the run.
     pub(crate) took: Duration,
 }

@@ -2,7 +2,7 @@
 //!
 //! Each connection has a thread, which blocks in the kernel. The kernel discards the bytes of a stream.
 
-use super::{Done, on_threads};
+use super::{LoadResult, on_threads};
 use crate::role::tcp_backend::{ECHO, STREAM};
 use anyhow::ensure;
 use rustix::net::{RecvFlags, recv};
@@ -26,9 +26,14 @@ pub(crate) enum Unit {
 const PIECE: usize = 256 * 1024;
 
 /// Runs `connections` for `span`, at maximum throughput.
-pub(crate) async fn run(address: SocketAddr, unit: Unit, connections: usize, span: Duration) -> anyhow::Result<Done> {
-    let requests = on_threads(connections, move || drive(address, unit, span)).await?;
-    Ok(Done { requests, took: span })
+pub(crate) async fn run(
+    address: SocketAddr,
+    unit: Unit,
+    connections: usize,
+    span: Duration,
+) -> anyhow::Result<LoadResult> {
+    let count = on_threads(connections, move || drive(address, unit, span)).await?;
+    Ok(LoadResult { count, took: span })
 }
 
 fn drive(address: SocketAddr, unit: Unit, span: Duration) -> anyhow::Result<f64> {
@@ -58,9 +63,9 @@ fn stream(address: SocketAddr, until: Instant) -> anyhow::Result<f64> {
     stream.write_all(&[STREAM])?;
     let (mut bytes, mut piece) = (0, vec![0; PIECE]);
     while Instant::now() < until {
-        let (_, came) = recv(&stream, &mut piece, RecvFlags::TRUNC)?;
-        ensure!(came > 0, "the stream has ended");
-        bytes += came;
+        let (_, length) = recv(&stream, &mut piece, RecvFlags::TRUNC)?;
+        ensure!(length > 0, "the stream has ended");
+        bytes += length;
     }
     Ok(bytes as f64 / f64::from(1 << 20))
 }

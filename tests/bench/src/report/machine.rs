@@ -1,4 +1,4 @@
-//! Machine and code of the figures.
+//! Describes the machine and the code that figures belong to.
 
 use crate::tools::{self, Tool};
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,7 @@ mod store;
 use crate::settings::{Settings, quantile};
 use futures::future::LocalBoxFuture;
 use machine::Code;
-pub(crate) use page::Plane;
+pub(crate) use page::PlaneRows;
 use std::path::Path;
 use store::{Store, StoredFigures};
 
@@ -53,7 +53,7 @@ pub(crate) const P99: f64 = 0.99;
 pub(crate) const LEAST: f64 = 0.0;
 pub(crate) const GREATEST: f64 = 1.0;
 
-/// Good side of a bound.
+/// Side of a bound on which values are good.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Good {
     /// Smaller is better.
@@ -62,9 +62,8 @@ pub(crate) enum Good {
     Large,
 }
 
-/// Rows of one experiment.
+/// An experiment, and the rows that it fills in.
 pub(crate) struct Measurement {
-    /// Rows that the experiment fills in.
     pub(crate) rows: &'static [Row],
     pub(crate) run: for<'a> fn(&'a Settings) -> LocalBoxFuture<'a, anyhow::Result<Figures>>,
 }
@@ -101,24 +100,24 @@ impl Report {
     }
 
     /// Reports whether a measurement is skipped.
-    pub(crate) fn passes_over(&self, plane: &str, measurement: &Measurement) -> bool {
-        let found = || self.store.latest(plane, page::first(measurement));
-        self.only_missing && found().is_some_and(|found| found.code == self.code)
+    pub(crate) fn skips(&self, plane: &str, measurement: &Measurement) -> bool {
+        let latest = || self.store.latest(plane, page::first_row(measurement));
+        self.only_missing && latest().is_some_and(|stored| stored.code == self.code)
     }
 
     /// Stores the figures of a measurement.
-    pub(crate) fn keep(
+    pub(crate) fn add(
         &mut self,
         plane: &str,
         measurement: &Measurement,
         settings: &Settings,
         figures: Figures,
     ) -> anyhow::Result<()> {
-        self.store.add(StoredFigures::new(plane, page::first(measurement), &self.code, settings, figures))
+        self.store.add(StoredFigures::new(plane, page::first_row(measurement), &self.code, settings, figures))
     }
 
     /// Writes the short page into `folder`, and the page of all rows into `whole`.
-    pub(crate) fn write(&self, folder: &Path, whole: &Path, planes: &[Plane]) -> anyhow::Result<()> {
+    pub(crate) fn write(&self, folder: &Path, whole: &Path, planes: &[PlaneRows]) -> anyhow::Result<()> {
         page::write_brief(folder, planes, &self.store)?;
         page::write_whole(whole, planes, &self.store)
     }
@@ -189,11 +188,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_follows_the_good_side() {
-        let row = |good, must, aim| Row { name: "", what: "", unit: "", good, judged: MEDIAN, must, aim };
-        let cost = row(Good::Small, 1.5, 1.2);
+    fn a_verdict_names_the_stricter_bound_that_is_met() {
+        let cost = Row::small("", "", "", 1.5, 1.2);
         assert_eq!([1.1, 1.2, 1.3, 1.6].map(|v| verdict(&cost, v)), ["aim", "aim", "must", "short"]);
-        let rate = row(Good::Large, 0.8, 0.9);
+        let rate = Row::large("", "", "", 0.8, 0.9);
         assert_eq!([0.95, 0.85, 0.7].map(|v| verdict(&rate, v)), ["aim", "must", "short"]);
     }
 }

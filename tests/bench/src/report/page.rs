@@ -1,5 +1,5 @@
-//! Two pages: a short one for the manual with the figures that matter to users, and one with all rows, which CI keeps
-//! as an artifact.
+//! Writes two pages: a short one for the manual with the figures that matter to users, and one with all rows, which CI
+//! keeps as an artifact.
 
 use super::store::{Store, StoredFigures};
 use super::{Good, Measurement, Row, machine, plot, short, spread, verdict};
@@ -25,66 +25,67 @@ const BRIEF_TITLE: &str = "# Performance
 their spread and plots as the artifact `performance`.
 
 A figure with ÷ is a ratio to a peer that did the same work on the same machine in the same run. Client, proxy and
-backend share all cores. Such ratios also hold on other machines. Figures with a unit are for orientation. A release
-must meet the bound.
+backend share all cores. Such ratios also hold on other machines. Figures with a unit are for orientation. In a
+release each row must meet its bound: with its median, or, if the repetitions are single events, with the worst value or
+the 99th percentile.
 ";
 
 const TITLE: &str = "# Performance: all rows
 
 Most rows are ratios to a peer that did the same work on the same machine in the same run, in turns, so that other load
-of the machine affected both. Client, proxy and backend share all cores. Rows with a unit hardly depend on the machine.
-*must* is the bound, *aim* the goal. The median is judged, or, where repetitions are single events, the 99th percentile
-(marked) or the worst (marked). Figures next to a row are absolute, for orientation: minimum, median and maximum of the
-repetitions.
+of the machine affected both. Client, proxy and backend share all cores. Rows with a unit depend on the machine.
+*must* is the bound, *aim* the goal. The verdict applies to the median, unless another value is marked: the 99th
+percentile or the worst. Context figures are absolute, for orientation. Each figure has minimum, median and maximum of
+its repetitions.
 ";
 
 /// Name of a plane, and its measurements.
-pub(crate) type Plane = (&'static str, &'static [Measurement]);
+pub(crate) type PlaneRows = (&'static str, &'static [Measurement]);
 
 /// Writes the short page and its three plots into `folder`, and replaces existing ones.
-pub(super) fn write_brief(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
+pub(super) fn write_brief(folder: &Path, planes: &[PlaneRows], store: &Store) -> anyhow::Result<()> {
     clear(folder)?;
     let mut page = BRIEF_TITLE.to_owned();
-    of_machine(&mut page)?;
+    write_machine(&mut page)?;
     for (plane, measurements) in planes {
         writeln!(page, "\n## The {plane}\n")?;
-        dots(&mut page, folder, plane, measurements, store)?;
+        write_dots(&mut page, folder, plane, measurements, store)?;
         writeln!(page, "\n| | median | worst | bound |\n|---|--:|--:|--:|")?;
         for (measurement, row) in measurements.iter().flat_map(|m| m.rows.iter().map(move |row| (m, row))) {
-            let found = store.latest(plane, first(measurement)).and_then(|found| found.row(row.name));
-            if let Some(samples) = found.filter(|_| BRIEF.split(' ').any(|name| name == row.name)) {
+            let stored = store.latest(plane, first_row(measurement)).and_then(|stored| stored.row(row.name));
+            if let Some(samples) = stored.filter(|_| BRIEF.split(' ').any(|name| name == row.name)) {
                 let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
                 let [least, median, greatest] = spread(samples).map(short);
                 let worst = if row.good == Good::Small { greatest } else { least };
                 writeln!(page, "| {}{unit} | {median} | {worst} | {} |", row.what, short(row.must))?;
             }
         }
-        let peers = store.latest(plane, PEERS).map(|found| Peers::new(&found.beside)).filter(Peers::are_several);
+        let peers = store.latest(plane, PEERS).map(|stored| Peers::new(&stored.beside)).filter(Peers::has_groups);
         if let Some(peers) = peers {
-            bars(&mut page, folder, plane, PEERS, &peers)?;
+            write_bars(&mut page, folder, plane, PEERS, &peers)?;
         }
     }
     Ok(std::fs::write(folder.join(PAGE), page)?)
 }
 
 /// Writes the page of all rows and its plots into `folder`, and replaces existing ones.
-pub(super) fn write_whole(folder: &Path, planes: &[Plane], store: &Store) -> anyhow::Result<()> {
+pub(super) fn write_whole(folder: &Path, planes: &[PlaneRows], store: &Store) -> anyhow::Result<()> {
     clear(folder)?;
     let mut page = TITLE.to_owned();
-    of_machine(&mut page)?;
+    write_machine(&mut page)?;
     for (plane, measurements) in planes {
         writeln!(page, "\n## The {plane}\n")?;
-        dots(&mut page, folder, plane, measurements, store)?;
+        write_dots(&mut page, folder, plane, measurements, store)?;
         for measurement in *measurements {
-            let found = store.latest(plane, first(measurement));
-            table(&mut page, measurement.rows, found)?;
-            let Some(found) = found else { continue };
-            let peers = Peers::new(&found.beside);
-            if peers.are_several() {
-                bars(&mut page, folder, plane, first(measurement), &peers)?;
+            let stored = store.latest(plane, first_row(measurement));
+            write_table(&mut page, measurement.rows, stored)?;
+            let Some(stored) = stored else { continue };
+            let peers = Peers::new(&stored.beside);
+            if peers.has_groups() {
+                write_bars(&mut page, folder, plane, first_row(measurement), &peers)?;
             }
-            beside(&mut page, &found.beside)?;
-            let (code, n, seconds) = (&found.code, found.repetitions, found.seconds);
+            write_context(&mut page, &stored.beside)?;
+            let (code, n, seconds) = (&stored.code, stored.repetitions, stored.seconds);
             writeln!(
                 page,
                 "\nOf commit {} ({}), profile `{}`, {n} repetitions of {seconds} s.",
@@ -108,33 +109,33 @@ fn clear(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn dots(
+fn write_dots(
     page: &mut String,
     folder: &Path,
     plane: &str,
     measurements: &[Measurement],
     store: &Store,
 ) -> anyhow::Result<()> {
-    let all = measurements.iter().map(|m| (m, store.latest(plane, first(m))));
-    let rows = all.flat_map(|(m, found)| m.rows.iter().map(move |row| (row, found)));
-    let dots = rows.filter_map(|(row, found)| Some(plot::Dot::new(row, found?.row(row.name)?)));
+    let all = measurements.iter().map(|m| (m, store.latest(plane, first_row(m))));
+    let rows = all.flat_map(|(m, stored)| m.rows.iter().map(move |row| (row, stored)));
+    let dots = rows.filter_map(|(row, stored)| Some(plot::Dot::new(row, stored?.row(row.name)?)));
     let name = format!("{PLOT}{plane}.svg");
     std::fs::write(folder.join(&name), plot::dots(&dots.collect::<Vec<_>>()))?;
     Ok(writeln!(page, "![Rows of the {plane}, each with its bound]({name})")?)
 }
 
-fn bars(page: &mut String, folder: &Path, plane: &str, of: &str, peers: &Peers<'_>) -> anyhow::Result<()> {
-    let name = format!("{PLOT}{plane}-{of}.svg");
+fn write_bars(page: &mut String, folder: &Path, plane: &str, first: &str, peers: &Peers<'_>) -> anyhow::Result<()> {
+    let name = format!("{PLOT}{plane}-{first}.svg");
     std::fs::write(folder.join(&name), plot::bars(&peers.groups))?;
     Ok(writeln!(page, "\n![The same in absolute figures, compared with other programs]({name})")?)
 }
 
 /// Returns the name of a measurement's first row, which identifies it.
-pub(super) fn first(measurement: &Measurement) -> &'static str {
+pub(super) fn first_row(measurement: &Measurement) -> &'static str {
     measurement.rows.first().map_or("", |row| row.name)
 }
 
-fn of_machine(page: &mut String) -> std::fmt::Result {
+fn write_machine(page: &mut String) -> std::fmt::Result {
     writeln!(page, "\n| | |\n|---|---|")?;
     for (name, value) in machine::facts() {
         writeln!(page, "| {name} | {value} |")?;
@@ -142,12 +143,12 @@ fn of_machine(page: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-fn table(page: &mut String, rows: &[Row], found: Option<&StoredFigures>) -> std::fmt::Result {
+fn write_table(page: &mut String, rows: &[Row], stored: Option<&StoredFigures>) -> std::fmt::Result {
     writeln!(page, "\n| row | | least | median | greatest | must | aim | |\n|---|---|--:|--:|--:|--:|--:|---|")?;
     for row in rows {
         let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
         let (name, what, must, aim) = (row.name, row.what, short(row.must), short(row.aim));
-        let Some(samples) = found.and_then(|found| found.row(name)) else {
+        let Some(samples) = stored.and_then(|stored| stored.row(name)) else {
             writeln!(page, "| `{name}` | {what}{unit} | | | | {must} | {aim} | not measured |")?;
             continue;
         };
@@ -167,11 +168,11 @@ fn table(page: &mut String, rows: &[Row], found: Option<&StoredFigures>) -> std:
     Ok(())
 }
 
-fn beside(page: &mut String, beside: &[(String, Vec<f64>)]) -> std::fmt::Result {
+fn write_context(page: &mut String, beside: &[(String, Vec<f64>)]) -> std::fmt::Result {
     if beside.is_empty() {
         return Ok(());
     }
-    writeln!(page, "\n| beside | least | median | greatest |\n|---|--:|--:|--:|")?;
+    writeln!(page, "\n| context | least | median | greatest |\n|---|--:|--:|--:|")?;
     for (what, samples) in beside {
         let [least, median, greatest] = spread(samples).map(short);
         writeln!(page, "| {what} | {least} | {median} | {greatest} |")?;
@@ -179,7 +180,7 @@ fn beside(page: &mut String, beside: &[(String, Vec<f64>)]) -> std::fmt::Result 
     Ok(())
 }
 
-/// Figures of the same kind for several targets, from labels of the form `who: what`.
+/// Figures of the same kind for several targets, from labels of the form `target: figure`.
 struct Peers<'a> {
     groups: Vec<plot::Group<'a>>,
 }
@@ -188,8 +189,8 @@ impl<'a> Peers<'a> {
     fn new(beside: &'a [(String, Vec<f64>)]) -> Self {
         let mut groups: Vec<plot::Group<'a>> = Vec::new();
         for (label, samples) in beside {
-            let Some((who, what)) = label.split_once(": ") else { continue };
-            let bar = plot::Bar { who, spread: spread(samples) };
+            let Some((target, what)) = label.split_once(": ") else { continue };
+            let bar = plot::Bar { target, spread: spread(samples) };
             match groups.iter_mut().find(|group| group.what == what) {
                 Some(group) => group.bars.push(bar),
                 None => groups.push(plot::Group { what, bars: vec![bar] }),
@@ -199,7 +200,7 @@ impl<'a> Peers<'a> {
         Self { groups }
     }
 
-    fn are_several(&self) -> bool {
+    fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
 }
@@ -209,11 +210,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_grouped_by_what_was_measured() {
+    fn figures_of_several_targets_are_grouped_by_kind() {
         let beside = [("a: µs", 1.0), ("b: µs", 2.0), ("a: requests/s", 3.0), ("alone", 4.0)];
         let beside: Vec<_> = beside.map(|(label, value)| (label.to_owned(), vec![value])).into();
         let peers = Peers::new(&beside);
-        let of = |group: &plot::Group<'_>| (group.what.to_owned(), group.bars.len());
-        assert_eq!(peers.groups.iter().map(of).collect::<Vec<_>>(), [("µs".to_owned(), 2)]);
+        let summary = |group: &plot::Group<'_>| (group.what.to_owned(), group.bars.len());
+        assert_eq!(peers.groups.iter().map(summary).collect::<Vec<_>>(), [("µs".to_owned(), 2)]);
     }
 }

@@ -9,7 +9,7 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 260.0;
 const LINE: f64 = 22.0;
 /// Right end of the plot, as a multiple of the bound.
-const MOST: f64 = 2.0;
+const AXIS_MAX: f64 = 2.0;
 
 const OURS: &str = "#2a6fb0";
 const OTHERS: &str = "#9aa5b1";
@@ -19,7 +19,7 @@ const TEXT: &str = "#333";
 /// A row relative to its required bound: 1 is just sufficient, and less is better.
 pub(super) struct Dot {
     name: &'static str,
-    /// Values at the minimum, at the judged quantile and at the maximum.
+    /// Minimum, judged quantile and maximum, each relative to the bound.
     parts: [f64; 3],
     aim: f64,
 }
@@ -38,7 +38,7 @@ impl Dot {
 
 /// Draws one line per row: its spread, its judged value, the bound at 1, and the aim.
 pub(super) fn dots(dots: &[Dot]) -> String {
-    let at = |part: f64| LEFT + (WIDTH - LEFT - 20.0) * part.clamp(0.0, MOST) / MOST;
+    let at = |part: f64| LEFT + (WIDTH - LEFT - 20.0) * part.clamp(0.0, AXIS_MAX) / AXIS_MAX;
     let height = 40.0 + LINE * dots.len() as f64;
     let mut svg = begin(height);
     text(&mut svg, at(1.0), 18.0, "middle", "must = 1; shorter is better");
@@ -57,7 +57,7 @@ pub(super) fn dots(dots: &[Dot]) -> String {
 
 /// Name of a target, and its minimum, median and maximum.
 pub(super) struct Bar<'a> {
-    pub(super) who: &'a str,
+    pub(super) target: &'a str,
     pub(super) spread: [f64; 3],
 }
 
@@ -79,8 +79,8 @@ pub(super) fn bars(groups: &[Group<'_>]) -> String {
         for bar in &group.bars {
             y += LINE;
             let [least, median, greatest] = bar.spread;
-            let colour = if is_ours(bar.who) { OURS } else { OTHERS };
-            text(&mut svg, LEFT - 10.0, y, "end", bar.who);
+            let colour = if is_ours(bar.target) { OURS } else { OTHERS };
+            text(&mut svg, LEFT - 10.0, y, "end", bar.target);
             let (top, width) = (y - 12.0, at(median) - LEFT);
             let _ = writeln!(svg, r#"<rect x="{LEFT}" y="{top:.1}" width="{width:.1}" height="14" fill="{colour}"/>"#);
             line(&mut svg, (at(least), y - 5.0), (at(greatest), y - 5.0), TEXT, 1.5);
@@ -91,8 +91,8 @@ pub(super) fn bars(groups: &[Group<'_>]) -> String {
     svg + "</svg>\n"
 }
 
-fn is_ours(who: &str) -> bool {
-    who.starts_with("activator") || who.starts_with("autoscaler") || who.starts_with("ours")
+fn is_ours(target: &str) -> bool {
+    target.starts_with("activator") || target.starts_with("autoscaler") || target.starts_with("ours")
 }
 
 fn begin(height: f64) -> String {
@@ -119,20 +119,18 @@ fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str, width:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::MEDIAN;
 
     #[test]
-    fn a_part_above_one_is_short_of_what_is_demanded() {
-        let row = |good, must, aim| Row { name: "", what: "", unit: "", good, judged: MEDIAN, must, aim };
-        let small = Dot::new(&row(Good::Small, 2.0, 1.0), &[1.0, 2.0, 3.0]);
+    fn dots_are_relative_to_the_required_bound_and_smaller_is_better() {
+        let small = Dot::new(&Row::small("", "", "", 2.0, 1.0), &[1.0, 2.0, 3.0]);
         assert_eq!((small.parts, small.aim), ([0.5, 1.0, 1.5], 0.5));
-        let large = Dot::new(&row(Good::Large, 1.0, 2.0), &[0.5, 1.0, 2.0]);
+        let large = Dot::new(&Row::large("", "", "", 1.0, 2.0), &[0.5, 1.0, 2.0]);
         assert_eq!((large.parts, large.aim), ([2.0, 1.0, 0.5], 0.5));
     }
 
     #[test]
     fn texts_are_escaped() {
-        let group = Group { what: "a<b & c", bars: vec![Bar { who: "x", spread: [1.0; 3] }] };
+        let group = Group { what: "a<b & c", bars: vec![Bar { target: "x", spread: [1.0; 3] }] };
         assert!(bars(&[group]).contains("a&lt;b &amp; c"));
     }
 }

@@ -1,4 +1,4 @@
-//! Stored figures as JSON lines in the target directory, one line per measurement, appended as soon as it is complete.
+//! Stores figures as JSON lines in the target directory, one line per measurement, appended as soon as it is complete.
 //! The last line of a measurement counts, so rows can be measured separately and repeatedly.
 
 use super::Figures;
@@ -43,7 +43,7 @@ impl StoredFigures {
 
     /// Returns the samples of a row.
     pub(super) fn row(&self, name: &str) -> Option<&[f64]> {
-        self.rows.iter().find_map(|(of, samples)| (of == name).then_some(samples.as_slice()))
+        self.rows.iter().find_map(|(row, samples)| (row == name).then_some(samples.as_slice()))
     }
 }
 
@@ -65,16 +65,16 @@ impl Store {
     }
 
     /// Appends a record.
-    pub(super) fn add(&mut self, found: StoredFigures) -> anyhow::Result<()> {
-        let mut line = serde_json::to_vec(&found)?;
+    pub(super) fn add(&mut self, figures: StoredFigures) -> anyhow::Result<()> {
+        let mut line = serde_json::to_vec(&figures)?;
         line.push(b'\n');
         OpenOptions::new().create(true).append(true).open(&self.path)?.write_all(&line)?;
-        self.all.push(found);
+        self.all.push(figures);
         Ok(())
     }
 
     /// Returns the latest record of a measurement, by the name of its first row.
     pub(super) fn latest(&self, plane: &str, first: &str) -> Option<&StoredFigures> {
-        self.all.iter().rfind(|found| found.plane == plane && found.first == first)
+        self.all.iter().rfind(|stored| stored.plane == plane && stored.first == first)
     }
 }

@@ -1,4 +1,4 @@
-//! API server of a large autoscaler's cluster in its own process, which reports writes.
+//! API server in a process of its own, for clusters of thousands of workloads. It reports writes.
 //!
 //! It prints `ready` once the kubeconfig exists. After that, it prints one line for each event:
 //!
@@ -9,7 +9,7 @@
 //!
 //! On SIGUSR1 it forgets its history, so that watchers must list again.
 
-use super::announce::say;
+use super::announce::print;
 use local::api::{ApiOptions, ApiServer, Audit};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::Path;
@@ -35,7 +35,7 @@ pub(super) async fn run(kubeconfig: &Path, range: &str) -> anyhow::Result<()> {
     let counted = writes.clone();
     let audit = Audit::new(move |_, access, _| {
         if access.verb == "patch" && access.resource.ends_with("/scale") {
-            let _ = scaled.send((access.name.clone(), monotonic_nanos())); // At the end there is no receiver.
+            let _ = scaled.send((access.name.clone(), monotonic_nanos())); // There is no receiver at the end.
         }
         if !["get", "list", "watch"].contains(&access.verb.as_str()) && access.resource != "leases" {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -45,14 +45,14 @@ pub(super) async fn run(kubeconfig: &Path, range: &str) -> anyhow::Result<()> {
     let options = ApiOptions { audit: Some(audit), history: 65_536, ..ApiOptions::new(range.parse()?) };
     let server = ApiServer::start(options).await?;
     std::fs::write(kubeconfig, server.kubeconfig())?;
-    let mut forgets = signal(SignalKind::user_defined1())?;
-    say("ready")?;
+    let mut forget_signals = signal(SignalKind::user_defined1())?;
+    print("ready")?;
     let mut ticks = tokio::time::interval(REPORT_EVERY);
     loop {
         tokio::select! {
-            Some((name, nanos)) = patches.recv() => say(format_args!("scale {name} {nanos}"))?,
-            Some(()) = forgets.recv() => server.forget_history(),
-            _ = ticks.tick() => say(format_args!("writes {}", writes.load(Ordering::Relaxed)))?,
+            Some((name, nanos)) = patches.recv() => print(format_args!("scale {name} {nanos}"))?,
+            Some(()) = forget_signals.recv() => server.forget_history(),
+            _ = ticks.tick() => print(format_args!("writes {}", writes.load(Ordering::Relaxed)))?,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A proxy that consists of hyper only: its server, its pooled client, and a changed target in between.
+//! Proxy that consists of hyper only: its server and its pooled client. In between, only the URI of a request changes.
 
 use super::announce::listen;
 use http::uri::{Authority, Scheme};
@@ -11,7 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
 
-/// Serves HTTP/2 or HTTP/1.1, the same on both sides.
+/// Serves forever, with HTTP/2 or HTTP/1.1 on both sides.
 pub(crate) async fn run(h2c: bool, backend: SocketAddr) -> anyhow::Result<()> {
     let (listener, authority) = (listen()?, Authority::try_from(backend.to_string())?);
     let client: Client<_, Incoming> = Client::builder(TokioExecutor::new()).http2_only(h2c).build(connector());
@@ -20,7 +20,7 @@ pub(crate) async fn run(h2c: bool, backend: SocketAddr) -> anyhow::Result<()> {
         stream.set_nodelay(true)?;
         let (client, authority, stream) = (client.clone(), authority.clone(), TokioIo::new(stream));
         tokio::spawn(async move {
-            let service = service_fn(move |request| client.request(directed(request, &authority)));
+            let service = service_fn(move |request| client.request(with_authority(request, &authority)));
             // An error means that the client has gone.
             if h2c {
                 let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(stream, service).await;
@@ -37,7 +37,7 @@ fn connector() -> HttpConnector {
     connector
 }
 
-fn directed(mut request: Request<Incoming>, authority: &Authority) -> Request<Incoming> {
+fn with_authority(mut request: Request<Incoming>, authority: &Authority) -> Request<Incoming> {
     let mut target = request.uri().clone().into_parts();
     target.scheme = Some(Scheme::HTTP);
     target.authority = Some(authority.clone());

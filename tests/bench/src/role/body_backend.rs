@@ -63,7 +63,7 @@ async fn answer(
     Ok(Response::new(Either::Left(Full::from(received.load(Ordering::Relaxed).to_string()))))
 }
 
-/// Body with this number of bytes.
+/// Body of zeros, of which `left` bytes are still to be sent.
 struct Zeros {
     left: u64,
 }

@@ -1,4 +1,4 @@
-//! Backend of the HTTP/1.1 rows. It reads heads, writes the same response, and costs little relative to a proxy.
+//! Backend of the HTTP/1.1 rows. It answers each head with the same response, and costs little relative to a proxy.
 //!
 //! Requests must not have bodies.
 
@@ -50,8 +50,8 @@ pub(crate) async fn serve<A: AsRef<[u8]>>(mut stream: TcpStream, answer: impl Fn
     }
 }
 
-/// Returns the number of bytes up to and including the empty line.
-pub(super) fn head_length(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of a request's or response's head, including the empty line. Returns `None` if it is incomplete.
+pub(crate) fn head_length(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|four| four == b"\r\n\r\n").map(|at| at + 4)
 }
 

@@ -1,4 +1,5 @@
-//! Backend of the HTTP/2 rows. It responds to a gRPC call with a message of fixed length, and a status in trailers.
+//! Backend of the HTTP/2 rows. It responds to each request with the same body, and to gRPC calls also with a status
+//! in trailers.
 
 use super::announce::{BODY, listen};
 use bytes::Bytes;

@@ -3,7 +3,7 @@
 //! It binds each pod and reports it as ready at once, with its own address, at which no program listens. It removes
 //! deleted pods at once. On the embedded API server, which runs no controllers, this process also runs ours.
 
-use super::announce::say;
+use super::announce::print;
 use super::queue_proxies::address;
 use common_runtime::watching::watch;
 use futures::StreamExt;
@@ -42,7 +42,7 @@ pub(super) async fn run(kubeconfig: &Path, first: Ipv4Addr, controllers: bool) -
     let mut events = watch(Api::<Pod>::all(client.clone()), Config::default());
     let (mut stages, mut count) = (HashMap::new(), 0);
     let writing = Arc::new(Semaphore::new(WRITING));
-    say("ready")?;
+    print("ready")?;
     while let Some(event) = events.next().await {
         let pod = match event {
             Event::Apply(pod) | Event::InitApply(pod) => pod,
@@ -61,7 +61,7 @@ pub(super) async fn run(kubeconfig: &Path, first: Ipv4Addr, controllers: bool) -
         let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
         let writing = writing.clone();
         tokio::spawn(async move {
-            let Ok(_turn) = writing.acquire().await else { return };
+            let Ok(_permit) = writing.acquire().await else { return };
             let done = match stage {
                 Stage::Started => start(&pods, &pod, at).await,
                 Stage::Ended => end(&pods, &pod).await,

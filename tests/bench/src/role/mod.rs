@@ -1,4 +1,4 @@
-//! Roles of this program when a measurement starts it again: a backend, a bare proxy, or the launcher of another
+//! Roles of this program when a measurement starts it again, such as a backend, a proxy, or the launcher of another
 //! program.
 
 mod announce;
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 
 #[derive(Subcommand)]
 pub(crate) enum Role {
-    /// Becomes another program, which ends when our parent does.
+    /// Becomes another program, which ends when the process that started this one ends.
     Exec {
         /// Program and its arguments.
         #[arg(last = true, required = true)]
@@ -38,7 +38,7 @@ pub(crate) enum Role {
         #[arg(long)]
         h2c: bool,
     },
-    /// Relays HTTP/1.1.
+    /// Relays HTTP with hyper only.
     Bare {
         /// Address of the backend.
         backend: SocketAddr,
@@ -48,7 +48,7 @@ pub(crate) enum Role {
     },
     /// Streams bytes without end, or echoes, depending on the first byte.
     TcpBackend,
-    /// Runs an activator with one port of a workload's own, which relays TCP to one pod.
+    /// Runs an activator that relays TCP from the port of one workload to one pod.
     TcpActivator {
         /// Address of the pod.
         backend: SocketAddr,

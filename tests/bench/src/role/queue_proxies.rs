@@ -3,7 +3,7 @@
 //! The load that they report fluctuates, but never requires a second pod. Once per second, the process prints the
 //! number of scrapes that it has answered so far.
 
-use super::announce::say;
+use super::announce::print;
 use super::http1_backend::serve;
 use anyhow::Context;
 use common::stat::Stat;
@@ -18,13 +18,13 @@ use tokio::task::{LocalSet, spawn_local};
 /// Upstream's port for stats.
 const PORT: u16 = 9090;
 
-/// Number of pods in one network of 256 addresses.
-const IN_ONE: u32 = 250;
+/// Number of pods in a network of 256 addresses.
+const PODS_PER_NETWORK: u32 = 250;
 
-/// Returns the address of pod `n`, where `first` is that of pod 0. Each network of 256 addresses has 250 pods, from its
-/// second address on.
+/// Returns the address of pod `n`, where `first` is that of pod 0. Each network of 256 addresses has 250 pods:
+/// if `first` ends in 1, the last bytes are 1 to 250.
 pub(crate) fn address(first: Ipv4Addr, n: u32) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(first) + n / IN_ONE * 256 + n % IN_ONE)
+    Ipv4Addr::from(u32::from(first) + n / PODS_PER_NETWORK * 256 + n % PODS_PER_NETWORK)
 }
 
 /// Serves forever.
@@ -33,15 +33,16 @@ pub(super) async fn run(first: Ipv4Addr, count: u32) -> anyhow::Result<()> {
     LocalSet::new()
         .run_until(async {
             for n in 0..count {
-                let place = (address(first, n), PORT);
-                let listener = TcpListener::bind(place).await.with_context(|| format!("{place:?}"))?;
+                let listen_address = (address(first, n), PORT);
+                let listener =
+                    TcpListener::bind(listen_address).await.with_context(|| format!("{listen_address:?}"))?;
                 spawn_local(accept(listener, n, answered.clone()));
             }
-            say("ready")?;
+            print("ready")?;
             let mut ticks = tokio::time::interval(Duration::from_secs(1));
             loop {
                 ticks.tick().await;
-                say(answered.get())?;
+                print(answered.get())?;
             }
         })
         .await

@@ -1,4 +1,4 @@
-//! Minimal reader of stats: a WebSocket server with the same library, which decodes each frame and answers pings.
+//! Minimal reader of stats: a server with the autoscaler's WebSocket library that decodes frames and answers pings.
 
 use super::announce::listen;
 use futures::StreamExt;

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const CONNECTIONS: u32 = 64;
 
 /// Maximum time to wait for any response.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Token of the timer. The tokens of connections are their numbers.
 const TIMER: Token = Token(usize::MAX);
@@ -72,16 +72,16 @@ fn measure(address: SocketAddr, host: &str, rate: f64, seconds: f64) -> anyhow::
             return Ok(times);
         }
         alarm.set(next, now)?;
-        match poll.poll(&mut events, Some(PATIENCE)) {
+        match poll.poll(&mut events, Some(RESPONSE_TIMEOUT)) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             polled => polled?,
         }
-        ensure!(!events.is_empty(), "no answer came for {PATIENCE:?}");
+        ensure!(!events.is_empty(), "no response within {RESPONSE_TIMEOUT:?}");
         for event in &events {
             let Some(connection) = connections.get_mut(event.token().0) else { continue }; // The event is the timer's.
             if let Some(took) = connection.read_answer()? {
                 times.push(took.as_secs_f64() * 1e6);
-                connection.go_on(period);
+                connection.schedule_next(period);
             }
         }
     }
@@ -142,12 +142,12 @@ impl Connection {
         // If this thread itself is late, the request counts from now.
         self.since = Some(if self.overdue { self.due } else { now });
         self.filled = 0;
-        ensure!(self.stream.write(request)? == request.len(), "a small request found no room");
+        ensure!(self.stream.write(request)? == request.len(), "a small request did not fit the send buffer");
         Ok(())
     }
 
     /// Schedules the next request after a response: one period after the previous one was due.
-    fn go_on(&mut self, period: Duration) {
+    fn schedule_next(&mut self, period: Duration) {
         self.due += period;
         self.overdue = self.due <= Instant::now();
     }
@@ -178,19 +178,19 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Goal: every beat is a request. A late response makes the next request overdue, and that request counts from its
-    /// beat. Method: a server responds to the first request of each connection after four beats, and to all others at
-    /// once.
+    /// Goal: each connection sends a request per period. If a late response delays a request, the request counts from
+    /// its due time. Method: a server responds to the first request of each connection after four periods, and to all
+    /// others at once.
     #[test]
-    fn every_beat_is_sent_and_lateness_counts() {
+    fn every_due_request_is_sent_and_counts_from_its_due_time() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let beat = Duration::from_millis(20);
+        let period = Duration::from_millis(20);
         let answer = super::super::http1_backend::answer();
         let serving = std::thread::spawn(move || {
             let serve = |mut stream: std::net::TcpStream| {
                 let mut buffer = [0; 1024];
-                let mut pause = beat * 4;
+                let mut pause = period * 4;
                 while stream.read(&mut buffer).is_ok_and(|n| n > 0) {
                     std::thread::sleep(std::mem::take(&mut pause));
                     stream.write_all(answer.as_bytes()).expect("open");
@@ -202,16 +202,15 @@ mod tests {
                 }
             });
         });
-        let beats = 10;
-        let rate = f64::from(CONNECTIONS) / beat.as_secs_f64();
-        let times = measure(address, "a", rate, beat.as_secs_f64() * f64::from(beats)).expect("answered");
+        let (periods, rate) = (10, f64::from(CONNECTIONS) / period.as_secs_f64());
+        let times = measure(address, "a", rate, period.as_secs_f64() * f64::from(periods)).expect("answered");
         serving.join().expect("no panic");
-        assert_eq!(times.len() as u32, CONNECTIONS * beats);
-        // The first request waits four beats. The three behind it were due one, two and three beats before they could
-        // be sent.
+        assert_eq!(times.len() as u32, CONNECTIONS * periods);
+        // The first response takes four periods. The next three requests were due three, two and one periods before
+        // they could be sent.
         for (behind, least) in [(0, 4), (1, 3), (2, 2), (3, 1)] {
-            let late = times.iter().filter(|took| **took >= (beat * least).as_secs_f64() * 1e6).count();
-            assert!(late >= (CONNECTIONS * (behind + 1)) as usize, "{late} took {least} beats");
+            let late = times.iter().filter(|took| **took >= (period * least).as_secs_f64() * 1e6).count();
+            assert!(late >= (CONNECTIONS * (behind + 1)) as usize, "{late} took {least} periods");
         }
     }
 }

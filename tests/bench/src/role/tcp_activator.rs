@@ -1,7 +1,7 @@
-//! An activator with one port of a workload's own. Its cluster is a stream of events, and no server receives its stats:
-//! none of that is on the path of a byte.
+//! Activator that listens on a port that belongs to one workload. It gets its objects as events instead of from an API
+//! server, and no server receives its stats. Neither affects the cost of relayed bytes.
 
-use super::announce::say;
+use super::announce::print;
 use activator::discovery::{Event, Listing, Port, Spec};
 use activator::{Configs, Options, WorkerRuntimes};
 use common::RevisionKey;
@@ -19,7 +19,7 @@ const NAMESPACE: &str = "bench";
 const NAME: &str = "warm";
 const UID: &str = "warm-uid";
 
-/// Serves forever. Prints the address once the pod is in use.
+/// Serves forever. Prints the address once the port accepts connections.
 pub(super) fn run(pod: SocketAddr) -> anyhow::Result<()> {
     let workers = WorkerRuntimes::for_cores(std::thread::available_parallelism()?)?;
     super::all_cores()?.block_on(serve(workers, pod))
@@ -47,6 +47,6 @@ async fn serve(workers: Arc<WorkerRuntimes>, pod: SocketAddr) -> anyhow::Result<
     while TcpStream::connect(address).await.is_err() {
         tokio::task::yield_now().await;
     }
-    say(address)?;
+    print(address)?;
     std::future::pending().await
 }

@@ -20,15 +20,15 @@ pub(super) struct Exchange {
     pub(super) token: String,
 }
 
-pub(super) struct Answer {
-    /// Status code.
+/// Response of the server.
+pub(super) struct HttpResponse {
     pub(super) status: u16,
-    /// Headers.
     pub(super) headers: HeaderMap,
-    /// Body: JSON, or a single string.
+    /// Body: JSON, or else its text as a JSON string.
     pub(super) body: Value,
 }
 
+/// Body of a watch.
 pub(super) struct Stream {
     body: Body,
     buffer: Vec<u8>,
@@ -58,7 +58,7 @@ impl Exchange {
     async fn send(&self, step: &Value, method: &str) -> anyhow::Result<http::Response<Body>> {
         let path = step["path"].as_str().context("a step without a path")?;
         let mut request = Request::builder().method(method).uri(path);
-        let headers = request.headers_mut().context("a path that is none")?;
+        let headers = request.headers_mut().context("an invalid path")?;
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         match step["auth"].as_str() {
             Some("none") => {}
@@ -83,7 +83,7 @@ impl Exchange {
     }
 
     /// Sends a step and reads the whole response.
-    pub(super) async fn request(&self, step: &Value) -> anyhow::Result<Answer> {
+    pub(super) async fn request(&self, step: &Value) -> anyhow::Result<HttpResponse> {
         let method = step["method"].as_str().context("a step without a method")?;
         let response = self.send(step, method).await?;
         let (parts, body) = response.into_parts();
@@ -92,13 +92,13 @@ impl Exchange {
         let bytes = if packed { unpack(&bytes)? } else { bytes };
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
-        Ok(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+        Ok(HttpResponse { status: parts.status.as_u16(), headers: parts.headers, body })
     }
 
     /// Opens a watch and reads the head of the response.
-    pub(super) async fn open(&self, step: &Value) -> anyhow::Result<(Answer, Stream)> {
+    pub(super) async fn open(&self, step: &Value) -> anyhow::Result<(HttpResponse, Stream)> {
         let (parts, body) = self.send(step, "GET").await?.into_parts();
-        let answer = Answer { status: parts.status.as_u16(), headers: parts.headers, body: Value::Null };
+        let answer = HttpResponse { status: parts.status.as_u16(), headers: parts.headers, body: Value::Null };
         Ok((answer, Stream { body, buffer: Vec::new(), ended: false }))
     }
 }

@@ -1,7 +1,7 @@
-//! Decides if a response matches the expectation.
+//! Compares a response with its expectation.
 //!
-//! Before comparing, differences that are allowed between equal servers are removed: `managedFields` and `selfLink` of
-//! metadata, an empty `continue`, and null fields. Arrays match element by element, unless `contains` names them.
+//! Fields in which servers may differ are removed first: `managedFields` and `selfLink` of metadata, an empty
+//! `continue`, and null fields. Arrays match element by element, unless `contains` names them.
 
 use serde_json::Value;
 
@@ -31,23 +31,24 @@ impl Mode {
 }
 
 /// Expectation, with the rules of comparison.
-pub(super) struct Wanted<'a> {
+pub(super) struct Expectation<'a> {
     pub(super) body: &'a Value,
     /// Strictness of the comparison.
     pub(super) mode: Mode,
     /// Arrays that may contain more elements, in any order.
     pub(super) contains: Vec<String>,
+    /// Pointers that must not exist.
     pub(super) absent: Vec<String>,
 }
 
-impl<'a> Wanted<'a> {
-    /// Reads the expectation of a step or an event.
+impl<'a> Expectation<'a> {
+    /// Returns the expectation `body`, with the rules in `want`.
     pub(super) fn from_step(want: &'a Value, body: &'a Value, mode: Mode) -> Self {
         let list = |key: &str| {
             let items = want[key].as_array().into_iter().flatten().filter_map(Value::as_str);
             items.map(str::to_string).collect()
         };
-        Wanted { body, mode, contains: list("contains"), absent: list("absent") }
+        Expectation { body, mode, contains: list("contains"), absent: list("absent") }
     }
 
     /// Compares a body and binds placeholders.
@@ -63,7 +64,7 @@ impl<'a> Wanted<'a> {
             return Ok(());
         }
         self.value("", self.body, &got, bindings)?;
-        if self.mode == Mode::Exact { list_version(&got) } else { Ok(()) }
+        if self.mode == Mode::Exact { check_list_version(&got) } else { Ok(()) }
     }
 
     fn value(&self, at: &str, wanted: &Value, got: &Value, bindings: &mut Bindings) -> Result<(), String> {
@@ -87,7 +88,7 @@ impl<'a> Wanted<'a> {
             }
             (Value::Array(wanted), Value::Array(got)) => {
                 if self.contains.iter().any(|pattern| covers(pattern, at)) {
-                    return self.contained(at, wanted, got, bindings);
+                    return self.check_contained(at, wanted, got, bindings);
                 }
                 if wanted.len() != got.len() {
                     return Err(format!("{at}: wanted {} elements, got {}: {}", wanted.len(), got.len(), brief(got)));
@@ -105,7 +106,13 @@ impl<'a> Wanted<'a> {
     }
 
     /// Checks that each wanted element matches a different element.
-    fn contained(&self, at: &str, wanted: &[Value], got: &[Value], bindings: &mut Bindings) -> Result<(), String> {
+    fn check_contained(
+        &self,
+        at: &str,
+        wanted: &[Value],
+        got: &[Value],
+        bindings: &mut Bindings,
+    ) -> Result<(), String> {
         let Some((first, rest)) = wanted.split_first() else { return Ok(()) };
         let mut nearest = format!("{at}: wanted {first}, got an empty list");
         for (index, candidate) in got.iter().enumerate() {
@@ -114,7 +121,7 @@ impl<'a> Wanted<'a> {
                 got.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, value)| value.clone()).collect();
             let matched = self
                 .value(&format!("{at}/{index}"), first, candidate, &mut trial)
-                .and_then(|()| self.contained(at, rest, &others, &mut trial));
+                .and_then(|()| self.check_contained(at, rest, &others, &mut trial));
             match matched {
                 Ok(()) => {
                     *bindings = trial;
@@ -163,7 +170,7 @@ fn normalize(value: &mut Value, metadata: bool) {
 }
 
 /// Checks that a list is not older than its items.
-fn list_version(got: &Value) -> Result<(), String> {
+fn check_list_version(got: &Value) -> Result<(), String> {
     let version = |value: &Value| value["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     let Some(items) = got["items"].as_array() else { return Ok(()) };
     let newest: Option<u64> = items.iter().filter_map(version).max();
@@ -186,11 +193,11 @@ mod tests {
 
     fn check(want: Value, got: Value) -> Result<(), String> {
         let mode = Mode::parse(want["mode"].as_str())?;
-        Wanted::from_step(&want, &want["body"], mode).check(&got, &mut Bindings::default())
+        Expectation::from_step(&want, &want["body"], mode).check(&got, &mut Bindings::default())
     }
 
     #[test]
-    fn exact_allows_nothing_more_and_subset_does() {
+    fn only_subset_allows_other_fields() {
         let got = json!({"a": 1, "b": {"c": 2, "n": null}, "metadata": {"managedFields": [1], "continue": ""}});
         assert!(
             check(json!({"mode": "exact", "body": {"a": 1.0, "b": {"c": 2}, "metadata": {}}}), got.clone()).is_ok()
@@ -205,17 +212,17 @@ mod tests {
     }
 
     #[test]
-    fn contained_elements_match_each_another() {
+    fn contained_elements_match_different_elements() {
         let want = |body: Value| json!({"mode": "subset", "body": {"l": body}, "contains": ["/l", "/l/*/m"]});
         let got = json!({"l": [{"k": "x", "m": [1, 2, 3]}, {"k": "y", "m": [1]}]});
         assert!(check(want(json!([{"k": "y"}, {"m": [3, 1]}])), got.clone()).is_ok());
-        assert!(check(want(json!([{"m": [1]}, {"m": [1]}, {"m": [1]}])), got.clone()).is_err(), "three of two");
-        assert!(check(want(json!([{"m": [2]}, {"k": "x"}])), got).is_err(), "both are the first");
+        assert!(check(want(json!([{"m": [1]}, {"m": [1]}, {"m": [1]}])), got.clone()).is_err(), "two are present");
+        assert!(check(want(json!([{"m": [2]}, {"k": "x"}])), got).is_err(), "both match only the first");
         assert!(covers("/paths//apis/x/parameters", "/paths//apis/x/parameters"));
     }
 
     #[test]
-    fn a_list_is_not_older_than_its_items() {
+    fn a_list_must_not_be_older_than_its_items() {
         let list =
             |at: &str| json!({"metadata": {"resourceVersion": at}, "items": [{"metadata": {"resourceVersion": "7"}}]});
         let want = json!({"mode": "exact", "body": {

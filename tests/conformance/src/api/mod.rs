@@ -65,8 +65,8 @@ pub(crate) fn open(target: &Target) -> anyhow::Result<Box<dyn Suite>> {
 }
 
 /// Returns the maximum duration of a scenario, whatever the server does.
-pub(crate) fn bound(case: &Value) -> Duration {
-    scenario::bound_of(case)
+pub(crate) fn time_limit(case: &Value) -> Duration {
+    scenario::scenario_limit(case)
 }
 
 impl Suite for Session {

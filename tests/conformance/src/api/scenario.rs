@@ -10,8 +10,8 @@ use common::text::excerpt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::exchange::{Answer, Exchange, Stream, StreamItem};
-use super::matching::{Mode, Wanted};
+use super::exchange::{Exchange, HttpResponse, Stream, StreamItem};
+use super::matching::{Expectation, Mode};
 use super::template::Bindings;
 use crate::Mismatch;
 use crate::compare::PRINTED_MAX;
@@ -20,10 +20,10 @@ use crate::compare::PRINTED_MAX;
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// Default time to wait for an event, in seconds.
-const PATIENCE: f64 = 10.0;
+const EVENT_WAIT: f64 = 10.0;
 
-/// Maximum time for a response, in addition to the time that its step allows.
-const ANSWER: Duration = Duration::from_secs(30);
+/// Maximum time for a response, in addition to the waits of its step.
+const RESPONSE_MAX: Duration = Duration::from_secs(30);
 
 struct Scenario<'a> {
     exchange: &'a Exchange,
@@ -37,15 +37,15 @@ struct Watch {
     unread: Vec<Value>,
 }
 
-/// Runs one scenario in its own namespace or with its own name.
+/// Runs one scenario. `namespace` is its namespace, or else a unique name for its objects.
 pub(super) async fn run(exchange: &Exchange, case: &Value, namespace: &str) -> Result<(), Mismatch> {
     let mut bindings = Bindings::default();
     bindings.set("ns", namespace);
     bindings.set("token", &exchange.token);
     let mut scenario = Scenario { exchange, bindings, streams: HashMap::new() };
-    let own = case["namespace"] == true;
+    let has_namespace = case["namespace"] == true;
     let mut result = Ok(());
-    if own {
+    if has_namespace {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         let step = json!({"method": "POST", "path": "/api/v1/namespaces", "body": body, "want": {"status": 201}});
         result = scenario.step(&step).await.map_err(|why| Mismatch::Broken(format!("namespace: {why}")));
@@ -58,9 +58,9 @@ pub(super) async fn run(exchange: &Exchange, case: &Value, namespace: &str) -> R
     }
     drop(std::mem::take(&mut scenario.streams));
     let paths = case["cleanup"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_string);
-    for path in paths.chain(own.then(|| format!("/api/v1/namespaces/{namespace}"))) {
+    for path in paths.chain(has_namespace.then(|| format!("/api/v1/namespaces/{namespace}"))) {
         if let Ok(path) = scenario.bindings.fill_text(&path) {
-            let _ = timeout(ANSWER, exchange.request(&json!({"method": "DELETE", "path": path}))).await;
+            let _ = timeout(RESPONSE_MAX, exchange.request(&json!({"method": "DELETE", "path": path}))).await;
         }
     }
     result
@@ -70,23 +70,23 @@ fn seconds(value: &Value, otherwise: f64) -> Duration {
     Duration::from_secs_f64(value.as_f64().unwrap_or(otherwise).clamp(0.0, 600.0))
 }
 
-/// Returns the maximum duration of a step: a response, plus the times that the step itself waits.
-fn bound(step: &Value) -> Duration {
+/// Returns the maximum duration of a step: a response, plus the waits of the step.
+fn limit(step: &Value) -> Duration {
     let waits = seconds(&step["wait_s"], 0.0) + seconds(&step["poll_s"], 0.0);
     let events = ["watch_events", "watch_want_end"].into_iter().filter_map(|kind| step.get(kind));
     let patience = events.map(|watch| {
         let count = watch["want"].as_array().map_or(1, Vec::len);
-        seconds(&watch["within_s"], PATIENCE) * u32::try_from(count).unwrap_or(u32::MAX)
+        seconds(&watch["within_s"], EVENT_WAIT) * u32::try_from(count).unwrap_or(u32::MAX)
     });
-    ANSWER + waits + patience.sum::<Duration>()
+    RESPONSE_MAX + waits + patience.sum::<Duration>()
 }
 
 /// Returns the maximum duration of a scenario: its steps, its namespace and its cleanup. Each of these ends in time by
-/// itself; this bound covers a runtime that hangs.
-pub(super) fn bound_of(case: &Value) -> Duration {
+/// itself; this limit covers a runtime that hangs.
+pub(super) fn scenario_limit(case: &Value) -> Duration {
     let list = |field: &str| case[field].as_array().map(Vec::as_slice).unwrap_or_default();
     let cleanup = u32::try_from(list("cleanup").len()).unwrap_or(u32::MAX);
-    list("steps").iter().map(bound).sum::<Duration>() + ANSWER.saturating_mul(cleanup.saturating_add(3))
+    list("steps").iter().map(limit).sum::<Duration>() + RESPONSE_MAX.saturating_mul(cleanup.saturating_add(3))
 }
 
 /// Describes a failed step: its request, the failure and the expectation.
@@ -102,10 +102,10 @@ fn describe(step: &Value, why: &str) -> String {
 impl Scenario<'_> {
     async fn step(&mut self, step: &Value) -> Result<(), String> {
         let before = self.bindings.clone();
-        let bound = bound(step);
-        let done = match timeout(bound, self.walk(step)).await {
+        let limit = limit(step);
+        let done = match timeout(limit, self.run_step(step)).await {
             Ok(done) => done,
-            Err(_) => Err(format!("no end within {bound:?}")),
+            Err(_) => Err(format!("no end within {limit:?}")),
         };
         if done.is_err() && step.get("known_difference").is_some() {
             self.bindings = before;
@@ -114,7 +114,7 @@ impl Scenario<'_> {
         done.map_err(|why| describe(step, &why))
     }
 
-    async fn walk(&mut self, step: &Value) -> Result<(), String> {
+    async fn run_step(&mut self, step: &Value) -> Result<(), String> {
         if step.get("method").is_some() {
             self.request(step).await
         } else if let Some(open) = step.get("watch_open") {
@@ -168,7 +168,7 @@ impl Scenario<'_> {
 
     async fn events(&mut self, step: &Value) -> Result<(), String> {
         let name = step["of"].as_str().unwrap_or_default();
-        let patience = seconds(&step["within_s"], PATIENCE);
+        let patience = seconds(&step["within_s"], EVENT_WAIT);
         let mode = Mode::parse(step["mode"].as_str())?;
         let wanted = step["want"].as_array().ok_or("watch_events without want")?;
         let watch = self.streams.get_mut(name).ok_or_else(|| format!("no stream {name}"))?;
@@ -179,7 +179,7 @@ impl Scenario<'_> {
             }
             let body = Value::Array(wanted.clone());
             let rule = json!({"contains": [""], "absent": step["absent"]});
-            return Wanted::from_step(&rule, &body, mode).check(&Value::Array(events), &mut self.bindings);
+            return Expectation::from_step(&rule, &body, mode).check(&Value::Array(events), &mut self.bindings);
         }
         for (index, wanted) in wanted.iter().enumerate() {
             let mut body = wanted.clone();
@@ -189,7 +189,7 @@ impl Scenario<'_> {
                 event => event.map_err(|why| format!("event {index}: {why}, wanted {wanted}"))?,
             };
             let mut trial = self.bindings.clone();
-            match Wanted::from_step(step, &body, mode).check(&event, &mut trial) {
+            match Expectation::from_step(step, &body, mode).check(&event, &mut trial) {
                 Ok(()) => self.bindings = trial,
                 Err(_) if optional => watch.unread.push(event),
                 Err(why) => return Err(format!("event {index}: {why}")),
@@ -204,10 +204,10 @@ impl Scenario<'_> {
         if let Some(event) = watch.unread.first() {
             return Err(format!("got {event}"));
         }
-        match watch.stream.next(seconds(&step["within_s"], PATIENCE)).await {
+        match watch.stream.next(seconds(&step["within_s"], EVENT_WAIT)).await {
             Ok(StreamItem::End) => Ok(()),
             Ok(StreamItem::Event(event)) => Err(format!("got {event}")),
-            Ok(StreamItem::Nothing) => Err("it goes on".into()),
+            Ok(StreamItem::Nothing) => Err("the stream did not end".into()),
             Err(error) => Err(format!("{error:#}")),
         }
     }
@@ -228,7 +228,7 @@ impl Watch {
 }
 
 /// Compares status, headers and body.
-fn check(want: &Value, answer: &Answer, bindings: &mut Bindings) -> Result<(), String> {
+fn check(want: &Value, answer: &HttpResponse, bindings: &mut Bindings) -> Result<(), String> {
     let allowed = match &want["status"] {
         Value::Array(codes) => codes.iter().any(|code| *code == answer.status),
         code => *code == answer.status,
@@ -247,7 +247,7 @@ fn check(want: &Value, answer: &Answer, bindings: &mut Bindings) -> Result<(), S
         }
     }
     let mode = Mode::parse(want["mode"].as_str())?;
-    Wanted::from_step(want, &want["body"], mode).check(&answer.body, bindings)
+    Expectation::from_step(want, &want["body"], mode).check(&answer.body, bindings)
 }
 
 #[cfg(test)]
@@ -256,36 +256,36 @@ mod tests {
 
     use super::*;
 
-    /// Goal: a server that never responds costs one scenario its time, and the failure contains the expectation.
+    /// Goal: if a server never responds, the step fails after its limit, and the failure contains the expectation.
     #[tokio::test(start_paused = true)]
-    async fn a_step_that_is_never_answered_fails_in_time_and_says_what_it_wanted() {
+    async fn a_step_without_a_response_fails_in_time_and_reports_its_expectation() {
         let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://{}", silent.local_addr().expect("an address"));
         let exchange = Exchange::new(&url, "secret".into()).expect("a client");
         let step = json!({"method": "GET", "path": "/version", "poll_s": 5, "want": {"status": 200}});
         let case = json!({"steps": [step], "cleanup": ["/version"]});
-        let begun = Instant::now();
-        let failure = run(&exchange, &case, "t-1").await.expect_err("nobody answers").to_string();
-        assert!(begun.elapsed() < 3 * ANSWER, "{:?}", begun.elapsed());
+        let start = Instant::now();
+        let failure = run(&exchange, &case, "t-1").await.expect_err("no response").to_string();
+        assert!(start.elapsed() < 3 * RESPONSE_MAX, "{:?}", start.elapsed());
         let wanted = "step 0: GET /version: no end within 35s; wanted {\"status\":200}";
         assert!(failure.ends_with(wanted), "{failure}");
     }
 
     #[test]
-    fn a_scenario_may_take_what_its_steps_may() {
+    fn the_limit_of_a_scenario_covers_steps_and_cleanup() {
         let step = json!({"method": "GET", "wait_s": 2});
         let case = json!({"steps": [step, step], "cleanup": ["/a"]});
-        assert_eq!(bound_of(&case), ANSWER * 6 + Duration::from_secs(4));
-        assert_eq!(bound_of(&json!({})), ANSWER * 3);
+        assert_eq!(scenario_limit(&case), RESPONSE_MAX * 6 + Duration::from_secs(4));
+        assert_eq!(scenario_limit(&json!({})), RESPONSE_MAX * 3);
     }
 
     #[test]
-    fn a_step_may_take_what_it_waits_for() {
+    fn the_limit_of_a_step_covers_its_waits() {
         let events = json!({"watch_events": {"of": "w", "within_s": 3, "want": [{}, {}]}});
-        assert_eq!(bound(&events), ANSWER + Duration::from_secs(6));
+        assert_eq!(limit(&events), RESPONSE_MAX + Duration::from_secs(6));
         let end = json!({"watch_want_end": {"of": "w"}});
-        assert_eq!(bound(&end), ANSWER + Duration::from_secs_f64(PATIENCE));
-        assert_eq!(bound(&json!({"method": "GET", "wait_s": 2, "poll_s": 10})), ANSWER + Duration::from_secs(12));
-        assert_eq!(describe(&end, "it goes on"), "watch_want_end w: it goes on; wanted the end");
+        assert_eq!(limit(&end), RESPONSE_MAX + Duration::from_secs_f64(EVENT_WAIT));
+        assert_eq!(limit(&json!({"method": "GET", "wait_s": 2, "poll_s": 10})), RESPONSE_MAX + Duration::from_secs(12));
+        assert_eq!(describe(&end, "no end"), "watch_want_end w: no end; wanted the end");
     }
 }

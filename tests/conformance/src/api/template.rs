@@ -51,6 +51,7 @@ fn family(name: &str) -> Option<&'static str> {
     })
 }
 
+/// Reports whether a placeholder is bound to the value that it matches.
 fn binds(name: &str) -> bool {
     !matches!(name, "time" | "microtime" | "age" | "*" | "any")
 }
@@ -116,7 +117,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Binds a name, if the rule of its family allows the value beside the others.
+    /// Binds a name, if the rule of its family allows the value in addition to the bound ones.
     fn bind(&mut self, name: &str, value: &str) -> Result<(), String> {
         if let Some(bound) = self.0.get(name) {
             return if bound == value { Ok(()) } else { Err(format!("${{{name}}} is both {bound} and {value}")) };
@@ -159,13 +160,13 @@ mod tests {
         let mut bindings = Bindings::default();
         assert_eq!(bindings.matches("gen-${sfx1}", "gen-ab2cd"), Ok(()));
         assert_eq!(bindings.fill_text("/x/gen-${sfx1}"), Ok("/x/gen-ab2cd".into()));
-        assert!(bindings.matches("${sfx1}", "other").is_err(), "bound");
+        assert!(bindings.matches("${sfx1}", "other").is_err(), "already bound");
         assert!(bindings.matches("${sfx2}", "ab2cd").is_err(), "two names of a family differ");
         assert!(bindings.matches("${rv1}", "007").is_err(), "no leading zeros");
         assert!(bindings.matches("${age}", "soon").is_err());
         assert_eq!(bindings.matches("${*}[+]ping ok${*}end\n", "a\n[+]ping ok\nb\nend\n"), Ok(()));
         assert!(bindings.fill_text("${nope}").is_err());
-        assert!(bindings.matches("${nope1}", "x").is_err(), "of no family");
+        assert!(bindings.matches("${nope1}", "x").is_err(), "no family");
     }
 
     #[test]

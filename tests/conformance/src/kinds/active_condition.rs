@@ -34,7 +34,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let config = config(&case.config)?;
     let bounds = bounds(&case.annotations, &config, case.reachability);
     let outcome = decide(&Input {
-        want: (case.scale >= 0).then_some(case.scale),
+        wanted_scale: (case.scale >= 0).then_some(case.scale),
         ready: case.ready,
         min_ready: min_ready(bounds, initial_scale(&case.annotations, &config), case.initialized),
         service_known: !case.service_name.is_empty(),
@@ -43,9 +43,9 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let (active, reason, message) = match outcome.active {
         Some(verdict) => {
             let (status, reason, message) = verdict.parts();
-            (word(status), reason, message)
+            (status_text(status), reason, message)
         }
-        None => (before(case.active), "", ""),
+        None => (stored_text(case.active), "", ""),
     };
     equal("want_active", case.want_active.as_str(), active)?;
     equal("want_reason", case.want_reason.as_str(), reason)?;
@@ -53,11 +53,11 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     equal("want_initialized", &case.want_initialized, &(case.initialized || outcome.initialized))
 }
 
-fn word(status: Option<bool>) -> &'static str {
+fn status_text(status: Option<bool>) -> &'static str {
     status.map_or("Unknown", |s| if s { "True" } else { "False" })
 }
 
-fn before(status: Status) -> &'static str {
+fn stored_text(status: Status) -> &'static str {
     match status {
         Status::True => "True",
         Status::False => "False",

@@ -1,4 +1,4 @@
-//! `apply_scale`: from a desired scale to the replicas patch, including zero.
+//! `apply_scale`: the patch of the replicas for a desired scale, including zero.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
     let probed = unprobed.probe != ProbeNeed::None;
     let outcome = if probed { decide(&Input { probe: case.verdict(), ..first }) } else { unprobed };
 
-    equal("want", &case.want, &outcome.want.unwrap_or(-1))?;
+    equal("want", &case.want, &outcome.wanted_scale.unwrap_or(-1))?;
     equal("want_patch", &case.want_patch, &outcome.patch)?;
     let requeues: Vec<u64> = outcome.requeue.iter().map(|after| after.as_secs_f64().round() as u64).collect();
     equal("want_requeue_seconds", &case.want_requeue_seconds.unwrap_or_default(), &requeues)?;
@@ -92,8 +92,8 @@ impl Case {
             // Only the number −1: other negative numbers keep the activators in the path too, but are probed.
             probe_needed: target_burst_capacity(&self.annotations, &config) != -1.0,
             probe: ProbeResult::NotAsked,
-            warm_in: None,
-            unheard: false,
+            warm_up_left: None,
+            unattested: false,
         })
     }
 

@@ -1,7 +1,6 @@
 //! Parts of cases that several HorizontalPodAutoscaler kinds share.
 //!
-//! Messages are for people and are not compared, since the vectors contain details of another implementation. Reasons
-//! are compared.
+//! Reasons are compared. Messages are not, because they contain details of another implementation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -82,7 +81,7 @@ impl PodCase {
             "Succeeded" => Phase::Succeeded,
             "Failed" => Phase::Failed,
             "Unknown" => Phase::Unknown,
-            other => return Err(Mismatch::Broken(format!("no such phase: {other:?}"))),
+            other => return Err(Mismatch::Broken(format!("phase {other:?} is unknown"))),
         };
         let ready = self.ready.map(|ready| Readiness {
             status: match ready.status.as_str() {
@@ -114,7 +113,7 @@ pub(super) fn pods(cases: Vec<PodCase>) -> Result<Vec<Pod>, Mismatch> {
     cases.into_iter().map(PodCase::pod).collect()
 }
 
-/// Returns the pods that every calculation uses.
+/// Returns the pods with the label `app=web`, which is the selector of all cases with one metric.
 pub(super) fn selected(pods: &[Pod]) -> Result<Vec<&Pod>, Mismatch> {
     let selector = Selector::parse("app=web").map_err(Mismatch::Broken)?;
     Ok(pods.iter().filter(|pod| selector.matches(&pod.labels)).collect())
@@ -165,9 +164,9 @@ impl From<ValueCase> for PodValue {
 }
 
 /// Converts a list to a response; `null` means that the request fails.
-pub(super) fn answer<C: Into<T>, T>(cases: Option<Vec<C>>, reading: fn(Vec<T>) -> Reading) -> Reading {
+pub(super) fn reading<C: Into<T>, T>(cases: Option<Vec<C>>, kind: fn(Vec<T>) -> Reading) -> Reading {
     let unavailable = || Reading::Failed("the server is currently unable to handle the request".to_owned());
-    cases.map_or_else(unavailable, |list| reading(list.into_iter().map(Into::into).collect()))
+    cases.map_or_else(unavailable, |list| kind(list.into_iter().map(Into::into).collect()))
 }
 
 #[derive(Clone, Copy, Deserialize)]

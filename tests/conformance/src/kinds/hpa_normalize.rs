@@ -87,8 +87,8 @@ fn run(case: Case, rules: impl FnOnce(Duration) -> Option<Rules>) -> Result<(), 
                 ((limits.0, Some(limits.1)), rules.decide(&mut memory, &demand, now))
             }
             None => {
-                let decision = behavior::decide_without(&mut memory, &demand, window, now);
-                ((behavior::scale_up_limit_without(current), None), decision)
+                let decision = behavior::decide_without_behavior(&mut memory, &demand, window, now);
+                ((behavior::scale_up_limit_without_behavior(current), None), decision)
             }
         };
         if step.rescaled {

@@ -16,7 +16,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::hpa::{
-    GroupsCase, PodCase, Time, ToleranceCase, UsageCase, ValueCase, answer, nullable, pods, present, reported, selected,
+    GroupsCase, PodCase, Time, ToleranceCase, UsageCase, ValueCase, nullable, pods, present, reading, reported,
+    selected,
 };
 use super::hpa_spec::target;
 use crate::Mismatch;
@@ -154,13 +155,13 @@ pub(super) fn check_resource(case: &Value) -> Result<(), Mismatch> {
         requests.map(|map| map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect());
     equal("want.requests", &prepared.want.requests, &requests)?;
 
-    let reading = answer(case.pod_metrics, Reading::Usage);
+    let reading = reading(case.pod_metrics, Reading::Usage);
     let Ok(usages) = reading.usage() else {
         equal("want.metric_values", &prepared.want.metric_values, &None)?;
         equal("want.groups", &prepared.want.groups.is_some(), &false)?;
         return prepared.compare(None);
     };
-    let samples = usage::of_resource(usages, container, resource);
+    let samples = usage::resource_samples(usages, container, resource);
     let values = samples.iter().map(|(pod, sample)| ((*pod).to_owned(), sample.value)).collect();
     equal("want.metric_values", &prepared.want.metric_values, &Some(values))?;
     let groups = prepared.want.groups.take().ok_or_else(|| Mismatch::Broken("want.groups is missing".into()))?;
@@ -182,7 +183,7 @@ pub(super) fn check_resource(case: &Value) -> Result<(), Mismatch> {
                 ..Got::default()
             })
         }
-        (None, None) => return Err(Mismatch::Broken("the target says nothing".into())),
+        (None, None) => return Err(Mismatch::Broken("the target has no value".into())),
     };
     prepared.compare(got.ok().map(|got| Got { timestamp, ..got }))
 }
@@ -196,12 +197,12 @@ pub(super) fn check_pods(case: &Value) -> Result<(), Mismatch> {
     let target = amount(&prepared.target.average_value);
     let target = target.ok_or_else(|| Mismatch::Broken("the target has no average value".into()))?;
 
-    let reading = answer(case.metrics, Reading::Pods);
+    let reading = reading(case.metrics, Reading::Pods);
     let Ok(values) = reading.pods() else {
         equal("want.groups", &prepared.want.groups.is_some(), &false)?;
         return prepared.compare(None);
     };
-    let samples = usage::of_pods(values);
+    let samples = usage::pod_samples(values);
     if let Some(groups) = prepared.want.groups.take() {
         groups.compare(&group(&inputs, false, &samples))?;
     }
@@ -214,16 +215,16 @@ pub(super) fn check_pods(case: &Value) -> Result<(), Mismatch> {
 /// Runs one case of `hpa_object`.
 pub(super) fn check_object(case: &Value) -> Result<(), Mismatch> {
     let value = parse::<ObjectCase>(case)?.value.map(|value| vec![value]);
-    let value = answer(value, Reading::Object).object().ok();
+    let value = reading(value, Reading::Object).object().ok();
     check_total(case, value, |inputs, target| Some(totals::average_value(inputs, value?, target)))
 }
 
 /// Runs one case of `hpa_external`.
 pub(super) fn check_external(case: &Value) -> Result<(), Mismatch> {
-    let reading = answer(parse::<ExternalCase>(case)?.values, Reading::External);
+    let reading = reading(parse::<ExternalCase>(case)?.values, Reading::External);
     let values = reading.external().ok();
     let total = values.map(totals::sum);
-    check_total(case, total, |inputs, target| Some(totals::average_of(inputs, values?, target)))
+    check_total(case, total, |inputs, target| Some(totals::external_average_value(inputs, values?, target)))
 }
 
 /// Runs one case with the total, if there is one, and the calculation for a target of type AverageValue.
@@ -238,7 +239,7 @@ fn check_total(
     let answer = match (target.type_.as_str(), amount(&target.value), amount(&target.average_value)) {
         ("Value", Some(target), _) => total.and_then(|value| totals::value(&inputs, value, target).ok()),
         ("AverageValue", _, Some(target)) => average(&inputs, target),
-        _ => return Err(Mismatch::Broken("the target says nothing".into())),
+        _ => return Err(Mismatch::Broken("the target has no value".into())),
     };
     prepared.compare(answer.map(|answer| Got { replicas: answer.replicas, usage: answer.value, ..Got::default() }))
 }

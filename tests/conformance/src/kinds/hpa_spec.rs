@@ -32,17 +32,17 @@ impl HpaCase {
             "max_replicas": self.max_replicas, "metrics": self.metrics.into_iter().map(nested).collect::<Vec<_>>(),
         });
         let behavior = defaulted(self.behavior, self.behavior_defaulted)?;
-        Ok(HorizontalPodAutoscalerSpec { behavior, ..of_api(spec)? })
+        Ok(HorizontalPodAutoscalerSpec { behavior, ..parse_api(spec)? })
     }
 }
 
 /// Fills in the defaults of a behavior like the API server, and compares the result.
 pub(super) fn defaulted(behavior: Value, wanted: Value) -> Result<Option<HorizontalPodAutoscalerBehavior>, Mismatch> {
-    let mut behavior: Option<HorizontalPodAutoscalerBehavior> = of_api(behavior)?;
+    let mut behavior: Option<HorizontalPodAutoscalerBehavior> = parse_api(behavior)?;
     if let Some(behavior) = &mut behavior {
         hpa_core::defaults::fill_behavior(behavior);
     }
-    equal("behavior_defaulted", &of_api::<Option<HorizontalPodAutoscalerBehavior>>(wanted)?, &behavior)?;
+    equal("behavior_defaulted", &parse_api::<Option<HorizontalPodAutoscalerBehavior>>(wanted)?, &behavior)?;
     Ok(behavior)
 }
 
@@ -51,11 +51,11 @@ pub(super) fn target(case: Value) -> Result<MetricTarget, Mismatch> {
     struct Targeted {
         target: MetricTarget,
     }
-    of_api(json!({"target": case})).map(|Targeted { target }| target)
+    parse_api(json!({"target": case})).map(|Targeted { target }| target)
 }
 
 pub(super) fn reference(case: Value) -> Result<CrossVersionObjectReference, Mismatch> {
-    of_api(case)
+    parse_api(case)
 }
 
 /// Moves the source of a metric into the field of its type, which starts with a lowercase letter.
@@ -73,8 +73,8 @@ fn nested(mut metric: Map<String, Value>) -> Value {
     json!({"type": kind, field: metric})
 }
 
-/// Parses a value of the API, and checks that no part of it is left out.
-fn of_api<T: DeserializeOwned + Serialize>(case: Value) -> Result<T, Mismatch> {
+/// Parses a value of the API, and checks that no part of it was ignored.
+fn parse_api<T: DeserializeOwned + Serialize>(case: Value) -> Result<T, Mismatch> {
     let written = api_form(case, false);
     let read: T = parse(&written)?;
     let again = serde_json::to_value(&read).map_err(|e| Mismatch::Broken(e.to_string()))?;
@@ -82,8 +82,8 @@ fn of_api<T: DeserializeOwned + Serialize>(case: Value) -> Result<T, Mismatch> {
     Ok(read)
 }
 
-/// Converts a value to the form of the API: names in camel case, amounts as quantities, and nothing that is null. Names of labels
-/// stay.
+/// Converts a value to the form of the API: names in camel case, amounts as quantities, and no null fields. Names of
+/// labels do not change.
 fn api_form(case: Value, in_target: bool) -> Value {
     let field = |(name, value): (String, Value)| {
         let value = match (name.as_str(), value) {

@@ -63,7 +63,7 @@ impl StatusCase {
     /// Converts the status that is stored before the first step.
     pub(super) fn status(&self) -> Result<HorizontalPodAutoscalerStatus, Mismatch> {
         if !self.current_metrics.is_empty() {
-            return Err(Mismatch::Broken("a status to start from that has metrics".into()));
+            return Err(Mismatch::Broken("the stored status has metrics".into()));
         }
         let condition = |case: &ConditionCase| HorizontalPodAutoscalerCondition {
             type_: case.r#type.clone(),

@@ -1,4 +1,4 @@
-//! `pipeline`: from raw stats through the windows to decisions.
+//! `pipeline`: decisions from raw stats, which pass through the windows.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ impl Measured {
     }
 }
 
-/// Parses the annotation. Every value but one means linear.
+/// Parses the annotation. All other values mean linear.
 fn aggregation(annotation: &str) -> Aggregation {
     match annotation {
         "weighted-exponential" | "weightedExponential" => Aggregation::WeightedExponential,

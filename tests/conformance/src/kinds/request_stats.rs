@@ -1,5 +1,5 @@
-//! `request_stats`: time-weighted concurrency, and arrivals. A queue-proxy counts requests that came through an activator
-//! a second time; here they have counts of their own, which see the same time.
+//! `request_stats`: time-weighted concurrency, and arrivals. As in a queue-proxy, requests that came through an
+//! activator are also counted separately, here by a second [`RequestStats`] at the same time.
 
 use activator_core::accounting::RequestStats;
 use common::time::Timestamp;
@@ -18,7 +18,7 @@ struct Case {
 
 #[derive(Deserialize)]
 struct Op {
-    op: What,
+    op: OpKind,
     #[serde(deserialize_with = "nanos")]
     at: i64,
     want: Option<Want>,
@@ -26,7 +26,7 @@ struct Op {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum What {
+enum OpKind {
     In,
     Out,
     ProxiedIn,
@@ -51,17 +51,17 @@ pub(super) fn check(case: &Value) -> Result<(), Mismatch> {
         let at = Timestamp::from_nanos(op.at);
         latest = latest.max(at);
         match op.op {
-            What::In => stats.enter(at),
-            What::Out => stats.leave(at),
-            What::ProxiedIn => {
+            OpKind::In => stats.enter(at),
+            OpKind::Out => stats.leave(at),
+            OpKind::ProxiedIn => {
                 stats.enter(at);
                 proxied.enter(latest);
             }
-            What::ProxiedOut => {
+            OpKind::ProxiedOut => {
                 stats.leave(at);
                 proxied.leave(latest);
             }
-            What::Report => {
+            OpKind::Report => {
                 let (got, got_proxied) = (stats.report(at), proxied.report(latest));
                 let Some(want) = &op.want else {
                     return Err(Mismatch::Broken(format!("ops[{i}]: a report without an expectation")));

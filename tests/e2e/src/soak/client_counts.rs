@@ -15,7 +15,7 @@ pub(super) struct Count {
     /// Failed exchanges.
     pub(super) failed: u64,
     /// Number of failures by error.
-    pub(super) ways: BTreeMap<String, u64>,
+    pub(super) errors: BTreeMap<String, u64>,
     /// Number of failures by error whose pod did not end meanwhile.
     pub(super) unexplained: BTreeMap<String, u64>,
 }
@@ -34,13 +34,13 @@ impl Tally {
             return;
         };
         count.failed += 1;
-        count_way(&mut count.ways, &error);
+        count_error(&mut count.errors, &error);
     }
 
-    /// Records that no pod's end explains a failure, which is also added by `Tally::add`.
+    /// Records a failure that no pod's end explains. The caller also passes it to `Tally::add`.
     pub(super) fn unexplained(&self, kind: &'static str, error: &anyhow::Error) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        count_way(&mut counts.entry(kind).or_default().unexplained, error);
+        count_error(&mut counts.entry(kind).or_default().unexplained, error);
     }
 
     /// Returns the counts so far.
@@ -49,22 +49,22 @@ impl Tally {
     }
 }
 
-fn count_way(ways: &mut BTreeMap<String, u64>, error: &anyhow::Error) {
-    let way = format!("{error:#}");
-    if ways.len() < FAILURES_MAX || ways.contains_key(&way) {
-        *ways.entry(way).or_default() += 1;
+fn count_error(errors: &mut BTreeMap<String, u64>, error: &anyhow::Error) {
+    let text = format!("{error:#}");
+    if errors.len() < FAILURES_MAX || errors.contains_key(&text) {
+        *errors.entry(text).or_default() += 1;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut between = "";
+        let mut separator = "";
         for (kind, count) in self.counts() {
-            write!(f, "{between}{kind} {}", count.ok)?;
+            write!(f, "{separator}{kind} {}", count.ok)?;
             if count.failed > 0 {
                 write!(f, " (and {} broken)", count.failed)?;
             }
-            between = ", ";
+            separator = ", ";
         }
         Ok(())
     }

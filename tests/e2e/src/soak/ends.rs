@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Longest delay of the event about an end, and of the end itself towards the pod's clients.
-pub(super) const NEWS: Duration = Duration::from_secs(2);
+/// Longest delay between a pod's end, the event about it, and the effect on the pod's clients.
+pub(super) const EVENT_DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Last end of a pod of each workload: deleted, rolled over, or scaled down.
 #[derive(Debug, Default)]
@@ -24,24 +24,24 @@ impl Ends {
         let mut events = std::pin::pin!(events);
         while let Some(event) = events.next().await {
             match event {
-                Ok(Event::Apply(pod)) if pod.metadata.deletion_timestamp.is_some() => self.note(&pod),
-                Ok(Event::Delete(pod)) => self.note(&pod),
+                Ok(Event::Apply(pod)) if pod.metadata.deletion_timestamp.is_some() => self.record(&pod),
+                Ok(Event::Delete(pod)) => self.record(&pod),
                 Ok(_) => {}
                 Err(error) => eprintln!("the watch of pods: {error}"),
             }
         }
     }
 
-    fn note(&self, pod: &Pod) {
+    fn record(&self, pod: &Pod) {
         let Some(workload) = pod.labels().get("app") else { return };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(workload.clone(), Instant::now());
     }
 
     /// Reports whether a pod of `workload` has ended since `begun`, once events about that must have arrived.
     pub(super) async fn any_since(&self, begun: Instant, workload: &str) -> bool {
-        sleep(NEWS).await;
+        sleep(EVENT_DELAY_MAX).await;
         let ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.get(workload).is_some_and(|end| *end + NEWS >= begun)
+        ends.get(workload).is_some_and(|end| *end + EVENT_DELAY_MAX >= begun)
     }
 }
 
@@ -52,14 +52,14 @@ mod tests {
 
     /// Goal: an end explains exchanges in flight and those that began while its event was delayed, and no others.
     #[tokio::test(start_paused = true)]
-    async fn an_end_explains_what_it_met() {
+    async fn a_pods_end_explains_exchanges_of_its_time_and_workload() {
         let ends = Ends::default();
         let before = Instant::now();
-        assert!(!ends.any_since(before, "a").await, "nobody has ended");
-        ends.note(&serde_json::from_value(json!({"metadata": {"labels": {"app": "a"}}})).expect("a pod"));
+        assert!(!ends.any_since(before, "a").await, "no pod has ended");
+        ends.record(&serde_json::from_value(json!({"metadata": {"labels": {"app": "a"}}})).expect("a pod"));
         assert!(ends.any_since(before, "a").await);
         assert!(!ends.any_since(before, "b").await, "another workload's");
-        sleep(NEWS).await;
+        sleep(EVENT_DELAY_MAX).await;
         assert!(!ends.any_since(Instant::now(), "a").await, "long ago");
     }
 }

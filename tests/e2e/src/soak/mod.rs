@@ -2,11 +2,11 @@
 //!
 //! A cluster of processes ([`crate::parts`]) serves clients of every kind ([`traffic`]) while pods are killed and
 //! objects edited ([`trouble`]), and workloads scale to zero and back. After a part of the time, and again at the end,
-//! everything pauses until all workloads are at zero. The activator and the autoscaler must then use as much at the end
-//! as they did before ([`verdict`]).
+//! all clients pause until all workloads are at zero. The activator and the autoscaler must not use more resources in
+//! the second pause than in the first ([`verdict`]).
 //!
-//! Clients may be affected by the end of their pod: a stream, an upload or a WebSocket breaks with it ([`ends`]), and
-//! for no other reason. A GET does not break, since it is sent to another pod.
+//! A stream, an upload or a WebSocket may break only if its pod ends ([`ends`]). A GET must not break, since it is sent
+//! again to another pod.
 
 mod client_counts;
 mod ends;
@@ -35,36 +35,36 @@ use verdict::Verdict;
 /// Number of workloads that scale to zero whenever they can.
 const SLEEPERS: usize = 4;
 /// Time between two measurements at rest.
-const LOOK: Duration = Duration::from_millis(500);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 /// Port of `/revisions`.
 const ADMIN_PORT: u16 = 9090;
 /// Kinds of clients whose exchanges must all be complete: a request to a killed pod is sent to another pod.
 const NEVER_BROKEN: [&str; 4] = ["kept alive", "one by one", "HTTP/2", "wake"];
-/// Share of exchanges of other kinds that may break with their pods.
+/// Maximum share of exchanges of other kinds that may break with their pods.
 const BROKEN_MAX: f64 = 0.5;
 
 /// Durations of the phases.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Total time under load.
-    pub lasts: Duration,
+    pub duration: Duration,
     /// Time until the first rest.
-    pub early: Duration,
+    pub first_rest_after: Duration,
     /// Time between two lines of the table.
-    pub look: Duration,
+    pub report_interval: Duration,
     /// Time at rest, once all workloads are at zero; the least usage in this time counts.
     pub rest: Duration,
 }
 
 impl Plan {
-    /// Plans about an hour, with the first rest after five minutes of it, or after a quarter.
+    /// Plans a run of this length, with the first rest after five minutes, or after a quarter if that is sooner.
     pub fn minutes(minutes: f64) -> Self {
-        let lasts = Duration::from_secs_f64(minutes * 60.0);
+        let duration = Duration::from_secs_f64(minutes * 60.0);
         Self {
-            lasts,
-            early: Duration::from_secs(300).min(lasts / 4),
-            look: Duration::from_secs(60).min(lasts / 8),
-            rest: Duration::from_secs(60).min(lasts / 4),
+            duration,
+            first_rest_after: Duration::from_secs(300).min(duration / 4),
+            report_interval: Duration::from_secs(60).min(duration / 8),
+            rest: Duration::from_secs(60).min(duration / 4),
         }
     }
 }
@@ -86,11 +86,11 @@ impl Figures {
         for (kind, count) in &counts {
             let before = self.early.iter().find(|(early, _)| early == kind).map_or(0, |(_, count)| count.ok);
             if count.ok <= before {
-                faults.push(format!("{kind}: {before} until the first rest, none after it"));
+                faults.push(format!("{kind}: {before} complete until the first rest, none after it"));
             }
             let broken = count.failed as f64 / (count.ok + count.failed).max(1) as f64;
             if (NEVER_BROKEN.contains(kind) && count.failed > 0) || broken > BROKEN_MAX {
-                faults.push(format!("{kind}: {} whole, broken: {:?}", count.ok, count.ways));
+                faults.push(format!("{kind}: {} whole, broken: {:?}", count.ok, count.errors));
             }
             if !count.unexplained.is_empty() {
                 faults.push(format!("{kind}: broken although no pod ended: {:?}", count.unexplained));
@@ -109,16 +109,13 @@ impl fmt::Display for Figures {
             writeln!(f, "{verdict}")?;
         }
         for (kind, count) in self.tally.counts() {
-            writeln!(f, "{kind:>17}: {} whole, {} broken {:?}", count.ok, count.failed, count.ways)?;
+            writeln!(f, "{kind:>17}: {} whole, {} broken {:?}", count.ok, count.failed, count.errors)?;
         }
         Ok(())
     }
 }
 
 /// Runs everything, and prints a table.
-///
-/// # Errors
-/// Fails if a part does not start or ends, or if a workload does not scale to zero.
 pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
     let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
     let autoscaler = parts.run(parts.autoscaler).await?;
@@ -132,10 +129,11 @@ pub async fn run(plan: Plan) -> anyhow::Result<Figures> {
         begun: Instant::now(),
     };
     soak.deploy().await?;
-    soak.under_load(plan.early, plan.look, 0).await?;
+    soak.under_load(plan.first_rest_after, plan.report_interval, 0).await?;
     let early = soak.at_rest(plan.rest).await?;
     let counted = soak.tally.counts().into_iter().collect();
-    soak.under_load(plan.lasts.saturating_sub(plan.early), plan.look, 1000).await?;
+    let remaining = plan.duration.saturating_sub(plan.first_rest_after);
+    soak.under_load(remaining, plan.report_interval, 1000).await?;
     let end = soak.at_rest(plan.rest).await?;
     let verdict = |n: usize| Verdict { name: soak.processes[n].0, early: early[n], end: end[n] };
     let figures = Figures { verdicts: [verdict(0), verdict(1)], tally: soak.tally.clone(), early: counted };
@@ -172,36 +170,36 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// Runs all clients, with trouble from number `first` on.
-    async fn under_load(&self, lasts: Duration, look: Duration, first: u64) -> anyhow::Result<()> {
+    /// Runs all clients, with disruptions from number `first` on.
+    async fn under_load(&self, duration: Duration, report_interval: Duration, first: u64) -> anyhow::Result<()> {
         let mut clients = JoinSet::new();
-        let of = || Clients {
+        let new = || Clients {
             activator: self.parts.activator.address,
             namespace: self.space.namespace.clone(),
             tally: self.tally.clone(),
             ends: self.ends.clone(),
         };
         for n in 0..SLEEPERS {
-            clients.spawn(of().wakes(self.space.clone(), format!("sleeper-{n}")));
+            clients.spawn(new().wakes(self.space.clone(), format!("sleeper-{n}")));
         }
         for _ in 0..4 {
-            clients.spawn(of().kept_alive("web"));
-            clients.spawn(of().streams("calls"));
-            clients.spawn(of().websockets("talk"));
-            clients.spawn(of().give_up("slow"));
+            clients.spawn(new().kept_alive("web"));
+            clients.spawn(new().streams("calls"));
+            clients.spawn(new().websockets("talk"));
+            clients.spawn(new().give_up("slow"));
         }
         for _ in 0..2 {
-            clients.spawn(of().one_by_one("web"));
-            clients.spawn(of().over_http2("web"));
-            clients.spawn(of().uploads("talk"));
+            clients.spawn(new().one_by_one("web"));
+            clients.spawn(new().over_http2("web"));
+            clients.spawn(new().uploads("talk"));
         }
-        let end = Instant::now() + lasts;
+        let end = Instant::now() + duration;
         clients.spawn(self.ends.clone().watch(self.space.api()));
-        let (mut looks, mut troubles) = (interval(look), interval(trouble::PAUSE));
+        let (mut reports, mut troubles) = (interval(report_interval), interval(trouble::PAUSE));
         let mut number = first;
         while Instant::now() < end {
             tokio::select! {
-                _ = looks.tick() => self.tell()?,
+                _ = reports.tick() => self.print_usage()?,
                 _ = troubles.tick() => {
                     let made = trouble::make(&self.space, &["web", "calls", "talk", "slow"], number).await;
                     self.tally.add("trouble", made);
@@ -210,13 +208,13 @@ impl Soak<'_> {
                 () = tokio::time::sleep_until(end) => {}
             }
         }
-        self.tell()?;
+        self.print_usage()?;
         clients.shutdown().await;
         Ok(())
     }
 
-    /// Prints a line for each process.
-    fn tell(&self) -> anyhow::Result<()> {
+    /// Prints a line for each process, and one for the clients.
+    fn print_usage(&self) -> anyhow::Result<()> {
         let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
         for (name, usage) in self.usage()? {
             println!("{minutes:>5.1} min {name:>10}: {usage}");
@@ -226,14 +224,14 @@ impl Soak<'_> {
     }
 
     fn usage(&self) -> anyhow::Result<Vec<(&'static str, Usage)>> {
-        let of = |(name, process): &(&'static str, &Process)| {
+        let measure = |(name, process): &(&'static str, &Process)| {
             Ok((*name, Usage::of_process(process.id().with_context(|| format!("the {name} has ended"))?)?))
         };
-        self.processes.iter().map(of).collect()
+        self.processes.iter().map(measure).collect()
     }
 
     /// Returns the least usage of each process during a rest.
-    async fn at_rest(&self, lasts: Duration) -> anyhow::Result<[Usage; 2]> {
+    async fn at_rest(&self, duration: Duration) -> anyhow::Result<[Usage; 2]> {
         for workload in Self::workloads() {
             self.space.until_asleep(&workload.name).await?;
         }
@@ -246,15 +244,15 @@ impl Soak<'_> {
                 Ok(page.as_array().context("a list of revisions")?.iter().all(idle))
             })
             .await?;
-        let end = Instant::now() + lasts;
+        let end = Instant::now() + duration;
         let mut least: Option<[Usage; 2]> = None;
         while least.is_none() || Instant::now() < end {
             let now = self.usage()?;
             let now = [now[0].1, now[1].1];
             least = Some(least.map_or(now, |least| [least[0].least(now[0]), least[1].least(now[1])]));
-            sleep(LOOK).await;
+            sleep(SAMPLE_INTERVAL).await;
         }
-        self.tell()?;
-        least.context("no look")
+        self.print_usage()?;
+        least.context("no measurement")
     }
 }

@@ -27,19 +27,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two exchanges of one client.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause between two messages of a stream.
-const BETWEEN: Duration = Duration::from_millis(50);
+const MESSAGE_INTERVAL: Duration = Duration::from_millis(50);
 /// Number of messages of a stream.
 const MESSAGES: usize = 60;
 /// Number of requests over one HTTP/2 connection.
-const SHARED: usize = 100;
+const REQUESTS_PER_CONNECTION: usize = 100;
 /// Time after which a client gives up.
-const GIVES_UP: Duration = Duration::from_millis(300);
+const GIVE_UP_AFTER: Duration = Duration::from_millis(300);
 /// Size of an upload's part in bytes; an upload has `PARTS` parts.
 const PART: usize = 16 * 1024;
 const PARTS: usize = 64;
 const CHUNKED: &str = "transfer-encoding: chunked";
 /// Interval at which a workload is checked that should scale to zero.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Destination of the clients, and their counters.
 #[derive(Clone)]
@@ -56,8 +56,7 @@ impl Clients {
     }
 
     async fn count<T>(&self, kind: &'static str, exchange: impl Future<Output = anyhow::Result<T>>) {
-        let result = timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no end in a minute")));
-        self.tally.add(kind, result);
+        self.tally.add(kind, limited(exchange).await);
     }
 
     /// Counts an exchange that may break with its pod, and for no other reason.
@@ -68,7 +67,7 @@ impl Clients {
         exchange: impl Future<Output = anyhow::Result<T>>,
     ) {
         let begun = Instant::now();
-        let result = timeout(PATIENCE, exchange).await.unwrap_or_else(|_| Err(anyhow::anyhow!("no end in a minute")));
+        let result = limited(exchange).await;
         if let Err(error) = &result
             && !self.ends.any_since(begun, service).await
         {
@@ -81,12 +80,7 @@ impl Clients {
     pub(super) async fn kept_alive(self, service: &'static str) {
         let load = Load::new(self.activator, self.host(service));
         loop {
-            self.count("kept alive", async {
-                let answer = load.get("/").await?;
-                ensure!(answer.status == 200, "{}", answer.status);
-                Ok(())
-            })
-            .await;
+            self.count("kept alive", load.get_ok("/")).await;
             sleep(PAUSE).await;
         }
     }
@@ -121,7 +115,7 @@ impl Clients {
                 sleep(PAUSE).await;
                 continue;
             };
-            for _ in 0..SHARED {
+            for _ in 0..REQUESTS_PER_CONNECTION {
                 if sender.is_closed() {
                     break;
                 }
@@ -156,8 +150,8 @@ impl Clients {
                     if n > 0 {
                         messages.send(Bytes::from_static(b"message")).await?;
                     }
-                    take(&mut echo, b"message").await?;
-                    sleep(BETWEEN).await;
+                    read_echo(&mut echo, b"message").await?;
+                    sleep(MESSAGE_INTERVAL).await;
                 }
                 drop(messages);
                 let rest = echo.collect().await?.to_bytes();
@@ -180,7 +174,7 @@ impl Clients {
                     let message = Message::binary(vec![1; n * n]);
                     socket.send(message.clone()).await?;
                     ensure!(socket.next().await.context("closed")?? == message, "another message");
-                    sleep(BETWEEN).await;
+                    sleep(MESSAGE_INTERVAL).await;
                 }
                 socket.close(None).await?;
                 while socket.next().await.transpose()?.is_some() {}
@@ -229,14 +223,9 @@ impl Clients {
     pub(super) async fn wakes(self, space: Arc<Space>, service: String) {
         let load = Load::new(self.activator, self.host(&service));
         loop {
-            self.count("wake", async {
-                let answer = load.get("/").await?;
-                ensure!(answer.status == 200, "{}", answer.status);
-                Ok(())
-            })
-            .await;
+            self.count("wake", load.get_ok("/")).await;
             while !space.is_asleep(&service).await.unwrap_or(false) {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         }
     }
@@ -253,7 +242,7 @@ impl Clients {
                 let mut stream = TcpStream::connect(self.activator).await?;
                 stream.write_all(request.as_bytes()).await?;
                 let mut answer = [0; 12];
-                match timeout(GIVES_UP, stream.read_exact(&mut answer)).await {
+                match timeout(GIVE_UP_AFTER, stream.read_exact(&mut answer)).await {
                     Ok(read) => read.map(|_| ()).map_err(Into::into),
                     Err(_) => Ok(()),
                 }
@@ -261,6 +250,10 @@ impl Clients {
             .await;
         }
     }
+}
+
+async fn limited<T>(exchange: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    timeout(PATIENCE, exchange).await.context("no end in a minute")?
 }
 
 async fn connect<B>(address: SocketAddr) -> anyhow::Result<http2::SendRequest<B>>
@@ -274,12 +267,12 @@ where
 }
 
 /// Reads the expected bytes of an echo, which may arrive in parts.
-async fn take(echo: &mut Incoming, expected: &[u8]) -> anyhow::Result<()> {
-    let mut come = Vec::new();
-    while come.len() < expected.len() {
+async fn read_echo(echo: &mut Incoming, expected: &[u8]) -> anyhow::Result<()> {
+    let mut received = Vec::new();
+    while received.len() < expected.len() {
         let frame = echo.frame().await.context("the stream ended")??;
-        come.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
+        received.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
     }
-    ensure!(come == expected, "another message came back");
+    ensure!(received == expected, "another message came back");
     Ok(())
 }

@@ -17,15 +17,12 @@ pub(super) const PAUSE: Duration = Duration::from_secs(7);
 const ROLL_EVERY: u64 = 12;
 
 /// Causes disruption number `n` at one of `workloads`.
-///
-/// # Errors
-/// Fails if the API server rejects it.
 pub(super) async fn make(space: &Space, workloads: &[&str], n: u64) -> anyhow::Result<()> {
-    let of = |n: u64| workloads[usize::try_from(n).unwrap_or_default() % workloads.len()];
-    let (turn, name) = (n / 4, of(n / 4));
+    let workload = |n: u64| workloads[usize::try_from(n).unwrap_or_default() % workloads.len()];
+    let (turn, name) = (n / 4, workload(n / 4));
     if n % ROLL_EVERY == ROLL_EVERY - 1 {
         let template = json!({"spec": {"template": {"metadata": {"annotations": {"soak": n.to_string()}}}}});
-        return space.patch::<Deployment>(of(n / ROLL_EVERY), template).await.map(drop);
+        return space.patch::<Deployment>(workload(n / ROLL_EVERY), template).await.map(drop);
     }
     match n % 4 {
         0 => kill(space, name, DeleteParams::default().grace_period(0)).await,

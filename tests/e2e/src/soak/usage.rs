@@ -19,9 +19,6 @@ pub struct Usage {
 
 impl Usage {
     /// Reads the usage of the process `id`.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
     pub fn of_process(id: u32) -> anyhow::Result<Self> {
         let process = Path::new("/proc").join(id.to_string());
         let status = std::fs::read_to_string(process.join("status")).with_context(|| format!("process {id}"))?;

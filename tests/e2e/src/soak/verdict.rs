@@ -43,7 +43,7 @@ impl Verdict {
         ];
         let grown = rows.into_iter().filter(|(_, early, end, more)| *end > early + more);
         grown
-            .map(|(what, early, end, more)| format!("{name}: {early} {what} became {end}, {more} more at most"))
+            .map(|(unit, early, end, more)| format!("{name}: {early} {unit} became {end}, {more} more at most"))
             .collect()
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_has_grown_is_told() {
+    fn only_growth_beyond_the_limits_is_reported() {
         let early = Usage { resident_kib: 20_000, descriptors: 40, sockets: 30, threads: 5 };
         let verdict = |end| Verdict { name: "a", early, end }.grown();
         let most = Usage { resident_kib: 24_048, descriptors: 48, sockets: 38, threads: 7 };

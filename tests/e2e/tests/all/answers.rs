@@ -1,4 +1,4 @@
-//! Responses without a pod, and schedules, with `local up` as a user runs it. `page.rs` tests the page itself in a
+//! Responses without a pod, and schedules, with `local up` as a user runs it. `page/` tests the page itself in a
 //! browser.
 
 use common_api::ZeroScaler;
@@ -14,13 +14,13 @@ use std::time::Duration;
 
 /// Goal: the scenarios below, in one cluster.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_without_a_pod_and_schedules() -> anyhow::Result<()> {
+async fn responses_without_a_pod_and_schedules() -> anyhow::Result<()> {
     let up = Up::start().await?;
     tokio::try_join!(
-        static_answers_wake_nobody_and_placeholders_do(&up),
-        workloads_without_a_page_of_their_own_share_the_clusters(&up),
-        another_service_answers_for_a_workload_that_does_not_wake(&up),
-        pods_are_there_by_the_clock(&up),
+        placeholders_wake_workloads_and_static_responses_do_not(&up),
+        workloads_without_a_page_use_the_clusters(&up),
+        a_fallback_responds_for_a_workload_that_does_not_wake(&up),
+        pods_exist_by_schedule(&up),
     )?;
     up.end().await
 }
@@ -30,20 +30,12 @@ async fn edit(space: &Space, name: &str, spec: Value) -> anyhow::Result<()> {
 }
 
 async fn until_condition(space: &Space, name: &str, status: &str, reason: &str) -> anyhow::Result<String> {
-    let mut text = String::new();
-    space
-        .until(SOON, &format!("AnswersResolved {status} {reason} of {name}"), async || {
-            let Some((is, why, message)) = space.condition(name, "AnswersResolved").await? else { return Ok(false) };
-            text = message;
-            Ok(is == status && why == reason)
-        })
-        .await?;
-    Ok(text)
+    space.until_condition(name, "AnswersResolved", Some((status, reason))).await
 }
 
 /// Goal: a static response leaves the workload at zero, a placeholder wakes it, and then its pod responds to both
 /// requests.
-async fn static_answers_wake_nobody_and_placeholders_do(up: &Up) -> anyhow::Result<()> {
+async fn placeholders_wake_workloads_and_static_responses_do_not(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
     let fixed = json!([{"match": {"paths": ["/healthz"]}, "response": {"body": "fine"}}]);
     let placeholder = json!({"match": {"paths": ["/jobs/*"]}, "response": {"status": 202, "body": "later"}});
@@ -53,19 +45,19 @@ async fn static_answers_wake_nobody_and_placeholders_do(up: &Up) -> anyhow::Resu
     let fine = load.get("/healthz").await?;
     assert_eq!((fine.status.as_u16(), &fine.body[..], fine.pod()), (200, &b"fine"[..], None));
     assert_eq!(fine.headers["x-zeroscale-reason"], "static");
-    assert!(space.is_asleep("static").await?, "it woke for a static answer");
+    assert!(space.is_asleep("static").await?, "a static response woke it");
     let later = load.get("/jobs/1").await?;
     assert_eq!((later.status.as_u16(), &later.body[..]), (202, &b"later"[..]));
-    space.until(SOON, "a pod, since somebody has come", async || Ok(space.ready_pods("static").await? > 0)).await?;
+    space.until(SOON, "a pod, since a request has arrived", async || Ok(space.ready_pods("static").await? > 0)).await?;
     space.until(SOON, "the pod's own answer", async || Ok(load.get("/jobs/1").await?.pod().is_some())).await?;
     let own = load.get("/healthz").await?;
-    assert!(own.pod().is_some(), "awake, the pod answers itself: {own:?}");
+    assert!(own.pod().is_some(), "awake, the pod itself responds: {own:?}");
     Ok(())
 }
 
 /// Goal: workloads without their own page share the cluster's page, which applies as soon as it exists and until it is
 /// deleted.
-async fn workloads_without_a_page_of_their_own_share_the_clusters(up: &Up) -> anyhow::Result<()> {
+async fn workloads_without_a_page_use_the_clusters(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
     for (name, page) in [("plain", json!({})), ("own", json!({"html": "{{workload}} has its own"}))] {
         space.deploy(&Workload::new(name).env("HELLO_NEVER_READY", 1).set("wake.page", page)).await?;
@@ -73,7 +65,7 @@ async fn workloads_without_a_page_of_their_own_share_the_clusters(up: &Up) -> an
     let shows = async |name: &str, text: &str| -> anyhow::Result<bool> {
         let page = up.load(name).with("accept", "text/html").get("/").await?;
         anyhow::ensure!(page.headers["x-zeroscale-reason"] == "page", "{page:?}");
-        Ok(String::from_utf8_lossy(&page.body).contains(text))
+        Ok(page.text().contains(text))
     };
     anyhow::ensure!(shows("plain", "plain is waking up").await? && shows("own", "own has its own").await?);
     let maps = Api::<ConfigMap>::namespaced(space.api::<ConfigMap>().into_client(), NAMESPACE);
@@ -81,14 +73,13 @@ async fn workloads_without_a_page_of_their_own_share_the_clusters(up: &Up) -> an
     space.until(SOON, "the cluster's page", async || shows("plain", "the cluster's plain").await).await?;
     anyhow::ensure!(shows("own", "own has its own").await?);
     maps.delete("config-page", &DeleteParams::default()).await?;
-    space.until(SOON, "our page again", async || shows("plain", "plain is waking up").await).await?;
-    Ok(())
+    space.until(SOON, "our page again", async || shows("plain", "plain is waking up").await).await
 }
 
 /// Goal: another Service responds for a workload that does not wake in time, whether that Service is at zero or not. A
 /// fallback that does not exist or leads back is reported with field, value and rule, and takes effect as soon as it is
 /// correct.
-async fn another_service_answers_for_a_workload_that_does_not_wake(up: &Up) -> anyhow::Result<()> {
+async fn a_fallback_responds_for_a_workload_that_does_not_wake(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
     let sorry = Workload::new("sorry").env("HELLO_TEXT", "sorry");
     let shop = Workload::new("shop").env("HELLO_NEVER_READY", 1);
@@ -116,9 +107,9 @@ async fn another_service_answers_for_a_workload_that_does_not_wake(up: &Up) -> a
     space.until(SOON, "a pod of sorry", async || Ok(space.ready_pods("sorry").await? > 0)).await?;
 
     edit(space, "sorry", json!({"wake": {"fallback": {"service": "shop"}}})).await?;
-    for (name, way) in [("sorry", "sorry -> shop -> sorry"), ("shop", "shop -> sorry -> shop")] {
+    for (name, circle) in [("sorry", "sorry -> shop -> sorry"), ("shop", "shop -> sorry -> shop")] {
         let message = until_condition(space, name, "False", "FallbackCircle").await?;
-        assert!(message.starts_with("spec.wake.fallback.service: ") && message.contains(way), "{message}");
+        assert!(message.starts_with("spec.wake.fallback.service: ") && message.contains(circle), "{message}");
     }
     edit(space, "sorry", json!({"wake": {"fallback": null}})).await?;
     until_condition(space, "shop", "True", "Resolved").await?;
@@ -130,20 +121,19 @@ async fn another_service_answers_for_a_workload_that_does_not_wake(up: &Up) -> a
 }
 
 /// Goal: pods exist by the schedule, without a request, and end when the schedule does not require them any more.
-async fn pods_are_there_by_the_clock(up: &Up) -> anyhow::Result<()> {
+async fn pods_exist_by_schedule(up: &Up) -> anyhow::Result<()> {
     let space = &up.space;
     let schedules = json!([{"cron": "* * * * *", "duration": "2m", "min": 2}]);
     space.deploy(&Workload::new("clock").set("schedules", schedules)).await?;
-    space.until(SOON, "two pods that nobody called", async || Ok(space.ready_pods("clock").await? == 2)).await?;
+    space.until(SOON, "two pods without a request", async || Ok(space.ready_pods("clock").await? == 2)).await?;
     let status = space.scaler("clock").await?.status.unwrap_or_default();
     assert_eq!(status.min, Some(2), "{status:?}");
     edit(space, "clock", json!({"schedules": null})).await?;
-    space.until_asleep("clock").await?;
-    Ok(())
+    space.until_asleep("clock").await
 }
 
-/// Goal: a wake in which only a waiting page got a response is one line and one entry, and so is a wake by twelve
-/// requests at once; its phases add up.
+/// Goal: each wake, by one request for a waiting page or by twelve requests at once, is one line in the terminal and
+/// one entry in the dashboard, whose phases add up.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_wake_is_recorded_once() -> anyhow::Result<()> {
     let mut up = Up::start().await?;

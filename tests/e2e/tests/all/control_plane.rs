@@ -8,6 +8,8 @@ use common_runtime::lease::{self, ElectorOptions, Ownership, Timing};
 use common_runtime::process::ProcessOptions;
 use common_runtime::resolve::Dns;
 use e2e::bare::{self, SYSTEM};
+use e2e::load::metrics;
+use e2e::several::until;
 use faults::stalls::Stalls;
 use hpa::options::{ControllerOptions, HpaMode};
 use hpa::run::HpaOptions;
@@ -17,15 +19,14 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
 use local::api::ApiServer;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// Upper bound, far beyond the duration of anything here, so that a bug fails a test instead of hanging it.
@@ -39,11 +40,13 @@ fn holder(number: u8) -> Holder {
     Holder { pod_name: format!("as-{number}"), pod_ip: [10, 0, 0, number].into() }
 }
 
-fn campaign(client: &Client, number: u8) -> (Ownership, JoinHandle<()>, CancellationToken) {
-    campaign_once(ready(()), client, number)
+/// Starts elector number `number` for four buckets; returns what it owns, its task, and a token that ends it.
+fn start_elector(client: &Client, number: u8) -> (Ownership, JoinHandle<()>, CancellationToken) {
+    start_elector_after(ready(()), client, number)
 }
 
-fn campaign_once(
+/// Starts an elector that can act once `ready` is done.
+fn start_elector_after(
     ready: impl Future<Output = ()> + Send + 'static,
     client: &Client,
     number: u8,
@@ -60,31 +63,37 @@ fn campaign_once(
     (ownership, released, stop)
 }
 
-async fn shares(owner: &Ownership, expected: usize) {
+/// Waits until `owner` owns this number of buckets.
+async fn until_owned(owner: &Ownership, expected: usize) {
     let mut changes = owner.changes();
     let settled = async {
         while (0..4).filter(|bucket| owner.owns(*bucket)).count() != expected {
             changes.changed().await.expect("the elector lives");
         }
     };
-    timeout(PATIENCE, settled).await.unwrap_or_else(|_| panic!("never held {expected} buckets"));
+    timeout(PATIENCE, settled).await.unwrap_or_else(|_| panic!("never owned {expected} buckets"));
+}
+
+async fn create_map(client: &Client, name: &str, data: Value) {
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    bare::create(client, Some(SYSTEM), map).await.expect("created");
 }
 
 /// Goal: on a real API, leases are taken, shared fairly, and taken over within two seconds of an orderly exit, but not
 /// while a write is in flight under a claimed lease; upstream's replicas can read them.
 #[tokio::test]
-async fn leases_are_shared_and_handed_on() {
+async fn leases_are_shared_and_handed_over() {
     let (_server, client) = cluster().await;
-    let (first, released, stop) = campaign(&client, 1);
-    shares(&first, 4).await;
+    let (first, released, stop) = start_elector(&client, 1);
+    until_owned(&first, 4).await;
     let writes: Vec<_> = (0..4).map(|bucket| first.begin_write(bucket).expect("held")).collect();
-    let (second, _, _stop_second) = campaign(&client, 2);
-    // The holder lets go of one lease when it is claimed: no write begins, but those in flight continue.
-    shares(&first, 3).await;
+    let (second, _, _stop_second) = start_elector(&client, 2);
+    // The holder gives up one lease when it is claimed: no write begins, but those in flight continue.
+    until_owned(&first, 3).await;
     assert!((0..4).all(|bucket| !second.owns(bucket)), "a write is under way in each of them");
     writes.into_iter().for_each(lease::WriteGuard::answered);
-    shares(&second, 2).await;
-    shares(&first, 2).await;
+    until_owned(&second, 2).await;
+    until_owned(&first, 2).await;
 
     let leases: Api<Lease> = Api::namespaced(client.clone(), SYSTEM);
     for (bucket, name) in bucket_names(4).iter().enumerate() {
@@ -96,26 +105,26 @@ async fn leases_are_shared_and_handed_on() {
         assert_eq!(spec.lease_transitions, Some(i32::from(owner == holder(2))), "{name}");
     }
 
-    let (left, stalls) = (Instant::now(), Stalls::new());
+    let (begun, stalls) = (Instant::now(), Stalls::new());
     stop.cancel();
     timeout(PATIENCE, released).await.expect("released in time").expect("no panic");
     assert!(
         !(0..4).any(|bucket| first.owns(bucket) || first.begin_write(bucket).is_some()),
         "nothing is held after the release"
     );
-    shares(&second, 4).await;
-    assert!(left.elapsed() < Duration::from_secs(2) + stalls.total(), "taken over after {:?}", left.elapsed());
+    until_owned(&second, 4).await;
+    assert!(begun.elapsed() < Duration::from_secs(2) + stalls.total(), "taken over after {:?}", begun.elapsed());
 }
 
 /// Goal: a process that cannot act yet takes and claims no lease, but knows the holders. As soon as it can act, it gets
 /// its share.
 #[tokio::test]
-async fn who_is_not_ready_only_watches() {
+async fn an_elector_that_is_not_ready_takes_no_lease() {
     let (_server, client) = cluster().await;
-    let (first, _, _stop) = campaign(&client, 1);
-    shares(&first, 4).await;
+    let (first, _, _stop) = start_elector(&client, 1);
+    until_owned(&first, 4).await;
     let ready = CancellationToken::new();
-    let (second, _, _stop_second) = campaign_once(ready.clone().cancelled_owned(), &client, 2);
+    let (second, _, _stop_second) = start_elector_after(ready.clone().cancelled_owned(), &client, 2);
     let mut changes = second.changes();
     let knows_holders = async {
         while (0..4).any(|bucket| second.holder(bucket) != Some(holder(1))) {
@@ -123,18 +132,18 @@ async fn who_is_not_ready_only_watches() {
         }
     };
     timeout(PATIENCE, knows_holders).await.expect("it watches");
-    // Its claims would have been made together with those that a third process, which came later, has won.
-    let (third, _, _stop_third) = campaign(&client, 3);
-    shares(&third, 2).await;
-    shares(&first, 2).await;
-    shares(&second, 0).await;
+    // If it claimed leases, it would own some before a third process that started later.
+    let (third, _, _stop_third) = start_elector(&client, 3);
+    until_owned(&third, 2).await;
+    until_owned(&first, 2).await;
+    until_owned(&second, 0).await;
     ready.cancel();
-    shares(&second, 1).await;
+    until_owned(&second, 1).await;
 }
 
 /// Goal: in the drop-in a bucket's Service and EndpointSlice lead to its holder, and later to the next holder.
 #[tokio::test]
-async fn a_bucket_is_announced_by_its_holder() {
+async fn the_service_of_a_bucket_leads_to_its_holder() {
     let (_server, client) = cluster().await;
     let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), SYSTEM);
     let name = &bucket_names(1)[0];
@@ -142,24 +151,14 @@ async fn a_bucket_is_announced_by_its_holder() {
         let stop = CancellationToken::new();
         let shares = Shares::new(bucket_names(1), Ownership::alone(1, &holder(number)));
         let ip = holder(number).pod_ip;
-        tokio::spawn(autoscaler::knative::bucket_services::run(
-            client.clone(),
-            SYSTEM.into(),
-            ip,
-            shares,
-            stop.clone(),
-        ));
-        let announced = async {
-            loop {
-                if let Ok(slice) = slices.get(name).await
-                    && slice.endpoints.iter().flatten().any(|endpoint| endpoint.addresses == [ip.to_string()])
-                {
-                    return slice;
-                }
-                sleep(Duration::from_millis(20)).await;
-            }
+        let (client, system) = (client.clone(), SYSTEM.into());
+        tokio::spawn(autoscaler::knative::bucket_services::run(client, system, ip, shares, stop.clone()));
+        let leads_to_it = |slice: EndpointSlice| {
+            slice.endpoints.iter().flatten().any(|endpoint| endpoint.addresses == [ip.to_string()])
         };
-        let slice = timeout(PATIENCE, announced).await.expect("announced");
+        let is_published = async || slices.get(name).await.is_ok_and(leads_to_it);
+        until("the slice to lead to the holder", is_published).await.expect("published");
+        let slice = slices.get(name).await.expect("a slice");
         assert_eq!(slice.endpoints.map(|endpoints| endpoints.len()), Some(1), "the former holder is not listed");
         assert_eq!(slice.metadata.labels.expect("labels")["kubernetes.io/service-name"], *name);
         stop.cancel();
@@ -173,13 +172,9 @@ async fn a_bucket_is_announced_by_its_holder() {
 /// Goal: an invalid ConfigMap ends the processes of a Knative installation, as upstream's. Standalone uses the defaults
 /// and reports the map in a metric, except the leases' map: defaults could lead to two owners, so it ends as well.
 #[tokio::test]
-async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
+async fn invalid_configuration_ends_the_drop_in() {
     let (_server, client) = cluster().await;
-    let write = async |name: &str, key: &str, value: &str| {
-        let metadata = json!({"name": name});
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {key: value}});
-        bare::create(&client, Some(SYSTEM), map).await.expect("created");
-    };
+    let write = async |name: &str, key: &str, value: &str| create_map(&client, name, json!({key: value})).await;
     let error = async |options: autoscaler::Options| {
         let ended = autoscaler::run(options, client.clone(), Arc::new(Dns), CancellationToken::new());
         format!("{:#}", timeout(PATIENCE, ended).await.expect("ends").expect_err("refused"))
@@ -199,7 +194,7 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
     let (stop, admin) = (CancellationToken::new(), own_address());
     let standalone = autoscaler::Options { admin: Some(admin), ..options(own_address()) };
     let running = tokio::spawn(autoscaler::run(standalone, client.clone(), Arc::new(Dns), stop.clone()));
-    refused_maps(admin, 1).await;
+    until_refused(admin, 1).await;
     stop.cancel();
     timeout(PATIENCE, running).await.expect("ends").expect("no panic").expect("no error");
 
@@ -211,14 +206,13 @@ async fn configuration_that_breaks_a_rule_ends_the_drop_in() {
 /// map, key and value. In other modes only the leases' map does, since defaults could lead to two owners. Other maps
 /// are reported in a metric until they are fixed, without a restart. Once all are fixed it starts and leads.
 #[tokio::test]
-async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa() {
+async fn invalid_configuration_ends_autoscaler_hpa_or_is_reported() {
     const ELECTION: &str = "config-leader-election";
     const AUTOSCALER: &str = "config-autoscaler";
     let (_server, client) = cluster().await;
     bare::define_shared_resources(&client).await.expect("the CRDs");
     for name in [ELECTION, AUTOSCALER] {
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {}});
-        bare::create(&client, Some(SYSTEM), map).await.expect("created");
+        create_map(&client, name, json!({})).await;
     }
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), SYSTEM);
     let write = async |name: &str, key: &str, value: Option<&str>| {
@@ -241,25 +235,21 @@ async fn configuration_that_breaks_a_rule_ends_or_is_refused_by_autoscaler_hpa()
     write(AUTOSCALER, "stable-window", Some("1s")).await;
     let (stop, admin) = (CancellationToken::new(), own_address());
     let native = tokio::spawn(hpa::run::run(hpa_options(HpaMode::Native, Some(admin)), client.clone(), stop.clone()));
-    refused_maps(admin, 1).await;
+    until_refused(admin, 1).await;
     write(AUTOSCALER, "stable-window", Some("60s")).await;
-    refused_maps(admin, 0).await;
+    until_refused(admin, 0).await;
     stop.cancel();
     timeout(PATIENCE, native).await.expect("ends").expect("no panic").expect("no error");
 
     let stop = CancellationToken::new();
     let delegate = tokio::spawn(hpa::run::run(hpa_options(HpaMode::Delegate, None), client.clone(), stop.clone()));
     let leases: Api<Lease> = Api::namespaced(client, SYSTEM);
-    let leads = async {
-        let held = |lease: &Lease| {
-            let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
-            lease.metadata.name.as_deref().is_some_and(|name| name.starts_with("hpaautoscaler")) && holder == Some(HPA)
-        };
-        while !leases.list(&ListParams::default()).await.expect("listed").iter().any(held) {
-            sleep(Duration::from_millis(20)).await;
-        }
+    let is_held = |lease: &Lease| {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        lease.metadata.name.as_deref().is_some_and(|name| name.starts_with("hpaautoscaler")) && holder == Some(HPA)
     };
-    timeout(PATIENCE, leads).await.expect("leads");
+    let leads = async || leases.list(&ListParams::default()).await.expect("listed").iter().any(is_held);
+    until("it to lead", leads).await.expect("leads");
     stop.cancel();
     timeout(PATIENCE, delegate).await.expect("ends").expect("no panic").expect("no error");
 }
@@ -281,24 +271,11 @@ fn hpa_options(mode: HpaMode, admin: Option<SocketAddr>) -> HpaOptions {
     }
 }
 
-/// Waits until the metric of `config-autoscaler` has this value.
-async fn refused_maps(admin: SocketAddr, value: u8) {
+/// Waits until `zeroscale_config_refused` of `config-autoscaler` has this value.
+async fn until_refused(admin: SocketAddr, value: u8) {
     let expected = format!("zeroscale_config_refused{{config_map=\"config-autoscaler\"}} {value}");
-    let reported = async {
-        while !page(admin).await.unwrap_or_default().lines().any(|line| line == expected) {
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, reported).await.unwrap_or_else(|_| panic!("never said {expected}"));
-}
-
-/// Returns the metrics of an admin port, once it is open.
-async fn page(admin: SocketAddr) -> std::io::Result<String> {
-    let mut stream = tokio::net::TcpStream::connect(admin).await?;
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text).await?;
-    Ok(text)
+    let is_reported = async || metrics(admin).await.unwrap_or_default().lines().any(|line| line == expected);
+    until(&expected, is_reported).await.expect("reported");
 }
 
 fn options(listen: SocketAddr) -> autoscaler::Options {

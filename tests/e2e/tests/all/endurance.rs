@@ -19,7 +19,7 @@ const QUIET: Duration = Duration::from_secs(80);
 /// Goal: a steady load keeps its pods. Plain pods report nothing themselves: if the activators left the path, their
 /// load would count as zero.
 #[tokio::test(flavor = "multi_thread")]
-async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
+async fn a_steady_load_keeps_its_25_pods() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     // Default configuration except for the target and the maximum.
     let mut workload = Workload::new("plain").env("HELLO_LATENCY_MS", 4000);
@@ -43,34 +43,32 @@ async fn steady_load_on_25_plain_pods_never_dips() -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     clients.end().await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: missing stats without an attestation do not count as zero.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> {
-    let cable = Relay::start().await?;
-    // The cable is joined as soon as the autoscaler's address is known; until then the activator retries.
-    let options = UpOptions { stat_url: Some(format!("ws://{}", cable.address)), ..UpOptions::default() };
+    let link = Relay::start().await?;
+    // The link is joined as soon as the autoscaler's address is known; until then the activator retries.
+    let options = UpOptions { stat_url: Some(format!("ws://{}", link.address)), ..UpOptions::default() };
     let env = TestEnv::sleeping_soon(options).await?;
-    cable.join(env.cluster.address(PlaneId::Autoscaler(0)));
+    link.join(env.cluster.address(PlaneId::Autoscaler(0)));
     // Four times the load of its three pods, so that a dip while a slow machine does not run its clients has no effect.
     let workload =
         Workload::new("link").env("HELLO_LATENCY_MS", 4000).set("scale.load.concurrency", 10).set("scale.max", 3);
     env.deploy(&workload).await?;
     let clients = env.load(Entry::Service, "link").start(80, "/");
     env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("link").await? >= 3)).await?;
-    cable.cut();
+    link.cut();
     let end = tokio::time::Instant::now() + QUIET;
     while tokio::time::Instant::now() < end {
         let replicas = env.replicas("link").await?;
-        assert!(replicas >= 3, "{replicas} replicas while nobody could report");
+        assert!(replicas >= 3, "{replicas} replicas while no activator could report");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    cable.join(env.cluster.address(PlaneId::Autoscaler(0)));
+    link.join(env.cluster.address(PlaneId::Autoscaler(0)));
     clients.end().await?;
     env.until(SOON + ASLEEP, "sleep once the link is back", async || Ok(env.replicas("link").await? == 0)).await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }

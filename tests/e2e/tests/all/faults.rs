@@ -1,12 +1,11 @@
-//! Each fault of pods, on each surface, in the same words: prints the acceptance table.
+//! Reports of pods' faults: each fault appears on each surface in the same words. Prints the acceptance table.
 //!
-//! The test plays components that the embedded cluster lacks. No node takes a pod with a scheduler that does not exist,
-//! so the test writes the status of a kubelet or a scheduler. No controller creates pods of a StatefulSet, so the test
+//! The test simulates components that the embedded cluster lacks. No node runs a pod with an unknown scheduler, so the
+//! test writes its status like a kubelet or a scheduler. No controller creates pods of a StatefulSet, so the test
 //! writes the event with which a controller reports the API server's error.
 
+use crate::zeroscaler::command_line;
 use anyhow::Context;
-use clap::Parser;
-use cli::arguments::Arguments;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::Fault;
 use e2e::space::{ASLEEP, SOON, program};
@@ -25,13 +24,13 @@ const SURFACES: [&str; 9] =
     ["Ready", "event", "why", "status", "check", "wake --wait", "dashboard", "waiting page", "held request"];
 
 /// Interval at which the pods' state is written.
-const PLAYS_EVERY: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Cause of a fault.
 enum FaultCause {
     /// Fields of the workload's container in addition to the usual ones.
     Container(Value),
-    /// Status of a pod that no node takes.
+    /// Status of a pod that no node runs.
     Pod(Value),
     /// Error of the API server for each pod.
     Refused(&'static str),
@@ -68,12 +67,9 @@ fn causes() -> Vec<(&'static str, FaultCause)> {
 
 /// Returns the output and the error of `kubectl-zeroscale`.
 async fn terminal(env: &TestEnv, words: &[&str]) -> String {
-    let kubeconfig = env.cluster.kubeconfig.display().to_string();
-    let place = ["kubectl-zeroscale", "--kubeconfig", &kubeconfig, "--namespace", &env.namespace];
-    let mut out = Vec::new();
-    let outcome = cli::run(Arguments::parse_from(place.iter().chain(words)), &mut out).await;
+    let (printed, outcome) = command_line(env, words).await;
     let failed = outcome.err().map(|error| format!("failed: {error:#}")).unwrap_or_default();
-    format!("{}{failed}", String::from_utf8_lossy(&out))
+    printed + &failed
 }
 
 /// One workload that fails.
@@ -81,7 +77,7 @@ struct Failing<'a> {
     env: &'a TestEnv,
     name: String,
     reason: &'static str,
-    way: FaultCause,
+    cause: FaultCause,
 }
 
 impl Failing<'_> {
@@ -90,15 +86,15 @@ impl Failing<'_> {
         let workload = Workload::new(name).set("wake.page", json!({})).set("wake.timeout", "40s");
         let mut target = workload.deployment(&program()?);
         let template = &mut target["spec"]["template"]["spec"];
-        if let FaultCause::Container(container) = &self.way {
+        if let FaultCause::Container(container) = &self.cause {
             let fields = container.as_object().into_iter().flatten();
             fields.for_each(|(field, value)| template["containers"][0][field] = value.clone());
             template["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
         } else {
-            template["schedulerName"] = json!("nobody");
+            template["schedulerName"] = json!("absent");
         }
         let mut scaler = workload.scaler();
-        if let FaultCause::Refused(_) = self.way {
+        if let FaultCause::Refused(_) = self.cause {
             target["kind"] = json!("StatefulSet");
             target["spec"]["serviceName"] = json!(name);
             scaler["spec"]["target"]["kind"] = json!("StatefulSet");
@@ -112,9 +108,9 @@ impl Failing<'_> {
     }
 
     /// Writes what a kubelet, a scheduler or a controller would report, once the object exists.
-    async fn play(&self) -> anyhow::Result<()> {
+    async fn simulate(&self) -> anyhow::Result<()> {
         let parameters = PatchParams::default();
-        match &self.way {
+        match &self.cause {
             FaultCause::Container(_) => Ok(()),
             FaultCause::Pod(status) => {
                 let pods = self.env.api::<Pod>();
@@ -122,7 +118,7 @@ impl Failing<'_> {
                 self.env.until(SOON, "a pod", async || Ok(!pods.list(&selected).await?.items.is_empty())).await?;
                 for pod in pods.list(&selected).await?.items {
                     let patch = Patch::Merge(json!({"status": status}));
-                    // It may be gone.
+                    // The pod may be gone.
                     let _ = pods.patch_status(&pod.name_any(), &parameters, &patch).await;
                 }
                 Ok(())
@@ -144,10 +140,10 @@ impl Failing<'_> {
     }
 
     /// Writes the same for each new pod.
-    async fn play_again(&self) -> anyhow::Result<()> {
+    async fn keep_simulating(&self) -> anyhow::Result<()> {
         loop {
-            self.play().await?;
-            tokio::time::sleep(PLAYS_EVERY).await;
+            self.simulate().await?;
+            tokio::time::sleep(WRITE_INTERVAL).await;
         }
     }
 
@@ -160,19 +156,16 @@ impl Failing<'_> {
                 Ok(found.is_some())
             })
             .await?;
-        found.context("just seen")
+        found.context("just found")
     }
 
-    /// Searches for the words on each surface.
-    async fn row(self) -> anyhow::Result<(&'static str, [bool; SURFACES.len()])> {
+    /// Reports for each surface whether it shows the fault's message and remedy.
+    async fn check(self) -> anyhow::Result<(&'static str, [bool; SURFACES.len()])> {
         self.deploy().await?;
         let (env, name) = (self.env, self.name.as_str());
         let load = env.load(Entry::Service, name);
-        let held = tokio::spawn({
-            let load = load.clone();
-            async move { load.get("/").await }
-        });
-        self.play().await?;
+        let held = load.spawn_get("/");
+        self.simulate().await?;
         let fault = self.fault().await?;
         let explains = |text: &str| text.contains(&fault.message) && text.contains(&fault.remedy);
         let ready = env.condition(name, "Ready").await?.context("Ready")?;
@@ -188,7 +181,7 @@ impl Failing<'_> {
         .await?;
         let browser = load.clone().with("accept", "text/html");
         env.until(SOON, &format!("{} on the waiting page", self.reason), async || {
-            let page = String::from_utf8_lossy(&browser.get("/").await?.body).into_owned();
+            let page = browser.get("/").await?.text();
             Ok(explains(&page.replace("&quot;", "\"").replace("&#39;", "'").replace("&gt;", ">").replace("&amp;", "&")))
         })
         .await?;
@@ -199,11 +192,11 @@ impl Failing<'_> {
         let detail: Value = serde_json::from_str(&detail).with_context(|| detail.clone())?;
         let row = detail["why"].as_str().unwrap_or_default();
         let answer = held.await??;
-        let answer = (answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned());
+        let answer = (answer.status.as_u16(), answer.text());
         let wake = ["wake", name, "--wait", "--timeout", "30s"];
         let woken = tokio::select! {
             woken = terminal(env, &wake) => woken,
-            ended = self.play_again() => return ended.map(|()| (self.reason, [false; SURFACES.len()])),
+            ended = self.keep_simulating() => return ended.map(|()| (self.reason, [false; SURFACES.len()])),
         };
         let results = [
             ready.0 == "False" && ready.1 == self.reason && explains(&ready.2),
@@ -228,19 +221,18 @@ impl Failing<'_> {
 async fn faults_of_pods_are_reported_until_they_end() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     tokio::try_join!(
-        each_cause_is_told_on_each_surface(&env),
+        each_fault_is_reported_on_each_surface(&env),
         a_crash_loop_without_a_probe_scales_back_to_zero(&env),
-        a_secret_that_comes_a_moment_later_fails_no_request(&env),
+        a_secret_that_is_created_late_fails_no_request(&env),
     )?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: every fault of pods is reported on each surface with its remedy. Method: a workload for each fault, a held
 /// request, a waiting browser.
-async fn each_cause_is_told_on_each_surface(env: &TestEnv) -> anyhow::Result<()> {
-    let failing = |(reason, way): (&'static str, FaultCause)| Failing { env, name: reason.to_lowercase(), reason, way };
-    let rows = try_join_all(causes().into_iter().map(|cause| failing(cause).row())).await?;
+async fn each_fault_is_reported_on_each_surface(env: &TestEnv) -> anyhow::Result<()> {
+    let failing = |(reason, cause)| Failing { env, name: str::to_lowercase(reason), reason, cause };
+    let rows = try_join_all(causes().into_iter().map(|row| failing(row).check())).await?;
     println!("| cause | {} |\n|---|{}", SURFACES.join(" | "), "---|".repeat(SURFACES.len()));
     for (reason, results) in &rows {
         println!("| {reason} | {} |", results.map(|explains| if explains { "yes" } else { "NO" }).join(" | "));
@@ -264,12 +256,11 @@ async fn a_crash_loop_without_a_probe_scales_back_to_zero(env: &TestEnv) -> anyh
 }
 
 /// Goal: a fault that ends in time fails no request.
-async fn a_secret_that_comes_a_moment_later_fails_no_request(env: &TestEnv) -> anyhow::Result<()> {
+async fn a_secret_that_is_created_late_fails_no_request(env: &TestEnv) -> anyhow::Result<()> {
     let late = json!({"env": [{"name": "HELLO_TEXT", "valueFrom": {"secretKeyRef": {"name": "later", "key": "a"}}}]});
-    let failing = Failing { env, name: "late".into(), reason: "SecretMissing", way: FaultCause::Container(late) };
+    let failing = Failing { env, name: "late".into(), reason: "SecretMissing", cause: FaultCause::Container(late) };
     failing.deploy().await?;
-    let load = env.load(Entry::Service, "late");
-    let held = tokio::spawn(async move { load.get("/").await });
+    let held = env.load(Entry::Service, "late").spawn_get("/");
     failing.fault().await?;
     let secret = json!({"metadata": {"name": "later"}, "stringData": {"a": "healed"}});
     env.create::<k8s_openapi::api::core::v1::Secret>(secret).await?;

@@ -1,11 +1,11 @@
-//! Workloads whose autoscaler was removed first: `kubectl zeroscale release` restores them, and nothing hangs forever.
+//! Restoring workloads: by the autoscaler, and by `kubectl zeroscale release` if the autoscaler was removed first.
 
 use anyhow::{Context, ensure};
 use autoscaler::release::{Scope, release};
 use bytes::Bytes;
 use common::names;
 use common_api::ZeroScaler;
-use e2e::test_env::{SOON, essence, program};
+use e2e::test_env::{SOON, comparable, program};
 use e2e::{Entry, TestEnv, Workload};
 use futures::StreamExt;
 use http::Request;
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Returns the names of Zeroscale's slices.
 async fn slices(env: &TestEnv) -> anyhow::Result<Vec<String>> {
-    let ours = ListParams::default().labels(&format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY));
+    let ours = ListParams::default().labels(&format!("{}={}", names::SLICE_MANAGED_BY, names::MANAGED_BY));
     Ok(env.api::<EndpointSlice>().list(&ours).await?.iter().map(ResourceExt::name_any).collect())
 }
 
@@ -43,8 +43,15 @@ async fn released(env: &TestEnv, scope: Scope) -> anyhow::Result<String> {
     Ok(steps)
 }
 
+/// Creates a workload without a ZeroScaler; returns its Service.
+async fn create_unscaled(env: &TestEnv, name: &str, replicas: i32) -> anyhow::Result<String> {
+    let workload = Workload::new(name).replicas(replicas);
+    env.create::<Deployment>(workload.deployment(&program()?)).await?;
+    comparable(env.create::<Service>(workload.service()).await?)
+}
+
 /// Observes the minimum number of ready addresses in a Service's slices, from now on until it is cancelled.
-async fn fewest(env: &TestEnv, service: &str, until: CancellationToken) -> anyhow::Result<JoinHandle<usize>> {
+async fn min_addresses(env: &TestEnv, service: &str, until: CancellationToken) -> anyhow::Result<JoinHandle<usize>> {
     let slices: Api<EndpointSlice> = env.api();
     let list = ListParams::default().labels(&format!("kubernetes.io/service-name={service}"));
     let listed = slices.list(&list).await?;
@@ -78,14 +85,12 @@ async fn fewest(env: &TestEnv, service: &str, until: CancellationToken) -> anyho
 /// Services and slices equal their former state byte for byte, and the Service has an endpoint all the time. Objects
 /// that are not deleted are restored as well, and the next autoscaler takes them over again.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Result<()> {
+async fn workloads_are_released_without_an_autoscaler() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let mut before = Vec::new();
     for (name, replicas) in [("going", 2), ("staying", 1), ("orphan", 1)] {
-        let workload = Workload::new(name).replicas(replicas);
-        env.create::<Deployment>(workload.deployment(&program()?)).await?;
-        before.push(essence(env.create::<Service>(workload.service()).await?)?);
-        env.create::<ZeroScaler>(workload.scaler()).await?;
+        before.push(create_unscaled(&env, name, replicas).await?);
+        env.create::<ZeroScaler>(Workload::new(name).scaler()).await?;
     }
     let made = Workload::new("made").set("services", json!([{"name": "made", "create": true}]));
     env.create::<Deployment>(made.deployment(&program()?)).await?;
@@ -101,26 +106,26 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
         scalers.delete(name, &DeleteParams::default()).await?;
         assert!(scalers.get(name).await?.metadata.deletion_timestamp.is_some(), "it hangs");
     }
-    // The least that kubectl can do: the object goes, and nothing is restored.
+    // Without its finalizer the object is deleted, and nothing is restored.
     env.patch::<ZeroScaler>("orphan", json!({"metadata": {"finalizers": null}})).await?;
     scalers.delete("orphan", &DeleteParams::default()).await?;
     env.until_gone("orphan").await?;
 
     let ends = CancellationToken::new();
-    let fewest = fewest(&env, "going", ends.clone()).await?;
+    let fewest = min_addresses(&env, "going", ends.clone()).await?;
     let steps = released(&env, Scope::Named(env.namespace.clone(), vec!["going".to_owned()])).await?;
     assert!(
         steps.contains("Deployment going was scaled from 0 to 2") && steps.contains("service/going was given back"),
         "{steps}"
     );
     env.until_gone("going").await?;
-    env.until(SOON, "nobody but Kubernetes to lead to it", async || {
+    env.until(SOON, "no slice of ours for it", async || {
         Ok(!slices(&env).await?.iter().any(|slice| slice.starts_with("going")))
     })
     .await?;
     ends.cancel();
-    assert!(fewest.await? >= 1, "its clients always find somebody");
-    assert!(scalers.get("made").await?.metadata.deletion_timestamp.is_some(), "nobody has named it");
+    assert!(fewest.await? >= 1, "the Service was without an endpoint");
+    assert!(scalers.get("made").await?.metadata.deletion_timestamp.is_some(), "it is in no released scope");
     let steps = released(&env, Scope::Namespace(env.namespace.clone())).await?;
     assert!(
         steps.contains("service/orphan in namespace") && steps.contains("belonged to a ZeroScaler that is gone"),
@@ -128,7 +133,7 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     );
     env.until_gone("made").await?;
     for (name, before) in ["going", "staying", "orphan"].into_iter().zip(&before) {
-        assert_eq!(essence(env.api::<Service>().get(name).await?)?, *before, "{name}");
+        assert_eq!(comparable(env.api::<Service>().get(name).await?)?, *before, "{name}");
     }
     assert_eq!((env.replicas("going").await?, env.replicas("staying").await?, env.replicas("made").await?), (2, 1, 1));
     env.until(SOON, "no slice and no Service of ours", async || {
@@ -146,23 +151,19 @@ async fn what_an_autoscaler_left_behind_is_released_without_one() -> anyhow::Res
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.cluster.wait_until_ready(2).await;
     env.until_asleep("staying").await?;
-    assert_eq!(env.load(Entry::Activator, "staying").get("/").await?.status, 200, "taken up again");
-    env.end().await;
-    Ok(())
+    env.load(Entry::Activator, "staying").get_ok("/").await.context("taken over again")?;
+    env.end().await
 }
 
 /// Sends a request every 50 ms until `ends`, on one connection while it lasts. Counts each response in `answered`, and
 /// returns the number of connections that a response closed. If a slow machine lets a connection idle for a second, it
 /// may be closed without a response while the next request is in flight. That request is sent again, and the close
-/// counts.
-///
-/// # Errors
-/// Fails if a request is refused or broken off.
-async fn sends_requests(at: SocketAddr, answered: Arc<AtomicUsize>, ends: CancellationToken) -> anyhow::Result<usize> {
-    let (mut idle, mut ended): (Option<SendRequest<Empty<Bytes>>>, _) = (None, 0);
+/// counts. Fails if another request is refused or broken off.
+async fn send_requests(at: SocketAddr, answered: Arc<AtomicUsize>, ends: CancellationToken) -> anyhow::Result<usize> {
+    let (mut idle, mut closed): (Option<SendRequest<Empty<Bytes>>>, _) = (None, 0);
     let mut last = Instant::now();
     while !ends.is_cancelled() {
-        let idled = idle.is_some() && last.elapsed() >= Duration::from_secs(1);
+        let was_idle = idle.is_some() && last.elapsed() >= Duration::from_secs(1);
         let mut client = match idle.take() {
             Some(client) if !client.is_closed() => client,
             _ => {
@@ -178,34 +179,34 @@ async fn sends_requests(at: SocketAddr, answered: Arc<AtomicUsize>, ends: Cancel
             Ok::<_, hyper::Error>((head, body.collect().await?.to_bytes()))
         };
         let (head, body) = match timeout(SOON, exchange).await? {
-            Err(error) if idled && (error.is_incomplete_message() || error.is_canceled()) => {
-                ended += 1;
+            Err(error) if was_idle && (error.is_incomplete_message() || error.is_canceled()) => {
+                closed += 1;
                 continue;
             }
-            answer => answer.context("on a connection that nobody had ended")?,
+            answer => answer.context("on a connection that no response had closed")?,
         };
         last = Instant::now();
         ensure!(head.status == 200, "{}: {}", head.status, String::from_utf8_lossy(&body));
         match head.headers.get(CONNECTION).is_some_and(|value| value == "close") {
-            true => ended += 1,
+            true => closed += 1,
             false => idle = Some(client),
         }
         answered.fetch_add(1, Ordering::Relaxed);
         sleep(Duration::from_millis(50)).await;
     }
-    Ok(ended)
+    Ok(closed)
 }
 
 /// Goal: a client with a persistent connection to an activator loses no request when the workload is restored: a
 /// response closes the connection while the workload is still known, and the next connection leads to the pods.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_persistent_connection_ends_before_its_workload_is_given_back() -> anyhow::Result<()> {
+async fn a_persistent_connection_ends_before_its_workload_is_restored() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     env.deploy(&Workload::new("persistent").replicas(1)).await?;
     let address = env.service_address("persistent").await?;
     env.until_asleep("persistent").await?;
     let (answered, ends) = (Arc::<AtomicUsize>::default(), CancellationToken::new());
-    let requests = tokio::spawn(sends_requests(address, answered.clone(), ends.clone()));
+    let requests = tokio::spawn(send_requests(address, answered.clone(), ends.clone()));
     let ten_more = async |when: &str| {
         let enough = answered.load(Ordering::Relaxed) + 10;
         let is_enough = async || Ok(answered.load(Ordering::Relaxed) >= enough || requests.is_finished());
@@ -216,22 +217,16 @@ async fn a_persistent_connection_ends_before_its_workload_is_given_back() -> any
     env.until_gone("persistent").await?;
     ten_more("answers by pods").await?;
     ends.cancel();
-    assert!(requests.await?? >= 1, "an activator has ended it");
-    env.end().await;
-    Ok(())
+    assert!(requests.await?? >= 1, "no response closed the connection");
+    env.end().await
 }
 
 /// Goal: an edit of the target restores the former workload with its Service, byte for byte, and takes over the new
 /// one; also if the edit is made while no autoscaler runs.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()> {
+async fn an_edit_of_the_target_restores_the_former_one() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
-    let mut before = Vec::new();
-    for (name, replicas) in [("former", 2), ("latter", 1)] {
-        let workload = Workload::new(name).replicas(replicas);
-        env.create::<Deployment>(workload.deployment(&program()?)).await?;
-        before.push(essence(env.create::<Service>(workload.service()).await?)?);
-    }
+    let before = [create_unscaled(&env, "former", 2).await?, create_unscaled(&env, "latter", 1).await?];
     env.create::<ZeroScaler>(Workload::new("former").scaler()).await?;
     env.until_served("former").await?;
     env.until_asleep("former").await?;
@@ -246,8 +241,8 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
             Ok(object.is_ready() && served == Some(to))
         })
         .await?;
-        assert_eq!(env.replicas(from).await?, replicas, "as {from} was found");
-        assert_eq!(essence(env.api::<Service>().get(from).await?)?, before);
+        assert_eq!(env.replicas(from).await?, replicas, "{from} has its former replicas");
+        assert_eq!(comparable(env.api::<Service>().get(from).await?)?, before);
         env.until(SOON, "slices of ours for the other one alone", async || {
             let ours = slices(&env).await?; // Those of the former one stay until Kubernetes' own slices exist.
             Ok(!ours.is_empty() && ours.iter().all(|slice| slice.starts_with(to)))
@@ -263,14 +258,13 @@ async fn an_edit_of_the_target_gives_the_former_one_back() -> anyhow::Result<()>
     edit("former").await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     moved("former", "latter", 1, &before[1]).await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: a namespace whose workloads are at zero ends soon after it is deleted; without an autoscaler it hangs until it
 /// is released.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Result<()> {
+async fn the_deletion_of_a_namespace_waits_only_for_the_autoscaler() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let namespaces: Api<Namespace> = Api::all(env.client.clone());
     let is_gone = async |name: &str| -> anyhow::Result<bool> { Ok(namespaces.get_opt(name).await?.is_none()) };
@@ -280,7 +274,7 @@ async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Resu
     second.deploy(&Workload::new("hello")).await?;
     // Kubernetes waits five seconds before it deletes the contents, and eight more once it has found a finalizer.
     namespaces.delete(&first.namespace, &DeleteParams::default()).await?;
-    env.until(SOON, "the ZeroScaler to be asked to go", async || {
+    env.until(SOON, "the ZeroScaler to be deleted", async || {
         let left = first.api::<ZeroScaler>().get_opt("hello").await?;
         Ok(left.is_none_or(|object| object.metadata.deletion_timestamp.is_some()))
     })
@@ -290,7 +284,7 @@ async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Resu
     let took = begun.elapsed();
     assert!(took < Duration::from_secs(5) + (env.stalls.total() - stalled), "{took:?}");
     env.until(SOON, "the end of the first", async || is_gone(&first.namespace).await).await?;
-    eprintln!("a ZeroScaler that slept was given back in {took:?}, and its namespace has ended");
+    eprintln!("a workload at zero was restored in {took:?}, and its namespace is gone");
 
     env.cluster.kill_plane(PlaneId::Autoscaler(0));
     namespaces.delete(&second.namespace, &DeleteParams::default()).await?;
@@ -303,6 +297,5 @@ async fn the_end_of_a_namespace_waits_for_the_autoscaler_alone() -> anyhow::Resu
     env.until(SOON, "the end of the second", async || is_gone(&second.namespace).await).await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.cluster.wait_until_ready(2).await;
-    env.end().await;
-    Ok(())
+    env.end().await
 }

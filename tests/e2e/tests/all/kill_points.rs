@@ -1,13 +1,14 @@
 //! Planes that fail in the middle of a sequence of writes, as separate processes: each is killed after each write, a
 //! leader freezes before each write and is thawed when its successor has finished, and clocks are set. Afterwards each
-//! Service is as its owner wrote it, no restored workload is at zero, and no port number is held by nobody.
+//! Service is as its owner wrote it, no restored workload is at zero, and each allocated port number has a ZeroScaler.
 
 use anyhow::{Context, ensure};
 use common::names;
 use common::ports::ledger::{self, Block, Entry, NumberState};
 use common_api::ZeroScaler;
+use e2e::load::metrics;
 use e2e::parts::{Parts, Plane};
-use e2e::space::{ASLEEP, SOON, essence, program};
+use e2e::space::{ASLEEP, SOON, comparable, program};
 use e2e::tap::{Held, Stopped, Tap};
 use e2e::{Load, Process, Space, Workload};
 use futures::future::try_join_all;
@@ -38,7 +39,7 @@ struct Owned {
 impl Owned {
     async fn create(space: &Space, workload: Workload) -> anyhow::Result<Self> {
         space.create::<Deployment>(workload.deployment(&program()?)).await?;
-        let service = essence(space.create::<Service>(workload.service()).await?)?;
+        let service = comparable(space.create::<Service>(workload.service()).await?)?;
         Ok(Self { workload, service })
     }
 
@@ -50,7 +51,7 @@ impl Owned {
         space.create::<ZeroScaler>(self.workload.scaler()).await.map(|_| ())
     }
 
-    async fn give_back(&self, space: &Space) -> anyhow::Result<()> {
+    async fn delete_scaler(&self, space: &Space) -> anyhow::Result<()> {
         space.api::<ZeroScaler>().delete(self.name(), &DeleteParams::default()).await?;
         Ok(())
     }
@@ -58,7 +59,7 @@ impl Owned {
     /// Checks that its ZeroScaler has left it as its owner wrote it, with at least one replica.
     async fn is_restored(&self, space: &Space) -> anyhow::Result<()> {
         let name = self.name();
-        let service = essence(space.api::<Service>().get(name).await?)?;
+        let service = comparable(space.api::<Service>().get(name).await?)?;
         ensure!(service == self.service, "{service} instead of {}", self.service);
         ensure!(space.replicas(name).await? >= 1, "{name} is left at zero");
         space
@@ -71,12 +72,12 @@ impl Owned {
     }
 }
 
-/// Checks that nobody's Service has lost its selector for good.
-async fn each_selector_is_kept(space: &Space) -> anyhow::Result<()> {
+/// Checks that each Service has its selector, an annotation with it, or an owner of ours.
+async fn no_selector_is_lost(space: &Space) -> anyhow::Result<()> {
     for service in space.api::<Service>().list(&ListParams::default()).await? {
         let has_selector = service.spec.as_ref().is_some_and(|spec| spec.selector.is_some());
-        let is_noted = service.annotations().contains_key(names::ADOPTED_SELECTOR);
-        ensure!(has_selector || is_noted || service.metadata.owner_references.is_some(), "{}", service.name_any());
+        let is_recorded = service.annotations().contains_key(names::ADOPTED_SELECTOR);
+        ensure!(has_selector || is_recorded || service.metadata.owner_references.is_some(), "{}", service.name_any());
     }
     Ok(())
 }
@@ -125,36 +126,32 @@ impl Pair {
         Ok(Self { parts, tap, autoscaler, activator })
     }
 
-    /// Waits for `state`. Kills a plane after the autoscaler's `n`-th write to paths with `of` until then, and starts it
-    /// again. Returns the write.
-    async fn killed(
+    /// Waits for `state`. If the autoscaler first makes its `n`-th write that matches `pattern`, kills a plane after it
+    /// and starts the plane again. Returns that write.
+    async fn wait_and_kill(
         &mut self,
         victim: Victim,
-        (of, n): (&str, usize),
+        (pattern, n): (&str, usize),
         space: &Space,
         state: impl Future<Output = anyhow::Result<()>>,
     ) -> anyhow::Result<Option<String>> {
-        let mut stopped = self.tap.stop(of, n, Held::Response);
+        let mut stopped = self.tap.stop(pattern, n, Held::Response);
         let mut state = pin!(state);
         let write = tokio::select! {
-            write = stopped.wait_for(Option::is_some) => write?.clone().context("just seen")?,
+            write = stopped.wait_for(Option::is_some) => write?.clone().context("just found")?,
             reached = &mut state => {
                 self.tap.clear();
                 return reached.map(|()| None);
             }
         };
-        let (plane, process) = match victim {
-            Victim::Autoscaler => (self.parts.autoscaler, &mut self.autoscaler),
-            Victim::Activator => (self.parts.activator, &mut self.activator),
+        let (plane, kubeconfig, process) = match victim {
+            Victim::Autoscaler => (self.parts.autoscaler, self.tap.kubeconfig(), &mut self.autoscaler),
+            Victim::Activator => (self.parts.activator, self.parts.kubeconfig.as_path(), &mut self.activator),
         };
         process.kill_now().await?;
         self.parts.publish(plane, false).await?;
-        each_selector_is_kept(space).await?;
+        no_selector_is_lost(space).await?;
         self.tap.clear();
-        let kubeconfig = match victim {
-            Victim::Autoscaler => self.tap.kubeconfig(),
-            Victim::Activator => &self.parts.kubeconfig,
-        };
         *process = self.parts.start_plane(plane, kubeconfig, &[]).await?;
         self.parts.publish(plane, true).await?;
         state.await.with_context(|| format!("killed after write {n}: {write}"))?;
@@ -170,7 +167,7 @@ enum Victim {
 
 /// Adopts and restores one workload for each number `n`, and kills the victim after the `n`-th write of either; then
 /// after each kind of write whose place in the sequence varies.
-async fn is_killed_after_each_write(victim: Victim) -> anyhow::Result<()> {
+async fn kill_after_each_write(victim: Victim) -> anyhow::Result<()> {
     let mut pair = Pair::start().await?;
     let space = Space::create_in(pair.parts.client.clone()).await?;
     let kinds = ["/services/", "/configmaps"].map(|kind| (kind, 1));
@@ -180,38 +177,38 @@ async fn is_killed_after_each_write(victim: Victim) -> anyhow::Result<()> {
         let name = names.next().context("endless")?;
         let owned = Owned::create(&space, Workload::new(&name)).await?;
         owned.adopt(&space).await?;
-        let adopting = pair.killed(victim, row, &space, space.until_served(&name)).await?;
-        owned.give_back(&space).await?;
+        let adopting = pair.wait_and_kill(victim, row, &space, space.until_served(&name)).await?;
+        owned.delete_scaler(&space).await?;
         let restored = async {
             space.until_gone(&name).await?;
             owned.is_restored(&space).await?;
             no_number_is_leaked(&space).await
         };
-        let restoring = pair.killed(victim, row, &space, restored).await?;
+        let restoring = pair.wait_and_kill(victim, row, &space, restored).await?;
         eprintln!("{victim:?} {row:?}: {adopting:?} {restoring:?}");
         if row.0.is_empty() && adopting.is_none() && restoring.is_none() {
             ensure!(row.1 < WRITES_MAX, "the sequence does not end");
-            rows.retain(|(of, _)| !of.is_empty());
+            rows.retain(|(pattern, _)| !pattern.is_empty());
         }
     }
     let last = Owned::create(&space, Workload::new("last")).await?;
     last.adopt(&space).await?;
     space.until_served("last").await?;
     let load = Load::new(pair.parts.activator.address, format!("last.{}", space.namespace));
-    assert_eq!(load.get("/").await?.status, 200);
+    load.get_ok("/").await?;
     pair.parts.end(pair.activator, pair.autoscaler).await
 }
 
 /// Goal: an autoscaler that is killed after any of its writes continues when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_autoscaler_may_be_killed_after_each_write() -> anyhow::Result<()> {
-    is_killed_after_each_write(Victim::Autoscaler).await
+    kill_after_each_write(Victim::Autoscaler).await
 }
 
-/// Goal: the same if the activator is killed, which must confirm numbers.
+/// Goal: the same if the activator is killed, which must confirm port numbers.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_activator_may_be_killed_after_each_write() -> anyhow::Result<()> {
-    is_killed_after_each_write(Victim::Activator).await
+    kill_after_each_write(Victim::Activator).await
 }
 
 /// Two autoscalers that compete for one lease.
@@ -241,7 +238,7 @@ impl Rivals {
         let space = Space::create_in(parts.client.clone()).await?;
         let mut rivals = Self { parts, planes, taps, processes: [first, second], activator, leader: 0 };
         space.until(SOON, "a leader", async || Ok(rivals.holder().await?.is_some())).await?;
-        rivals.leader = rivals.holder().await?.context("just seen")?;
+        rivals.leader = rivals.holder().await?.context("just found")?;
         Ok((rivals, space))
     }
 
@@ -253,8 +250,8 @@ impl Rivals {
         Ok(self.planes.iter().position(|plane| holder.ends_with(&plane.address.ip().to_string())))
     }
 
-    /// Freezes the leader once `stops` are reached, or `state` for the names whose stops are not. `then` is done by
-    /// its successor. Then the frozen leader's writes arrive, and it is thawed.
+    /// Waits until each of `stops` is reached, or `state` holds for its name, and freezes the leader. Its successor
+    /// then does `then`. Afterwards the frozen leader's writes arrive, and the leader is thawed.
     async fn freeze(
         &mut self,
         space: &Space,
@@ -286,13 +283,13 @@ impl Rivals {
         space.until(SOON, "the late writes", async || Ok(tap.pending() == 0)).await?;
         self.processes[former].thaw()?;
         self.parts.publish_all(&published(false)).await?;
-        let metrics = Load::new((self.planes[former].address.ip(), 9090).into(), "metrics");
+        let admin: std::net::SocketAddr = (self.planes[former].address.ip(), 9090).into();
         let is_followed = async || {
-            let page = String::from_utf8_lossy(&metrics.get("/metrics").await?.body).into_owned();
+            let page = metrics(admin).await?;
             let is = |name: &str, value: &str| page.lines().any(|line| line.starts_with(name) && line.ends_with(value));
             Ok(is("zeroscale_lease_held{", "} 0") && is("zeroscale_lease_owned{", "} 1"))
         };
-        space.until(SOON, "the former leader to see its successor", is_followed).await?;
+        space.until(SOON, "the former leader to recognize its successor", is_followed).await?;
         ensure!(self.holder().await? == Some(next), "the leader has changed again");
         self.leader = next;
         Ok(())
@@ -306,17 +303,22 @@ impl Rivals {
     }
 }
 
-/// Number of workloads, for each of which another write is late.
-const LATE: usize = 10;
+/// Number of workloads; for each, a different write is late.
+const WORKLOADS: usize = 10;
 
 async fn create_all(space: &Space, prefix: &str, replicas: i32) -> anyhow::Result<Vec<Owned>> {
-    let names = (1..=LATE).map(|n| format!("{prefix}-{n:02}"));
+    let names = (1..=WORKLOADS).map(|n| format!("{prefix}-{n:02}"));
     try_join_all(names.map(|name| Owned::create(space, Workload::new(&name).replicas(replicas)))).await
 }
 
+/// Holds back the first write about the first workload, the second about the second, and so on.
+fn stop_each(tap: &Tap, all: &[Owned]) -> Vec<(String, Stopped)> {
+    all.iter().zip(1..).map(|(one, n)| (one.name().to_owned(), tap.stop(one.name(), n, Held::Request))).collect()
+}
+
 /// Restores all workloads.
-async fn give_all_back(space: &Space, all: &[Owned]) -> anyhow::Result<()> {
-    try_join_all(all.iter().map(|owned| owned.give_back(space))).await?;
+async fn restore_all(space: &Space, all: &[Owned]) -> anyhow::Result<()> {
+    try_join_all(all.iter().map(|owned| owned.delete_scaler(space))).await?;
     try_join_all(all.iter().map(|owned| space.until_gone(owned.name()))).await?;
     Ok(())
 }
@@ -331,23 +333,19 @@ async fn all_are_restored(space: &Space, all: &[Owned]) -> anyhow::Result<()> {
 /// Goal: a leader that freezes with writes under way harms nothing when they arrive after its successor has adopted and
 /// restored the workloads, and when it thaws. Method: for each workload, another write is late.
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_of_a_frozen_leader_that_adopts_come_late() -> anyhow::Result<()> {
+async fn late_writes_of_a_leader_that_froze_while_adopting_are_harmless() -> anyhow::Result<()> {
     let (mut rivals, space) = Rivals::start().await?;
     for kind in ["/configmaps", ""] {
         let all = create_all(&space, if kind.is_empty() { "each" } else { "ledger" }, 0).await?;
         let tap = &rivals.taps[rivals.leader];
-        let stops: Vec<_> = match kind.is_empty() {
-            true => all
-                .iter()
-                .zip(1..)
-                .map(|(one, n)| (one.name().to_owned(), tap.stop(one.name(), n, Held::Request)))
-                .collect(),
+        let stops = match kind.is_empty() {
+            true => stop_each(tap, &all),
             false => vec![(all[0].name().to_owned(), tap.stop(kind, 1, Held::Request))],
         };
         try_join_all(all.iter().map(|owned| owned.adopt(&space))).await?;
         let then = async {
             try_join_all(all.iter().map(|owned| space.until_served(owned.name()))).await?;
-            give_all_back(&space, &all).await
+            restore_all(&space, &all).await
         };
         rivals.freeze(&space, &stops, async |name| Ok(space.scaler(name).await?.is_ready()), then).await?;
         all_are_restored(&space, &all).await?;
@@ -357,15 +355,13 @@ async fn writes_of_a_frozen_leader_that_adopts_come_late() -> anyhow::Result<()>
 
 /// Goal: the same for a leader that restores workloads.
 #[tokio::test(flavor = "multi_thread")]
-async fn writes_of_a_frozen_leader_that_restores_come_late() -> anyhow::Result<()> {
+async fn late_writes_of_a_leader_that_froze_while_restoring_are_harmless() -> anyhow::Result<()> {
     let (mut rivals, space) = Rivals::start().await?;
     let all = create_all(&space, "each", 0).await?;
     try_join_all(all.iter().map(|owned| owned.adopt(&space))).await?;
     try_join_all(all.iter().map(|owned| space.until_served(owned.name()))).await?;
-    let tap = &rivals.taps[rivals.leader];
-    let stops: Vec<_> =
-        all.iter().zip(1..).map(|(one, n)| (one.name().to_owned(), tap.stop(one.name(), n, Held::Request))).collect();
-    try_join_all(all.iter().map(|owned| owned.give_back(&space))).await?;
+    let stops = stop_each(&rivals.taps[rivals.leader], &all);
+    try_join_all(all.iter().map(|owned| owned.delete_scaler(&space))).await?;
     let then = async { try_join_all(all.iter().map(|owned| space.until_gone(owned.name()))).await.map(|_| ()) };
     let is_gone = async |name: &str| Ok(space.api::<ZeroScaler>().get_opt(name).await?.is_none());
     rivals.freeze(&space, &stops, is_gone, then).await?;
@@ -376,12 +372,12 @@ async fn writes_of_a_frozen_leader_that_restores_come_late() -> anyhow::Result<(
 /// Goal: a leader that freezes after it has scaled a workload to zero, and thaws when its successor has restored the
 /// workload, does not scale it again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_freezes_while_it_scales_to_zero() -> anyhow::Result<()> {
+async fn a_leader_that_froze_while_scaling_to_zero_does_not_scale_again() -> anyhow::Result<()> {
     let (mut rivals, space) = Rivals::start().await?;
     let awake = [Owned::create(&space, Workload::new("awake").replicas(1)).await?];
     awake[0].adopt(&space).await?;
     let stops = [("awake".to_owned(), rivals.taps[rivals.leader].stop("/scale", 1, Held::Response))];
-    rivals.freeze(&space, &stops, async |_| Ok(false), give_all_back(&space, &awake)).await?;
+    rivals.freeze(&space, &stops, async |_| Ok(false), restore_all(&space, &awake)).await?;
     all_are_restored(&space, &awake).await?;
     rivals.end().await
 }
@@ -434,9 +430,9 @@ impl Clock {
     }
 }
 
-/// Sets the victim's clock forward and back by an hour. Each time a workload wakes and falls asleep, another one is
+/// Sets the victim's clock forward and back by an hour. Each time a workload wakes and scales to zero, another one is
 /// adopted and restored, and a busy one loses neither pods nor requests.
-async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
+async fn set_clock_of(victim: Victim) -> anyhow::Result<()> {
     let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
     let (clock, right) = (Clock::new().await?, Clock::new().await?);
     let clocks = match victim {
@@ -460,19 +456,19 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
         clock.set(seconds)?;
         let other = Owned::create(&space, Workload::new(&format!("other-{n}"))).await?;
         other.adopt(&space).await?;
-        assert_eq!(load("idle").get("/").await?.status, 200);
+        load("idle").get_ok("/").await?;
         space.until_served(other.name()).await?;
         if matches!(victim, Victim::Autoscaler) {
             // Its windows must follow, although a pass over port numbers has used the clock.
             let line = "the system's wall clock was set: nothing is scaled down";
             space.until(SOON, "the autoscaler to follow", async || Ok(log.with(&[line]).len() > n)).await?;
         }
-        other.give_back(&space).await?;
+        other.delete_scaler(&space).await?;
         space.until_gone(other.name()).await?;
         other.is_restored(&space).await?;
         space
-            .until(ASLEEP, "the idle workload to fall asleep", async || {
-                ensure!(space.replicas("busy").await? >= 1, "put to sleep under load");
+            .until(ASLEEP, "the idle workload to be at zero", async || {
+                ensure!(space.replicas("busy").await? >= 1, "scaled to zero under load");
                 space.is_asleep("idle").await
             })
             .await?;
@@ -484,12 +480,12 @@ async fn has_its_clock_set(victim: Victim) -> anyhow::Result<()> {
 
 /// Goal: an autoscaler's wall clock may jump by an hour in either direction.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_autoscalers_clock_may_be_set() -> anyhow::Result<()> {
-    has_its_clock_set(Victim::Autoscaler).await
+async fn an_autoscalers_wall_clock_may_jump() -> anyhow::Result<()> {
+    set_clock_of(Victim::Autoscaler).await
 }
 
 /// Goal: the same for an activator's.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_activators_clock_may_be_set() -> anyhow::Result<()> {
-    has_its_clock_set(Victim::Activator).await
+async fn an_activators_wall_clock_may_jump() -> anyhow::Result<()> {
+    set_clock_of(Victim::Activator).await
 }

@@ -5,7 +5,8 @@
 use activator::Options;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
-use e2e::bare::{self, SYSTEM, create};
+use e2e::bare::{self, SYSTEM};
+use e2e::several::until;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};
@@ -14,7 +15,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -48,9 +49,8 @@ impl QueueProxy {
                         let answer = pod.answer(&request);
                         async move { Ok::<_, Infallible>(answer) }
                     });
-                    let _ = hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(stream), service)
-                        .await;
+                    let http = hyper::server::conn::http1::Builder::new();
+                    let _ = http.serve_connection(TokioIo::new(stream), service).await;
                 });
             }
         });
@@ -77,39 +77,17 @@ impl QueueProxy {
     }
 }
 
-fn labels(kind: &str) -> Value {
-    json!({
-        "networking.internal.knative.dev/serviceType": kind,
-        "networking.internal.knative.dev/serverlessservice": "app-00001",
-        "serving.knative.dev/revision": "app-00001", "serving.knative.dev/revisionUID": "1234",
-        "serving.knative.dev/configuration": "app", "serving.knative.dev/service": "app",
-    })
-}
-
 /// Creates the objects that Knative's controllers write for a Revision whose only pod is not ready yet.
 async fn knative(client: &Client, pod: SocketAddr) -> anyhow::Result<()> {
-    bare::install_activators_part_of_knative(client).await?;
-    create(client, None, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})).await?;
-    let revision = json!({
-        "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
-        "metadata": {"name": "app-00001", "labels": labels("")},
-        "spec": {"containerConcurrency": 1, "timeoutSeconds": 20,
-            "containers": [{"image": "app", "ports": [{"containerPort": 8080}]}]},
-    });
-    create(client, Some("ns"), revision).await?;
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {"name": "app-00001-private", "labels": labels("Private")},
-        "spec": {"ports": [{"name": "http", "port": 80, "targetPort": 8012}], "selector": {"app": "app-00001"}},
-    });
-    create(client, Some("ns"), service).await?;
+    bare::install_knative_for_activators(client).await?;
+    bare::create_namespace(client, "ns").await?;
+    bare::create_revision(client, "app-00001", 8012).await?;
     let endpoints = json!({
         "apiVersion": "v1", "kind": "Endpoints",
-        "metadata": {"name": "app-00001-private", "labels": labels("Private")},
+        "metadata": {"name": "app-00001-private", "labels": bare::knative_labels("app-00001", "Private")},
         "subsets": [{"notReadyAddresses": [{"ip": pod.ip().to_string()}], "ports": [{"name": "http", "port": pod.port()}]}],
     });
-    create(client, Some("ns"), endpoints).await?;
-    Ok(())
+    bare::create(client, Some("ns"), endpoints).await.map(drop)
 }
 
 /// Sends a request as Knative's ingress forwards it; returns the response from its status line on.
@@ -123,15 +101,6 @@ async fn get(address: SocketAddr, revision: &str) -> std::io::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;
     Ok(answer)
-}
-
-async fn eventually(what: &str, test: impl AsyncFn() -> bool) {
-    let holds = async {
-        while !test().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, holds).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
 /// Goal: a request named by the ingress's headers is held, is released when its queue-proxy is ready although
@@ -151,13 +120,13 @@ async fn knatives_objects_and_headers_lead_to_a_queue_proxy() -> anyhow::Result<
     (options.stat_url, options.linger) = ("ws://127.0.0.1:9".into(), Duration::ZERO);
     let shutdown = CancellationToken::new();
     let running = tokio::spawn(activator::run(options, client.clone(), Arc::new(Dns), shutdown.clone()));
-    eventually("it knows its revisions", async || {
+    until("it to know its revisions", async || {
         get(address, "nobody").await.is_ok_and(|answer| answer.starts_with("HTTP/1.1 404"))
     })
-    .await;
+    .await?;
 
     let held = tokio::spawn(async move { get(address, "app-00001").await });
-    eventually("the pod is probed while it is not ready", async || pod.probes.load(Ordering::SeqCst) > 2).await;
+    until("probes of the pod, which is not ready", async || pod.probes.load(Ordering::SeqCst) > 2).await?;
     assert!(!held.is_finished(), "held");
     pod.ready.store(true, Ordering::SeqCst);
     let answer = tokio::time::timeout(PATIENCE, held).await???;
@@ -172,24 +141,24 @@ async fn knatives_objects_and_headers_lead_to_a_queue_proxy() -> anyhow::Result<
     for (value, through) in [("true", true), ("perhaps", true), ("false", false)] {
         let data = json!({"data": {"enable-mesh-pod-addressability": value}});
         maps.patch("config-network", &PatchParams::default(), &Patch::Merge(&data)).await?;
-        eventually("requests carry what the mesh routes by, or do not", async || {
+        until(&format!("requests with what the mesh routes by: {through}"), async || {
             let answer = get(address, "app-00001").await.unwrap_or_default();
             let carries = answer.contains("host=app-00001-private.ns\n") && answer.contains("k-passthrough-lb=true\n");
             answer.starts_with("HTTP/1.1 200") && carries == through
         })
-        .await;
+        .await?;
     }
 
     let kind =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("serving.knative.dev", "v1", "Revision"), "revisions");
     let revisions: Api<DynamicObject> = Api::namespaced_with(client.clone(), "ns", &kind);
     revisions.delete("app-00001", &DeleteParams::default()).await?;
-    eventually("a deleted Revision is unknown", async || {
+    until("the deleted Revision to be unknown", async || {
         get(address, "app-00001")
             .await
             .is_ok_and(|answer| answer.starts_with("HTTP/1.1 404") && answer.ends_with("\"app-00001\" not found\n"))
     })
-    .await;
+    .await?;
     shutdown.cancel();
     tokio::time::timeout(PATIENCE, running).await??
 }

@@ -1,12 +1,13 @@
 //! Scaling by the CPU time that pods really use, together with requests.
 
+use anyhow::Context;
 use e2e::test_env::{ASLEEP, SOON};
 use e2e::{Entry, TestEnv, Workload};
 use kube::Client;
 use serde_json::{Value, json};
 
 /// Returns the CPU usage of all pods of `app`, in billionths of a core, according to `metrics.k8s.io`.
-async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64> {
+async fn cpu_usage(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64> {
     let path = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods?labelSelector=app%3D{app}");
     let list: Value = client.request(http::Request::get(path).body(Vec::new())?).await?;
     anyhow::ensure!(list["kind"] == "PodMetricsList", "{list}");
@@ -19,12 +20,11 @@ async fn used(client: &Client, namespace: &str, app: &str) -> anyhow::Result<u64
 /// load the workload scales to zero, and a request wakes it. Method: twenty requests per second, each of 12 ms of CPU
 /// time: 240 millicores. A loaded machine provides only a part of that, hence a target of a sixteenth.
 #[tokio::test(flavor = "multi_thread")]
-async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> {
+async fn cpu_time_adds_pods_and_idle_time_removes_them() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     if !env.has_metrics().await? {
-        eprintln!("this API server knows nothing of what pods use");
-        env.end().await;
-        return Ok(());
+        eprintln!("this API server does not serve the usage of pods");
+        return env.end().await;
     }
     let target = json!({"type": "Utilization", "averageUtilization": 60});
     let workload = Workload::new("cpu")
@@ -36,15 +36,14 @@ async fn processor_time_brings_pods_and_calm_takes_them() -> anyhow::Result<()> 
         .set("scale.grace", "6s");
     env.deploy(&workload).await?;
     let load = env.load(Entry::Service, "cpu");
-    assert_eq!(load.get("/").await?.status, 200, "woken by a request, whatever the metrics");
+    load.get_ok("/").await.context("a request wakes it, whatever the metrics")?;
     let computing = load.start_open(20.0, 40, "/?cpu_ms=12");
     env.until(ASLEEP, "three ready pods", async || Ok(env.ready_pods("cpu").await? == 3)).await?;
     let namespace = &env.namespace;
-    let busy = async || Ok(used(&env.cluster.client(), namespace, "cpu").await? > 30_000_000);
-    env.until(SOON, "more in metrics.k8s.io than two pods are to use", busy).await?;
+    let busy = async || Ok(cpu_usage(&env.cluster.client(), namespace, "cpu").await? > 30_000_000);
+    env.until(SOON, "more usage in metrics.k8s.io than the target of two pods", busy).await?;
     computing.end().await?;
     env.until_asleep("cpu").await?;
-    assert_eq!(load.get("/").await?.status, 200, "and it wakes");
-    env.end().await;
-    Ok(())
+    load.get_ok("/").await.context("a request wakes it again")?;
+    env.end().await
 }

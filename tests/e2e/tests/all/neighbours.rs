@@ -2,7 +2,8 @@
 
 use anyhow::{Context, bail};
 use common_api::ZeroScaler;
-use e2e::test_env::{SOON, program};
+use e2e::bare::definition;
+use e2e::test_env::{ASLEEP, SOON, program};
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -30,7 +31,7 @@ fn cycle() -> anyhow::Result<(Duration, Duration)> {
 /// costs no request. The autoscaler never decides that there is no load, and the Service stays taken over. Method:
 /// server-side apply, forced, as Argo CD and Flux do, with load by the Service's address and by the activator.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<()> {
+async fn a_tool_that_reapplies_manifests_costs_no_request() -> anyhow::Result<()> {
     let (each, all) = cycle()?;
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let workload = Workload::new("applied").replicas(1).env("HELLO_LATENCY_MS", 100).set("scale.load.concurrency", 4);
@@ -53,7 +54,7 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
     let loads = loads.map(|(load, clients, path)| load.start(clients, path));
     // Ten requests at once, and at least four; fewer than three per pod.
     env.until(SOON, "two pods, and a status that says so", async || {
-        let desired = env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired);
+        let desired = env.scaler("applied").await?.status.and_then(|status| status.desired);
         Ok(env.ready_pods("applied").await? >= 2 && desired >= Some(2))
     })
     .await?;
@@ -65,8 +66,8 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
             apply().await?;
             (next, applied) = (next + each, applied + 1);
         }
-        decided.extend(env.api::<ZeroScaler>().get("applied").await?.status.and_then(|status| status.desired));
-        assert!(env.replicas("applied").await? >= 1, "put to sleep under load");
+        decided.extend(env.scaler("applied").await?.status.and_then(|status| status.desired));
+        assert!(env.replicas("applied").await? >= 1, "scaled to zero under load");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     for clients in loads {
@@ -84,36 +85,25 @@ async fn a_tool_that_applies_manifests_again_costs_nothing() -> anyhow::Result<(
     })
     .await?;
     env.until_asleep("applied").await?;
-    assert_eq!(env.load(Entry::Activator, "applied").get("/").await?.status, 200);
+    env.load(Entry::Activator, "applied").get_ok("/").await?;
     env.api::<ZeroScaler>().delete("applied", &DeleteParams::default()).await?;
     env.until_gone("applied").await?;
-    let given = env.api::<Service>().get("applied").await?;
-    assert_eq!(given.spec.and_then(|spec| spec.selector), Some([("app".into(), "applied".into())].into()));
-    env.end().await;
-    Ok(())
+    let restored = env.api::<Service>().get("applied").await?;
+    assert_eq!(restored.spec.and_then(|spec| spec.selector), Some([("app".into(), "applied".into())].into()));
+    env.end().await
 }
 
 /// Returns the definition of a kind with the shape of Argo's Rollouts.
 fn rollouts() -> Value {
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    json!({
-        "metadata": {"name": "rollouts.argoproj.io"},
-        "spec": {
-            "group": "argoproj.io", "scope": "Namespaced",
-            "names": {"kind": "Rollout", "listKind": "RolloutList", "plural": "rollouts", "singular": "rollout"},
-            "versions": [{
-                "name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema},
-                "subresources": {"status": {}, "scale": {
-                    "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.HPAReplicas",
-                    "labelSelectorPath": ".status.selector",
-                }},
-            }],
-        },
-    })
+    let scale = json!({
+        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.HPAReplicas",
+        "labelSelectorPath": ".status.selector",
+    });
+    definition("argoproj.io", "v1alpha1", "Rollout", json!({"status": {}, "scale": scale}))
 }
 
-/// Plays the controller of such objects until the test ends: creates pods for a StatefulSet, and a ReplicaSet for
-/// others. An error is printed, and the step is repeated.
+/// Simulates the controller of an object until the test ends: creates pods for a StatefulSet, and a ReplicaSet for
+/// other kinds. An error is printed, and the step is repeated.
 fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> JoinHandle<()> {
     let (sets, own, name) = (env.api::<ReplicaSet>(), env.api::<Pod>(), name.to_owned());
     tokio::spawn(async move {
@@ -121,7 +111,7 @@ fn control(env: &TestEnv, api: Api<DynamicObject>, name: &str, pods: Value) -> J
             tokio::time::sleep(Duration::from_millis(100)).await;
             let done = match api.resource_url().ends_with("/statefulsets") {
                 true => control_pods(&own, &api, &name, &pods).await,
-                false => control_once(&sets, &api, &name, &pods).await,
+                false => control_replica_set(&sets, &api, &name, &pods).await,
             };
             if let Err(error) = done {
                 eprintln!("the controller of {name}: {error:#}");
@@ -154,7 +144,8 @@ async fn control_pods(own: &Api<Pod>, api: &Api<DynamicObject>, name: &str, pods
     Ok(())
 }
 
-async fn control_once(
+/// Creates and scales the ReplicaSet of an object, and sets a Rollout's status.
+async fn control_replica_set(
     sets: &Api<ReplicaSet>,
     api: &Api<DynamicObject>,
     name: &str,
@@ -201,16 +192,13 @@ async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
 
 /// Goal: StatefulSets, and unknown kinds, scale to zero, wake and are restored like Deployments: a kind with a pod
 /// template, and one whose pods only its status identifies. Without the permission to read them, that is reported.
-/// Method: the test plays their controllers.
+/// Method: the test simulates their controllers.
 #[tokio::test(flavor = "multi_thread")]
-async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Result<()> {
+async fn targets_of_other_kinds_scale_to_zero_wake_and_are_restored() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(env.client.clone());
     let params = PatchParams::apply("test").force();
-    let mut definition = rollouts();
-    (definition["apiVersion"], definition["kind"]) =
-        (json!("apiextensions.k8s.io/v1"), json!("CustomResourceDefinition"));
-    definitions.patch("rollouts.argoproj.io", &params, &Patch::Apply(&definition)).await?;
+    definitions.patch("rollouts.argoproj.io", &params, &Patch::Apply(&rollouts())).await?;
     // A real API server has a controller for StatefulSets.
     let has_controllers = std::env::var_os("E2E_KUBECONFIG").is_some();
     let rows = [
@@ -247,18 +235,17 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
         scaler["spec"]["target"] = json!({"apiVersion": types.api_version, "kind": kind, "name": name});
         env.create::<ZeroScaler>(scaler).await?;
         if name == "rolled" {
-            env.until(SOON, "the missing right to be named", async || {
-                let object = env.api::<ZeroScaler>().get(name).await?;
+            env.until(SOON, "the missing permission to be reported", async || {
+                let object = env.scaler(name).await?;
                 let ready = object.condition("Ready").map(|ready| (ready.reason.clone(), ready.message.clone()));
-                let named =
+                let is_named =
                     |message: &str| message.starts_with("spec.target: rollouts.argoproj.io of argoproj.io/v1alpha1");
-                Ok(ready.is_some_and(|(reason, message)| reason == "TargetUnreadable" && named(&message)))
+                Ok(ready.is_some_and(|(reason, message)| reason == "TargetUnreadable" && is_named(&message)))
             })
             .await?;
             allow_rollouts(&env).await?;
         }
-        env.until(e2e::test_env::ASLEEP, "Ready", async || Ok(env.api::<ZeroScaler>().get(name).await?.is_ready()))
-            .await?;
+        env.until(ASLEEP, "Ready", async || Ok(env.scaler(name).await?.is_ready())).await?;
         let load = env.load(Entry::Activator, name);
         let replicas = async || -> anyhow::Result<i64> {
             api.get(name).await?.data["spec"]["replicas"].as_i64().context("replicas")
@@ -266,18 +253,18 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
         for turn in ["woken", "woken again"] {
             let Ok(answer) = load.get("/").await else {
                 let (has, pods) = (replicas().await?, env.pods(name).await?.len());
-                let status = env.api::<ZeroScaler>().get(name).await?.status;
+                let status = env.scaler(name).await?.status;
                 bail!("{kind} {name}, {turn}: no answer; {has} replicas, {pods} pods; {status:#?}");
             };
             assert_eq!(answer.status, 200, "{kind} {name}: {turn}");
-            env.until(e2e::test_env::ASLEEP, "no replicas and no pods", async || {
+            env.until(ASLEEP, "no replicas and no pods", async || {
                 Ok(replicas().await? == 0 && env.pods(name).await?.is_empty())
             })
             .await?;
         }
         env.api::<ZeroScaler>().delete(name, &DeleteParams::default()).await?;
         env.until_gone(name).await?;
-        assert_eq!(replicas().await?, 1, "{kind} {name}: given back");
+        assert_eq!(replicas().await?, 1, "{kind} {name}: restored");
         if let Some(control) = control {
             assert!(!control.is_finished(), "{:?}", control.await);
             control.abort();
@@ -285,6 +272,5 @@ async fn targets_of_other_kinds_sleep_wake_and_are_given_back() -> anyhow::Resul
         api.delete(name, &DeleteParams::default()).await?;
     }
     definitions.delete("rollouts.argoproj.io", &DeleteParams::default()).await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }

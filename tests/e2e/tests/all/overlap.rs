@@ -2,7 +2,6 @@
 
 use crate::install::rights::Record;
 use anyhow::{Context, ensure};
-use common_api::ZeroScaler;
 use common_api::zeroscaler::SleepState;
 use e2e::space::SOON;
 use e2e::test_env::program;
@@ -10,7 +9,7 @@ use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{Event, Pod, Service};
 use kube::Resource;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use local::up::UpOptions;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -45,23 +44,23 @@ async fn call_until(
     env: &TestEnv,
     load: &Load,
     what: &str,
-    is_so: impl AsyncFn() -> anyhow::Result<bool>,
+    state: impl AsyncFn() -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     env.until(SOON, what, async || {
         for _ in 0..20 {
             call(load).await?;
         }
-        is_so().await
+        state().await
     })
     .await
 }
 
-async fn overlap(env: &TestEnv) -> anyhow::Result<Option<(String, String, String)>> {
+async fn pods_owned(env: &TestEnv) -> anyhow::Result<Option<(String, String, String)>> {
     env.condition("web", "PodsOwned").await
 }
 
 async fn until_asleep(env: &TestEnv) -> anyhow::Result<()> {
-    env.until(ASLEEP, "its sleep", async || {
+    env.until(ASLEEP, "the workload to be at zero", async || {
         let state = env.scaler("web").await?.status.map(|status| status.state);
         Ok(state == Some(SleepState::Asleep) && env.replicas("web").await? == 0 && ready(env, "web").await? == 0)
     })
@@ -73,12 +72,12 @@ async fn until_asleep(env: &TestEnv) -> anyhow::Result<()> {
 /// do not prevent scaling to zero. The condition names them, is reported once, and ends with them; Ready stays True.
 /// Method: each response contains the name of its pod. The other pods appear under load.
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> {
+async fn pods_of_other_owners_get_no_request_and_do_not_count() -> anyhow::Result<()> {
     let record = Record::default();
     let env = TestEnv::sleeping_soon(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
     env.create_workload(&Workload::new("web")).await?;
     env.until_served("web").await?;
-    ensure!(overlap(&env).await?.is_none(), "nobody else is there");
+    ensure!(pods_owned(&env).await?.is_none(), "no other pods exist yet");
     let load = env.load(Entry::Activator, "web");
     call(&load).await?;
     env.create::<Deployment>(like_web("other", 2)?).await?;
@@ -88,7 +87,7 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
         "spec": template["spec"]});
     env.create::<Pod>(stray).await?;
     call_until(&env, &load, "the condition", async || {
-        let Some((status, reason, message)) = overlap(&env).await? else { return Ok(false) };
+        let Some((status, reason, message)) = pods_owned(&env).await? else { return Ok(false) };
         ensure!((status.as_str(), reason.as_str()) == ("False", "SelectorOverlaps"), "{status} {reason}: {message}");
         Ok(message.contains("(app=web) also matches pods of Deployment other and Pod stray."))
     })
@@ -100,9 +99,7 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
 
     until_asleep(&env).await?;
     ensure!(ready(&env, "other").await? == 2, "the others stay");
-    let spec = env.api::<Service>().get("web").await?.spec.context("a spec")?;
-    let address = (spec.cluster_ip.context("a cluster IP")?.parse::<std::net::IpAddr>()?, 80).into();
-    for load in [Load::new(address, "web"), env.load(Entry::Activator, "web")] {
+    for load in [Load::new(env.service_address("web").await?, "web"), env.load(Entry::Activator, "web")] {
         call(&load).await?;
         for _ in 0..50 {
             call(&load).await?;
@@ -110,13 +107,13 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
     }
     ensure!(
         record.has_request("autoscaler", "get", "replicasets"),
-        "who controls the others is known from the API server"
+        "the other pods' controllers are read from the API server"
     );
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
 
     env.api::<Pod>().delete("stray", &DeleteParams::default()).await?;
     env.api::<Deployment>().delete("other", &DeleteParams::background()).await?;
-    call_until(&env, &load, "the end of the condition", async || Ok(overlap(&env).await?.is_none())).await?;
+    call_until(&env, &load, "the end of the condition", async || Ok(pods_owned(&env).await?.is_none())).await?;
     until_asleep(&env).await?;
     env.until(SOON, "the private Service's own selector", async || {
         let private = env.api::<Service>().get("web-private").await?;
@@ -127,14 +124,13 @@ async fn pods_of_others_get_no_request_and_do_not_count() -> anyhow::Result<()> 
     let events = env.api::<Event>().list(&ListParams::default()).await?.items;
     let count = events.iter().filter(|event| event.reason.as_deref() == Some("SelectorOverlaps")).count();
     ensure!(count == 1, "{count} events");
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: the pods of a ReplicaSet that a Deployment has adopted count as the Deployment's own, whatever their names
 /// are. Kubernetes' controller adopts ReplicaSets by their labels; here the test writes the owner reference.
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_an_adopted_replica_set_are_its_own() -> anyhow::Result<()> {
+async fn pods_of_an_adopted_replica_set_count_as_own() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let labels = json!({"app": "web", "pod-template-hash": "5d8f"});
     let mut set = like_web("former-5d8f", 1)?;
@@ -146,10 +142,10 @@ async fn pods_of_an_adopted_replica_set_are_its_own() -> anyhow::Result<()> {
     env.create_workload(&Workload::new("web").replicas(1)).await?;
     let owner = env.api::<Deployment>().get("web").await?.controller_owner_ref(&()).context("a name and a uid")?;
     let adopt = json!({"metadata": {"ownerReferences": [owner]}});
-    env.api::<ReplicaSet>().patch("former-5d8f", &PatchParams::default(), &Patch::Merge(adopt)).await?;
+    env.patch::<ReplicaSet>("former-5d8f", adopt).await?;
     env.until(SOON, "one pod, the adopted one", async || {
         let status = env.scaler("web").await?.status.unwrap_or_default();
-        let is_alone = status.pods.is_some_and(|pods| pods.ready == 1) && overlap(&env).await?.is_none();
+        let is_alone = status.pods.is_some_and(|pods| pods.ready == 1) && pods_owned(&env).await?.is_none();
         Ok(is_alone && ready(&env, "former").await? == 1 && ready(&env, "web").await? == 0)
     })
     .await?;
@@ -159,9 +155,8 @@ async fn pods_of_an_adopted_replica_set_are_its_own() -> anyhow::Result<()> {
     ensure!(answer.pod().is_some_and(|pod| pod.starts_with("former-")), "{answer:?}");
     env.until_asleep("web").await?;
     let edit = json!({"spec": {"template": {"metadata": {"annotations": {"edit": "1"}}}}});
-    env.api::<Deployment>().patch("web", &PatchParams::default(), &Patch::Merge(edit)).await?;
+    env.patch::<Deployment>("web", edit).await?;
     call(&load).await?;
-    ensure!(overlap(&env).await?.is_none() && env.api::<ZeroScaler>().get("web").await?.is_ready());
-    env.end().await;
-    Ok(())
+    ensure!(pods_owned(&env).await?.is_none() && env.scaler("web").await?.is_ready());
+    env.end().await
 }

@@ -27,13 +27,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Creates a workload at zero, with HTTP at 8080 and another protocol at 5432, its Service with a port for each, and
-/// its ZeroScaler. `talks`: the side that speaks first at 5432.
-async fn asleep(env: &TestEnv, name: &str, talks: &str, ports: Value) -> anyhow::Result<()> {
-    asleep_as(env, name, json!([{"name": "E2E_TALKS", "value": talks}]), ports).await
+/// its ZeroScaler. `first` is the side that speaks first at 5432.
+async fn create_asleep(env: &TestEnv, name: &str, first: &str, ports: Value) -> anyhow::Result<()> {
+    create_asleep_with(env, name, json!([{"name": "E2E_TALKS", "value": first}]), ports).await
 }
 
-/// Does the same; `db`: environment of the container at 5432.
-async fn asleep_as(env: &TestEnv, name: &str, db: Value, ports: Value) -> anyhow::Result<()> {
+/// Does the same; `db` is the environment of the container at 5432.
+async fn create_asleep_with(env: &TestEnv, name: &str, db: Value, ports: Value) -> anyhow::Result<()> {
     let workload = Workload::new(name).set("ports", ports);
     let mut deployment = workload.deployment(&program()?);
     let mut second = deployment["spec"]["template"]["spec"]["containers"][0].clone();
@@ -52,16 +52,15 @@ async fn asleep_as(env: &TestEnv, name: &str, db: Value, ports: Value) -> anyhow
 
 /// Returns a port of a Service's own address.
 async fn address(env: &TestEnv, name: &str, port: u16) -> anyhow::Result<SocketAddr> {
-    let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
-    Ok(SocketAddr::new(spec.cluster_ip.context("a cluster IP")?.parse()?, port))
+    Ok(SocketAddr::new(env.service_address(name).await?.ip(), port))
 }
 
 async fn ports(env: &TestEnv, name: &str) -> anyhow::Result<Vec<PortStatus>> {
-    Ok(env.api::<ZeroScaler>().get(name).await?.status.map(|status| status.ports).unwrap_or_default())
+    Ok(env.scaler(name).await?.status.map(|status| status.ports).unwrap_or_default())
 }
 
-/// Returns the lines of the ledger that belong to this test: numbers of other tests may not be released yet.
-async fn lines(env: &TestEnv) -> anyhow::Result<Ledger> {
+/// Returns this test's entries of the ledger: numbers of earlier tests may not be released yet.
+async fn ledger_entries(env: &TestEnv) -> anyhow::Result<Ledger> {
     let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
     let maps = maps.list(&ListParams::default().labels("zeroscale.dev/ledger=ports")).await?;
     let pages = maps.items.iter().filter_map(|map| {
@@ -73,7 +72,7 @@ async fn lines(env: &TestEnv) -> anyhow::Result<Ledger> {
 
 /// Sends bytes, and reads until `enough` or to the end.
 async fn exchange(at: SocketAddr, sent: &[u8], enough: impl Fn(&[u8]) -> bool) -> anyhow::Result<Vec<u8>> {
-    patient(async { exchange_on(TcpStream::connect(at).await?, sent, enough).await }).await
+    within_a_minute(async { exchange_on(TcpStream::connect(at).await?, sent, enough).await }).await
 }
 
 async fn exchange_on(
@@ -87,7 +86,7 @@ async fn exchange_on(
     Ok(read)
 }
 
-async fn patient<T>(answered: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+async fn within_a_minute<T>(answered: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     tokio::time::timeout(Duration::from_secs(60), answered).await.context("no answer within a minute")?
 }
 
@@ -96,17 +95,16 @@ async fn patient<T>(answered: impl Future<Output = anyhow::Result<T>>) -> anyhow
 async fn services_wake_their_workloads() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     tokio::try_join!(
-        a_service_wakes_its_workload_whatever_host_is_named(&env),
+        a_service_wakes_its_workload_for_any_host(&env),
         a_workload_wakes_by_each_port_of_its_service(&env),
         tls_passes_through_to_the_pod(&env),
-        a_port_that_is_renumbered_wakes_its_workload(&env),
+        a_service_port_with_a_new_number_wakes_its_workload(&env),
     )?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: a request wakes the workload of the Service at which it arrives, whatever its Host is, or without one.
-async fn a_service_wakes_its_workload_whatever_host_is_named(env: &TestEnv) -> anyhow::Result<()> {
+async fn a_service_wakes_its_workload_for_any_host(env: &TestEnv) -> anyhow::Result<()> {
     let heads = [
         ("stranger", "GET / HTTP/1.1\r\nHost: nobody.example.com\r\nConnection: close\r\n\r\n".to_owned()),
         ("bare", "GET / HTTP/1.1\r\nHost: bare\r\nConnection: close\r\n\r\n".to_owned()),
@@ -114,7 +112,7 @@ async fn a_service_wakes_its_workload_whatever_host_is_named(env: &TestEnv) -> a
         ("old", "GET / HTTP/1.0\r\n\r\n".to_owned()),
     ];
     for (name, _) in &heads {
-        asleep(env, name, "client", json!([])).await?;
+        create_asleep(env, name, "client", json!([])).await?;
     }
     for (name, head) in &heads {
         env.until_served(name).await?;
@@ -122,7 +120,7 @@ async fn a_service_wakes_its_workload_whatever_host_is_named(env: &TestEnv) -> a
         let answer = String::from_utf8_lossy(&answer);
         ensure!(answer.starts_with("HTTP/1.") && answer.contains(" 200 "), "{name}: {answer}");
         let pod = format!("x-pod: {name}-");
-        ensure!(answer.to_ascii_lowercase().contains(&pod), "{name} was woken, and nobody else: {answer}");
+        ensure!(answer.to_ascii_lowercase().contains(&pod), "a pod of {name} must respond: {answer}");
     }
     for (name, _) in &heads {
         let ip = address(env, name, 80).await?;
@@ -136,10 +134,10 @@ async fn a_service_wakes_its_workload_whatever_host_is_named(env: &TestEnv) -> a
 /// in which the server speaks first and those in which the client does.
 async fn a_workload_wakes_by_each_port_of_its_service(env: &TestEnv) -> anyhow::Result<()> {
     let tcp = || json!([{"name": "web"}, {"name": "db", "protocol": "tcp"}]);
-    asleep(env, "postgres", "client", tcp()).await?;
-    asleep(env, "auto", "client", json!([])).await?;
-    asleep(env, "mysql", "server", tcp()).await?;
-    asleep(env, "web", "server", tcp()).await?;
+    create_asleep(env, "postgres", "client", tcp()).await?;
+    create_asleep(env, "auto", "client", json!([])).await?;
+    create_asleep(env, "mysql", "server", tcp()).await?;
+    create_asleep(env, "web", "server", tcp()).await?;
     for name in ["postgres", "auto", "mysql", "web"] {
         env.until_served(name).await?;
     }
@@ -173,13 +171,13 @@ async fn tls_passes_through_to_the_pod(env: &TestEnv) -> anyhow::Result<()> {
     let connector = TlsConnector::from(Roots::new(roots)?.config());
     for (name, ports) in [("tls-tcp", json!([{"name": "db", "protocol": "tcp"}])), ("tls-auto", json!([]))] {
         let db = json!([{"name": "E2E_TALKS", "value": "client"}, {"name": CERTIFICATE, "value": &pem}]);
-        asleep_as(env, name, db, ports).await?;
+        create_asleep_with(env, name, db, ports).await?;
         env.until_served(name).await?;
-        ensure!(env.is_asleep(name).await?, "{name} has been woken by nobody");
+        ensure!(env.is_asleep(name).await?, "{name} was woken without a request");
         let at = address(env, name, 5432).await?;
         let expected = [ANSWER, b"hello"].concat();
         for state in ["asleep", "awake"] {
-            let answer = patient(async {
+            let answer = within_a_minute(async {
                 let stream = TcpStream::connect(at).await?;
                 let stream = connector.connect(ServerName::try_from(NAME)?, stream).await?;
                 exchange_on(stream, b"hello", |read| read.len() >= expected.len()).await
@@ -194,11 +192,11 @@ async fn tls_passes_through_to_the_pod(env: &TestEnv) -> anyhow::Result<()> {
 /// Goal: no two ports share a number. Slices lead to it under the Service's own names, with a condition for each
 /// address. A number is released once its object is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_are_nobody_elses_and_are_released() -> anyhow::Result<()> {
+async fn numbers_are_unique_and_are_released() -> anyhow::Result<()> {
     let env = TestEnv::with(UpOptions { activators: 2, linger: LINGER, ..UpOptions::default() }).await?;
     let names = ["one", "two", "three"];
     for name in names {
-        asleep(&env, name, "client", json!([])).await?;
+        create_asleep(&env, name, "client", json!([])).await?;
     }
     let mut all = BTreeSet::new();
     for name in names {
@@ -227,28 +225,27 @@ async fn numbers_are_nobody_elses_and_are_released() -> anyhow::Result<()> {
         env.until(SOON, "one slice, with both activators", both).await?;
     }
     ensure!(all.len() == 6, "{all:?}");
-    let held: BTreeSet<_> = lines(&env).await?.into_keys().collect();
+    let held: BTreeSet<_> = ledger_entries(&env).await?.into_keys().collect();
     ensure!(held == all, "{held:?} are written, {all:?} are in statuses");
     let gone = ports(&env, "two").await?;
     env.api::<ZeroScaler>().delete("two", &DeleteParams::default()).await?;
     let is_released = |entry: Option<&Entry>| entry.is_some_and(|entry| entry.state != NumberState::Held);
     env.until(SOON * 2, "its numbers to be released", async || {
-        let lines = lines(&env).await?;
-        Ok(gone.iter().filter_map(|port| port.number).all(|number| is_released(lines.get(&number))))
+        let entries = ledger_entries(&env).await?;
+        Ok(gone.iter().filter_map(|port| port.number).all(|number| is_released(entries.get(&number))))
     })
     .await?;
-    asleep_again(&env, "four").await?;
+    deploy_asleep(&env, "four").await?;
     for port in ports(&env, "four").await? {
         let number = port.number.context("a number")?;
-        ensure!(all.insert(number), "{number} was somebody else's a moment ago");
+        ensure!(all.insert(number), "{number} belonged to another workload a moment ago");
     }
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: a Service whose only port gets another number while its workload is at zero wakes it by the new number, and
 /// the port keeps its number on the activators.
-async fn a_port_that_is_renumbered_wakes_its_workload(env: &TestEnv) -> anyhow::Result<()> {
+async fn a_service_port_with_a_new_number_wakes_its_workload(env: &TestEnv) -> anyhow::Result<()> {
     let workload = Workload::new("app");
     env.create::<Deployment>(workload.deployment(&program()?)).await?;
     let service = |port: u16| json!({"selector": {"app": "app"}, "ports": [{"port": port, "targetPort": 8080}]});
@@ -263,26 +260,24 @@ async fn a_port_that_is_renumbered_wakes_its_workload(env: &TestEnv) -> anyhow::
     })
     .await?;
     env.until(SOON, "the ledger to have it", async || {
-        let lines = lines(env).await?;
-        Ok(lines.values().filter(|line| line.key.name() == "app").all(|line| line.port.port == 81))
+        let entries = ledger_entries(env).await?;
+        Ok(entries.values().filter(|entry| entry.key.name() == "app").all(|entry| entry.port.port == 81))
     })
     .await?;
     // Slices may be without an address for a moment.
     let load = Load::new(address(env, "app", 81).await?, "app");
-    env.until(SOON, "an answer of the pod", async || Ok(load.get("/").await.is_ok_and(|answer| answer.status == 200)))
-        .await?;
-    Ok(())
+    env.until(SOON, "an answer of the pod", async || Ok(load.get_ok("/").await.is_ok())).await
 }
 
-async fn asleep_again(env: &TestEnv, name: &str) -> anyhow::Result<()> {
-    asleep(env, name, "client", json!([])).await?;
+async fn deploy_asleep(env: &TestEnv, name: &str) -> anyhow::Result<()> {
+    create_asleep(env, name, "client", json!([])).await?;
     env.until_served(name).await
 }
 
 /// Goal: a workload without a port number reports why, and no other workload is affected: first the range is used up,
-/// then another process listens on each free number, to which no client is led. Other numbers help at once.
+/// then another process listens on each free number, and gets no client. Other numbers help at once.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workload_without_numbers_is_one_objects_condition() -> anyhow::Result<()> {
+async fn a_workload_without_numbers_affects_no_other() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let maps: Api<ConfigMap> = Api::namespaced(env.client.clone(), NAMESPACE);
     let widen = async |range: &str| {
@@ -291,27 +286,27 @@ async fn a_workload_without_numbers_is_one_objects_condition() -> anyhow::Result
     };
     env.configure("config-ports", json!({"range": "21100-21101"})).await?;
     // The edit must reach the autoscaler before the next object does; otherwise the first one moves.
-    asleep_again(&env, "first").await?;
-    let given = async |name: &str, range: RangeInclusive<u16>| {
+    deploy_asleep(&env, "first").await?;
+    let has_numbers_of = async |name: &str, range: RangeInclusive<u16>| {
         let numbers: Vec<_> = ports(&env, name).await?.iter().filter_map(|port| port.number).collect();
         anyhow::Ok(numbers.len() == 2 && numbers.iter().all(|number| range.contains(number)))
     };
-    env.until(SOON, "numbers of the range", async || given("first", 21_100..=21_101).await).await?;
+    env.until(SOON, "numbers of the range", async || has_numbers_of("first", 21_100..=21_101).await).await?;
     let activator = env.cluster.address(PlaneId::Activator(0)).ip();
     let strangers = [21_102_u16, 21_103].map(|number| TcpListener::bind((activator, number)));
     let strangers: Vec<TcpListener> = strangers.into_iter().collect::<std::io::Result<_>>()?;
 
-    asleep(&env, "second", "client", json!([])).await?;
+    create_asleep(&env, "second", "client", json!([])).await?;
     until_unserved(&env, "RangeExhausted", &["21100-21101"]).await?;
     widen("21100-21103").await?;
     until_unserved(&env, "NumberInUse", &["21102", "21103"]).await?;
     let answer = Load::new(address(&env, "second", 80).await?, "x").get("/").await;
-    ensure!(answer.is_err(), "{answer:?}, from nowhere");
-    ensure!(Load::new(address(&env, "first", 80).await?, "x").get("/").await?.status == 200, "the other one goes on");
+    ensure!(answer.is_err(), "no activator may listen: {answer:?}");
+    ensure!(Load::new(address(&env, "first", 80).await?, "x").get("/").await?.status == 200, "the other one works");
 
     widen("21100-21110").await?;
     env.until_served("second").await?;
-    ensure!(given("second", 21_104..=21_110).await?, "{:?}", ports(&env, "second").await?);
+    ensure!(has_numbers_of("second", 21_104..=21_110).await?, "{:?}", ports(&env, "second").await?);
     ensure!(Load::new(address(&env, "second", 80).await?, "x").get("/").await?.status == 200, "woken");
     for stranger in strangers {
         stranger.set_nonblocking(true)?;
@@ -319,8 +314,7 @@ async fn a_workload_without_numbers_is_one_objects_condition() -> anyhow::Result
         ensure!(called.is_err(), "{stranger:?} was called by {called:?}");
     }
     maps.delete("config-ports", &DeleteParams::default()).await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Waits until the workload `second` reports this reason, with a message that contains all of `parts`.

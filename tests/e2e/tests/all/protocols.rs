@@ -30,13 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 async fn each_protocol_is_served() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     tokio::try_join!(
-        a_label_is_enough_for_grpc(&env),
+        a_label_suffices_for_grpc(&env),
         streams_outlive_the_wake_timeout(&env),
-        what_ingresses_and_health_checks_send_is_served(&env),
+        requests_of_ingresses_and_health_checks_are_served(&env),
         servers_that_speak_first_are_served(&env),
     )?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Makes a gRPC call and returns its status.
@@ -54,7 +53,7 @@ async fn call(at: SocketAddr) -> anyhow::Result<String> {
 }
 
 /// Goal: with only the label, gRPC is served, at zero and awake.
-async fn a_label_is_enough_for_grpc(env: &TestEnv) -> anyhow::Result<()> {
+async fn a_label_suffices_for_grpc(env: &TestEnv) -> anyhow::Result<()> {
     let mut deployment = Workload::new("grpc").env("E2E_GRPC", 1).deployment(&program()?);
     deployment["metadata"]["labels"] = json!({"zeroscale.dev/enabled": "true"});
     deployment["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 8080}]);
@@ -66,7 +65,7 @@ async fn a_label_is_enough_for_grpc(env: &TestEnv) -> anyhow::Result<()> {
         Ok(env.api::<ZeroScaler>().get_opt("grpc").await?.is_some_and(|object| object.is_ready()))
     })
     .await?;
-    ensure!(env.is_asleep("grpc").await?, "nobody has called");
+    ensure!(env.is_asleep("grpc").await?, "no request was sent");
     for state in ["asleep", "awake"] {
         ensure!(call(env.service_address("grpc").await?).await.context(state)? == "0", "{state}");
     }
@@ -83,24 +82,21 @@ async fn streams_outlive_the_wake_timeout(env: &TestEnv) -> anyhow::Result<()> {
         let (mut socket, _) =
             timeout(PATIENCE, tokio_tungstenite::client_async(format!("ws://{at}/ws"), stream)).await??;
         let load = Load::new(at, at.to_string());
-        let events = tokio::spawn({
-            let load = load.clone();
-            async move { load.get("/events").await }
-        });
+        let events = load.spawn_get("/events");
         sleep(WAKE + Duration::from_secs(1)).await;
         socket.send(Message::text("late")).await.context(state)?;
         let echoed = timeout(PATIENCE, socket.next()).await?.context(state)??;
         ensure!(echoed == Message::text("late"), "{state}: {echoed:?}");
-        ensure!(load.get("/release").await?.status == 200, "{state}");
+        load.get_ok("/release").await.context(state)?;
         let events = timeout(PATIENCE, events).await???;
-        ensure!(String::from_utf8_lossy(&events.body).contains("second"), "{state}: {events:?}");
+        ensure!(events.text().contains("second"), "{state}: {events:?}");
     }
     Ok(())
 }
 
 /// Goal: a pod gets the scheme that a TLS ingress reports, and a request without Host gets the name of its Service; at
 /// zero and awake, from clients that half-close their connection.
-async fn what_ingresses_and_health_checks_send_is_served(env: &TestEnv) -> anyhow::Result<()> {
+async fn requests_of_ingresses_and_health_checks_are_served(env: &TestEnv) -> anyhow::Result<()> {
     const INGRESS: &str = "GET /headers HTTP/1.1\r\nhost: a.example\r\nx-forwarded-for: 203.0.113.9\r\n\
         x-forwarded-proto: https\r\nforwarded: for=203.0.113.9\r\nconnection: close\r\n\r\n";
     let host = format!(r#"["host","check.{}.svc"]"#, env.namespace);
@@ -166,7 +162,7 @@ async fn servers_that_speak_first_are_served(env: &TestEnv) -> anyhow::Result<()
     greeter(env, "other", 7000).await?;
     let at = env.service_address("other").await?;
     let mut silent = TcpStream::connect(at).await?;
-    ensure!(timeout(Duration::from_secs(1), silent.read(&mut [0; 1])).await.is_err(), "nothing is known");
+    ensure!(timeout(Duration::from_secs(1), silent.read(&mut [0; 1])).await.is_err(), "the protocol is not known yet");
     drop(silent);
     env.until(SOON, "a suggestion", async || {
         let condition = env.condition("other", "ProtocolsDetected").await?;
@@ -175,7 +171,7 @@ async fn servers_that_speak_first_are_served(env: &TestEnv) -> anyhow::Result<()
         }))
     })
     .await?;
-    ensure!(env.is_asleep("other").await?, "a silent connection wakes nobody");
+    ensure!(env.is_asleep("other").await?, "a silent connection woke it");
     keep_awake(env, "other", Some(1)).await?;
     env.until(SOON, "a pod", async || Ok(env.ready_pods("other").await? == 1)).await?;
     greeted(at).await.context("awake")?;

@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use e2e::test_env::{LINGER, SOON};
-use e2e::{Entry, Load, TestEnv, Workload};
+use e2e::{Answer, Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::DeleteParams;
 use local::up::{PlaneId, UpOptions};
@@ -25,8 +25,8 @@ fn rolls() -> anyhow::Result<(usize, usize)> {
     Ok((rolls.parse()?, requests.parse()?))
 }
 
-/// Goal: activators that are rolled under load cost no request: neither of a workload that is awake, nor of one that is
-/// called when an activator has to end. A killed activator loses only the requests in its hands and the next ones.
+/// Goal: replacing activators under load costs no request, neither to a workload that is awake, nor to one that is
+/// woken when an activator has to end. A killed activator loses only the requests that it carried, and the next ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let (rolls, requests) = rolls()?;
@@ -42,16 +42,14 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
         for n in 0..ACTIVATORS {
             let sleeper = format!("sleeper-{rolled}-{n}");
             env.deploy(&Workload::new(&sleeper)).await?;
-            env.until_led(&sleeper, ACTIVATORS).await?;
-            let call = Load::new(env.service_address(&sleeper).await?, "sleeper");
-            let called = tokio::spawn(async move { call.get("/").await });
+            env.until_addresses(&sleeper, ACTIVATORS).await?;
+            let called = Load::new(env.service_address(&sleeper).await?, "sleeper").spawn_get("/");
             env.cluster.drain_plane(PlaneId::Activator(n)).await;
             env.cluster.start_plane(PlaneId::Activator(n))?;
             env.cluster.wait_until_ready(PLANES).await;
             // Like a Deployment's rollout: the next one ends when the one before is in the path.
-            env.until_led("rolled", ACTIVATORS).await?;
-            let answer = called.await?.with_context(|| sleeper.clone())?;
-            ensure!(answer.status == 200, "{sleeper}: {answer:?}");
+            env.until_addresses("rolled", ACTIVATORS).await?;
+            called.await?.and_then(Answer::ok).with_context(|| sleeper.clone())?;
             env.api::<ZeroScaler>().delete(&sleeper, &DeleteParams::default()).await?;
             env.api::<Deployment>().delete(&sleeper, &DeleteParams::default()).await?;
         }
@@ -70,13 +68,12 @@ async fn activators_are_replaced_under_load() -> anyhow::Result<()> {
     let killed = running.stop().await?;
     eprintln!("{} answered while one was killed, {} lost", killed.ok, killed.failures());
     ensure!(killed.failures() <= 2 * CLIENTS, "{:?}", killed.failed);
-    is_started_again(&env, PlaneId::Activator(1)).await?;
-    env.end().await;
-    Ok(())
+    a_failed_start_is_repeated(&env, PlaneId::Activator(1)).await?;
+    env.end().await
 }
 
 /// Goal: an activator that could not start, because its port was in use, is started again.
-async fn is_started_again(env: &TestEnv, activator: PlaneId) -> anyhow::Result<()> {
+async fn a_failed_start_is_repeated(env: &TestEnv, activator: PlaneId) -> anyhow::Result<()> {
     env.cluster.drain_plane(activator).await;
     // A child process of another test also has the socket for a moment, from its fork until it runs its program.
     let taken = tokio::time::timeout(SOON, async {

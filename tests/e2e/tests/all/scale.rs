@@ -1,4 +1,4 @@
-//! Scaling up with load, down without it, to zero and back. Each scenario runs through Services and straight at the
+//! Scaling up with load, down without it, to zero and back. Each scenario runs through Services and directly at the
 //! activator, side by side in one cluster.
 
 use anyhow::Context;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 /// Stable window of the tests' workloads, and the delay until a report counts.
 const WINDOW: Duration = Duration::from_secs(8);
 /// Interval at which a workload is checked that is about to be at zero.
-const LOOK: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Defines a test of a scenario with both entries.
 macro_rules! both_ways {
@@ -24,11 +24,10 @@ macro_rules! both_ways {
             use super::*;
 
             #[tokio::test(flavor = "multi_thread")]
-            async fn through_its_service_and_straight_at_the_activator() -> anyhow::Result<()> {
+            async fn through_its_service_and_directly_at_the_activator() -> anyhow::Result<()> {
                 let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
                 tokio::try_join!($scenario(&env, Entry::Service), $scenario(&env, Entry::Activator))?;
-                env.end().await;
-                Ok(())
+                env.end().await
             }
         }
     };
@@ -39,7 +38,7 @@ fn workload(name: &str, entry: Entry) -> Workload {
     Workload::new(&format!("{name}-{entry:?}").to_lowercase())
 }
 
-async fn load_brings_the_expected_pods_and_silence_takes_them(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
+async fn a_steady_load_keeps_three_pods_until_it_ends(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
     // 20 clients with requests of a second keep 20 in flight, if less than 0.4 s pass from a response to the next
     // request. With 70 % of 10 as the target, that requires 3 pods.
     let workload = workload("scale", entry).env("HELLO_LATENCY_MS", 1000).set("scale.load.concurrency", 10);
@@ -64,7 +63,7 @@ async fn load_brings_the_expected_pods_and_silence_takes_them(env: &TestEnv, ent
     clients.end().await?;
     env.until_asleep(name).await
 }
-both_ways!(load_brings_the_expected_pods_and_silence_takes_them);
+both_ways!(a_steady_load_keeps_three_pods_until_it_ends);
 
 /// Goal: no request is lost: neither of those that wake a workload at zero, nor of those that arrive when its replicas
 /// become zero and its last pod ends.
@@ -80,7 +79,7 @@ async fn ten_times_to_zero_and_back(env: &TestEnv, entry: Entry) -> anyhow::Resu
             // The critical moment is when the replicas become zero: send as soon as that is observed.
             let at_zero = async {
                 while env.replicas(name).await? > 0 {
-                    sleep(LOOK).await;
+                    sleep(POLL_INTERVAL).await;
                 }
                 anyhow::Ok(())
             };
@@ -94,7 +93,7 @@ async fn ten_times_to_zero_and_back(env: &TestEnv, entry: Entry) -> anyhow::Resu
 }
 both_ways!(ten_times_to_zero_and_back);
 
-async fn an_edit_under_load_drops_nothing(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
+async fn edits_under_load_cost_no_request(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
     let workload = workload("edit", entry).env("HELLO_LATENCY_MS", 50);
     let name = &workload.name;
     env.deploy(&workload).await?;
@@ -116,16 +115,16 @@ async fn an_edit_under_load_drops_nothing(env: &TestEnv, entry: Entry) -> anyhow
     clients.end().await?;
     Ok(())
 }
-both_ways!(an_edit_under_load_drops_nothing);
+both_ways!(edits_under_load_cost_no_request);
 
-async fn a_pod_killed_under_load_costs_no_get(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
+async fn pods_killed_under_load_cost_no_get(env: &TestEnv, entry: Entry) -> anyhow::Result<()> {
     let workload = workload("killed", entry).env("HELLO_LATENCY_MS", 50).set("scale.min", 3);
     let name = &workload.name;
     env.deploy(&workload).await?;
     let load = env.load(entry, name);
-    assert_eq!(load.get("/").await?.status, 200);
+    load.get_ok("/").await?;
     env.until(SOON, "three ready pods", async || Ok(env.ready_pods(name).await? == 3)).await?;
-    env.until_led(name, 1).await?; // Until then the ingress uses only the pods, and never retries.
+    env.until_addresses(name, 1).await?; // Until then the ingress uses only the pods, and never retries.
     let clients = load.start(8, "/");
     for _ in 0..3 {
         let victim = env.pods(name).await?.into_iter().find(e2e::test_env::is_ready);
@@ -141,4 +140,4 @@ async fn a_pod_killed_under_load_costs_no_get(env: &TestEnv, entry: Entry) -> an
     clients.end().await?;
     Ok(())
 }
-both_ways!(a_pod_killed_under_load_costs_no_get);
+both_ways!(pods_killed_under_load_cost_no_get);

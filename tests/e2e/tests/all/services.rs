@@ -3,7 +3,7 @@
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use common_api::zeroscaler::ServicePath;
-use e2e::test_env::{SOON, essence, program};
+use e2e::test_env::{SOON, comparable, program};
 use e2e::{Entry, Load, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -64,7 +64,7 @@ async fn until_called(env: &TestEnv, name: &str) -> anyhow::Result<()> {
 
 /// Returns the names of the served Services of `shop`, and those of its direct Services.
 async fn paths(env: &TestEnv) -> anyhow::Result<(Vec<String>, Vec<String>)> {
-    Ok(paths_of(&env.api::<ZeroScaler>().get("shop").await?))
+    Ok(paths_of(&env.scaler("shop").await?))
 }
 
 /// Returns the names of served Services and of direct Services in one status.
@@ -84,13 +84,13 @@ async fn edit(env: &TestEnv, services: Value, served: &[&str]) -> anyhow::Result
 
 async fn until_served(env: &TestEnv, served: &[&str]) -> anyhow::Result<()> {
     env.until(SOON, "Ready", async || {
-        let object = env.api::<ZeroScaler>().get("shop").await?;
+        let object = env.scaler("shop").await?;
         Ok(object.is_ready() && paths_of(&object).0 == served)
     })
     .await
 }
 
-async fn selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
+async fn has_selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
     let spec = env.api::<Service>().get(name).await?.spec.context("a spec")?;
     Ok(spec.selector.is_some_and(|selector| !selector.is_empty()))
 }
@@ -98,14 +98,14 @@ async fn selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
 /// Goal: each Service of one workload leads to it, at zero and awake, whatever the names of its ports. The Service for
 /// metrics does not wake it and leads to the pods while there are any. All Services are restored.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyhow::Result<()> {
+async fn every_service_except_that_for_metrics_wakes_the_workload() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let before = shop(&env).await?;
     until_served(&env, &SERVICES[..3]).await?;
     ensure!(paths(&env).await?.1 == SERVICES[3..], "the one for metrics is direct");
     let scraped = tokio::time::timeout(Duration::from_secs(2), call(&env, "d-metrics")).await;
-    ensure!(!scraped.is_ok_and(|answer| answer.is_ok()), "nobody answers for metrics while it sleeps");
-    ensure!(env.replicas("shop").await? == 0, "a scrape wakes nobody");
+    ensure!(!scraped.is_ok_and(|answer| answer.is_ok()), "no pod serves metrics at zero");
+    ensure!(env.replicas("shop").await? == 0, "a scrape woke it");
     for name in &SERVICES[..3] {
         ensure!(call(&env, name).await? == 200, "{name}: the first wakes it, the others find it awake");
     }
@@ -121,9 +121,9 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
     // An edit of the list restores Services that are not listed any more; another edit takes them over again.
     let only = json!([{"name": "b-internal"}]);
     edit(&env, only, &["b-internal"]).await?;
-    ensure!(!selector(&env, "b-internal").await?, "the one that is named stays");
+    ensure!(!has_selector(&env, "b-internal").await?, "the one that is named stays");
     env.until(SOON, "the others back", async || {
-        Ok(selector(&env, "a-public").await? && selector(&env, "c-edge").await?)
+        Ok(has_selector(&env, "a-public").await? && has_selector(&env, "c-edge").await?)
     })
     .await?;
     env.until_asleep("shop").await?;
@@ -139,11 +139,10 @@ async fn every_service_of_a_workload_wakes_it_but_the_one_for_metrics() -> anyho
     env.until_gone("shop").await?;
     for service in before.into_iter().chain([late]) {
         let name = service.metadata.name.clone().context("a name")?;
-        let now = essence(env.api::<Service>().get(&name).await?)?;
-        ensure!(now == essence(service)?, "{name} is as it was: {now}");
+        let now = comparable(env.api::<Service>().get(&name).await?)?;
+        ensure!(now == comparable(service)?, "{name} is as it was: {now}");
     }
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: while the workload is awake, edits of the list of Services, and a new Service, cost no client of any Service a
@@ -173,8 +172,7 @@ async fn edits_of_the_services_cost_no_request() -> anyhow::Result<()> {
     for clients in calls {
         ensure!(clients.end().await?.ok > 0, "called all the while");
     }
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Creates a workload whose Service has `sessionAffinity: ClientIP`. It wakes with three pods.
@@ -194,14 +192,14 @@ async fn sticky(env: &TestEnv, name: &str, protocol: &str) -> anyhow::Result<Soc
 
 async fn until_three_pods(env: &TestEnv, name: &str) -> anyhow::Result<()> {
     env.until(SOON, "three pods", async || {
-        let status = env.api::<ZeroScaler>().get(name).await?.status.unwrap_or_default();
+        let status = env.scaler(name).await?.status.unwrap_or_default();
         Ok(status.pods.is_some_and(|pods| pods.ready == 3))
     })
     .await
 }
 
-/// Requests the pod of a client repeatedly, and checks that it stays the same.
-async fn stays(env: &TestEnv, client: &str, own: impl AsyncFn() -> anyhow::Result<String>) -> anyhow::Result<String> {
+/// Sends requests of a client, and checks that the same pod responds to all once the activator knows all pods.
+async fn pod_of(env: &TestEnv, client: &str, own: impl AsyncFn() -> anyhow::Result<String>) -> anyhow::Result<String> {
     // The activator may know only two of the pods yet.
     let mut first = own().await?;
     env.until(SOON, "its own pod", async || Ok(std::mem::replace(&mut first, own().await?) == first)).await?;
@@ -214,7 +212,7 @@ async fn stays(env: &TestEnv, client: &str, own: impl AsyncFn() -> anyhow::Resul
 /// Goal: a client of a Service with `sessionAffinity: ClientIP` stays with its pod, and clients are distributed, from
 /// the first wake on; by HTTP, identified by whichever address, and by TCP, identified by its own address.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Result<()> {
+async fn session_affinity_keeps_a_client_on_its_pod() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     sticky(&env, "http", "auto").await?;
     let tcp = sticky(&env, "tcp", "tcp").await?;
@@ -238,13 +236,12 @@ async fn a_client_stays_with_its_pod_where_the_service_says_so() -> anyhow::Resu
     {
         let load = load.clone().with("x-forwarded-for", client);
         let own = async || anyhow::Ok(load.get("/").await?.pod().context("a pod")?.to_owned());
-        http_pods.insert(stays(&env, client, own).await?);
+        http_pods.insert(pod_of(&env, client, own).await?);
     }
     until_three_pods(&env, "tcp").await?;
     for client in ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6", "127.0.0.7", "127.0.0.8"] {
-        tcp_pods.insert(stays(&env, client, async || by_tcp(client).await).await?);
+        tcp_pods.insert(pod_of(&env, client, async || by_tcp(client).await).await?);
     }
     ensure!(http_pods.len() > 1 && tcp_pods.len() > 1, "clients are spread: {http_pods:?} {tcp_pods:?}");
-    env.end().await;
-    Ok(())
+    env.end().await
 }

@@ -57,10 +57,10 @@ async fn until(what: &str, mut reached: impl FnMut() -> bool) -> anyhow::Result<
     Ok(())
 }
 
-/// Goal: a client has its turn as often as any other, whichever activator it uses, although one activator has three
+/// Goal: each client is served as often as any other, whichever activator it uses, although one activator has three
 /// times as many clients, and pods have equal shares. A killed activator loses only the requests that it carried, and
 /// the other one has all pods soon. No pod ever runs two requests at once.
-async fn two_are_one_queue(mode: Mode) -> anyhow::Result<()> {
+async fn two_activators_share_one_limit(mode: Mode) -> anyhow::Result<()> {
     let shared = SharedLimit::start(mode).await?;
     let (few, many) = (4, 12);
     let before = shared.pods.served();
@@ -113,7 +113,7 @@ async fn the_survivor_has_all_pods(mut shared: SharedLimit) -> anyhow::Result<()
 /// Goal: if one of them is configured not to share, like one of an older version, none shares, and all requests get a
 /// response under the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_does_not_share_has_all_divide() -> anyhow::Result<()> {
+async fn one_activator_that_does_not_share_makes_all_divide() -> anyhow::Result<()> {
     let several = Several::start(Mode::Knative).await?;
     let pods = CountingPods::start(&several.pod_addresses(4)?, WORK).await?;
     let mut activators = Vec::new();
@@ -143,11 +143,11 @@ async fn one_that_does_not_share_has_all_divide() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_are_one_queue_in_standalone() -> anyhow::Result<()> {
-    two_are_one_queue(Mode::Standalone).await
+async fn two_activators_share_one_limit_in_standalone() -> anyhow::Result<()> {
+    two_activators_share_one_limit(Mode::Standalone).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_are_one_queue_in_place_of_knatives() -> anyhow::Result<()> {
-    two_are_one_queue(Mode::Knative).await
+async fn two_activators_share_one_limit_in_place_of_knatives() -> anyhow::Result<()> {
+    two_activators_share_one_limit(Mode::Knative).await
 }

@@ -37,6 +37,5 @@ async fn a_request_waits_for_the_sidecar() -> anyhow::Result<()> {
     anyhow::ensure!(cold.took < Duration::from_secs(20), "it waited for the kubelet: {cold:?}");
     let warm = load.get("/").await?;
     anyhow::ensure!(warm.status == 200 && warm.took < STARTS, "{warm:?}");
-    env.end().await;
-    Ok(())
+    env.end().await
 }

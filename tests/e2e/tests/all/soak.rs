@@ -5,9 +5,9 @@ use e2e::soak::{self, Plan};
 use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn everything_at_once_leaves_nothing_behind() -> anyhow::Result<()> {
-    let seconds = Duration::from_secs;
-    let plan = Plan { lasts: seconds(48), early: seconds(24), look: seconds(10), rest: seconds(8) };
+async fn a_short_soak_run_finds_no_leak_and_no_failure() -> anyhow::Result<()> {
+    let [duration, first_rest_after, report_interval, rest] = [48, 24, 10, 8].map(Duration::from_secs);
+    let plan = Plan { duration, first_rest_after, report_interval, rest };
     let figures = soak::run(plan).await?;
     println!("{figures}");
     assert_eq!(figures.faults(), Vec::<String>::new());

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use e2e::parts::Parts;
+use e2e::soak::usage::Usage;
 use e2e::space::SOON;
 use e2e::{Load, Space, Workload};
 use serde_json::json;
@@ -22,13 +23,6 @@ const GROWTH_MAX_MIB: u64 = 400;
 /// Number of visitors that connect concurrently.
 const AT_ONCE: usize = 200;
 
-/// Returns the resident memory of a process, in MiB.
-fn resident(id: u32) -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
-    Ok(line.trim().trim_end_matches(" kB").trim().parse::<u64>()? / 1024)
-}
-
 /// Opens a stream and reads the head of the response. Returns `None` if the activator closes the connection first.
 async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<Option<(TcpStream, String)>> {
     let mut stream = TcpStream::connect(address).await?;
@@ -47,13 +41,14 @@ async fn open(address: std::net::SocketAddr, host: String) -> anyhow::Result<Opt
 /// Goal: the activator serves as many streams as descriptors and memory allow, and no more. A workload without streams
 /// loses no request.
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
+async fn streams_of_waiting_pages_are_bounded() -> anyhow::Result<()> {
     common_runtime::descriptor::raise_limit();
     let parts = Parts::start(&[("scale-to-zero-grace-period", "6s")]).await?;
     let deciding = parts.run(parts.autoscaler).await?;
     let forwarding = parts.run(parts.activator).await?;
     let id = forwarding.id().context("it runs")?;
     let space = Space::create_in(parts.client.clone()).await?;
+    let resident = || anyhow::Ok(Usage::of_process(id)?.resident_kib / 1024);
     let never = |n: usize| {
         // No pods run, so the requests here cost no processes.
         let workload = Workload::new(&format!("never-{n}")).env("HELLO_NEVER_READY", 1);
@@ -65,8 +60,8 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
     space.deploy(&Workload::new("warm").env("HELLO_LATENCY_MS", 10)).await?;
     let address = parts.activator.address;
     let warm = Load::new(address, format!("warm.{}", space.namespace));
-    assert_eq!(warm.get("/").await?.status, 200);
-    let (before, clients, begun) = (resident(id)?, warm.start(2, "/"), Instant::now());
+    warm.get_ok("/").await?;
+    let (before, clients, begun) = (resident()?, warm.start(2, "/"), Instant::now());
     let (mut visitors, mut streams, mut refused) = (JoinSet::new(), Vec::new(), 0);
     let mut next = 0;
     while streams.len() + refused < STREAMS {
@@ -77,9 +72,8 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
         match visitors.join_next().await.context("one is left")??? {
             Some((stream, head)) if head.starts_with("HTTP/1.1 200 ") => streams.push(stream),
             Some((_, head)) => {
-                let is_clear = ["page-events-full", "max-connections"]
-                    .iter()
-                    .any(|reason| head.contains(&format!("x-zeroscale-reason: {reason}\r\n")));
+                let has = |reason: &str| head.contains(&format!("x-zeroscale-reason: {reason}\r\n"));
+                let is_clear = has("page-events-full") || has("max-connections");
                 assert!(head.starts_with("HTTP/1.1 503 ") && is_clear && head.contains("retry-after: "), "{head}");
                 refused += 1;
             }
@@ -88,7 +82,7 @@ async fn ten_thousand_streams_that_never_end() -> anyhow::Result<()> {
         }
     }
     let took = begun.elapsed();
-    let after = resident(id)?;
+    let after = resident()?;
     assert!(streams.len() >= SERVED_MIN, "{} served, {refused} refused", streams.len());
     let others = clients.end().await?;
     eprintln!(

@@ -3,9 +3,9 @@
 use anyhow::Context;
 use common_runtime::telemetry::catalog;
 use e2e::test_env::SOON;
-use e2e::{Entry, TestEnv, Workload};
-use http::{Request, Response, header};
-use http_body_util::{BodyExt, Empty, Full};
+use e2e::{Entry, Load, TestEnv, Workload};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper_util::rt::TokioIo;
 use local::up::PlaneId;
@@ -18,7 +18,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 const PLANES: [PlaneId; 2] = [PlaneId::Autoscaler(0), PlaneId::Activator(0)];
@@ -68,7 +68,7 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     }
     env.cluster.wait_until_ready(PLANES.len()).await;
     // A signal that was delayed for want of a connection has no span.
-    env.until(SOON, "a way for stats", async || {
+    env.until(SOON, "a connection for stats", async || {
         let page = metrics_page(env.cluster.admin(PlaneId::Activator(0)), "text/plain").await?;
         Ok(page.lines().any(|line| line.starts_with("kn_activator_stats_conn_reachable") && line.ends_with(" 1")))
     })
@@ -109,18 +109,12 @@ async fn a_wake_is_one_trace_from_request_to_patch() -> anyhow::Result<()> {
     assert_eq!(attribute(decide, "zeroscale.pods.desired"), Some(Value::IntValue(1)));
     assert_eq!(attribute(patch, "http.response.status_code"), Some(Value::IntValue(200)));
     assert_eq!(attribute(patch, "zeroscale.replicas.after"), Some(Value::IntValue(1)));
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Returns the metrics of an admin port for this `Accept`.
-async fn metrics_page(admin: SocketAddr, accept: &str) -> anyhow::Result<String> {
-    let stream = TcpStream::connect(admin).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    tokio::spawn(connection);
-    let request = Request::get("/metrics").header(header::HOST, "admin").header(header::ACCEPT, accept);
-    let answer = sender.send_request(request.body(Empty::<Bytes>::new())?).await?;
-    Ok(String::from_utf8(answer.into_body().collect().await?.to_bytes().into())?)
+async fn metrics_page(admin: SocketAddr, accept: &'static str) -> anyhow::Result<String> {
+    Ok(Load::new(admin, "admin").with("accept", accept).get("/metrics").await?.text())
 }
 
 /// Returns promtool's complaints about a page of metrics, except those about upstream's names.

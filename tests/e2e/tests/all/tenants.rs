@@ -6,7 +6,8 @@
 use anyhow::{Context, ensure};
 use common::names;
 use common_api::ZeroScaler;
-use e2e::space::{SOON, program};
+use e2e::bare::zeroscaler;
+use e2e::space::{Namespaced, SOON, program};
 use e2e::{Load, Space, TestEnv, Workload};
 use http::StatusCode;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -55,27 +56,19 @@ impl Tenant {
     }
 
     /// Creates an object as the tenant.
-    async fn make<K>(&self, object: Value) -> anyhow::Result<K>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
-            + serde::de::DeserializeOwned
-            + serde::Serialize
-            + Clone
-            + std::fmt::Debug,
-        K::DynamicType: Default,
-    {
+    async fn create<K: Namespaced>(&self, object: Value) -> anyhow::Result<K> {
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.space.namespace);
         Ok(api.create(&PostParams::default(), &serde_json::from_value(object)?).await?)
     }
 
     async fn deploy(&self, workload: &Workload) -> anyhow::Result<()> {
-        self.make::<Deployment>(workload.deployment(&program()?)).await?;
-        self.make::<Service>(workload.service()).await?;
-        self.make::<ZeroScaler>(workload.scaler()).await?;
+        self.create::<Deployment>(workload.deployment(&program()?)).await?;
+        self.create::<Service>(workload.service()).await?;
+        self.create::<ZeroScaler>(workload.scaler()).await?;
         Ok(())
     }
 
-    async fn ask(&self, name: &str, hosts: &[String]) -> anyhow::Result<()> {
+    async fn request_hosts(&self, name: &str, hosts: &[String]) -> anyhow::Result<()> {
         let patch = json!({"spec": {"hosts": hosts}});
         let api: Api<ZeroScaler> = Api::namespaced(self.client.clone(), &self.space.namespace);
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -115,11 +108,9 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
     };
     // A ZeroScaler of the same name whose workload does not exist.
     let target = json!({"target": {"name": name}, "services": [{"name": format!("{name}-missing")}]});
-    let scaler: ZeroScaler = tenant
-        .make(json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": target}))
-        .await?;
+    let scaler: ZeroScaler = tenant.create(zeroscaler(name, target)).await?;
     let made: Service = tenant
-        .make(json!({
+        .create(json!({
             "metadata": {"name": names::private_service(name), "labels": labels("Private"),
                 "annotations": {"zeroscale.dev/backend": backend.to_string()},
                 "ownerReferences": [{"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler",
@@ -128,7 +119,7 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
         }))
         .await?;
     tenant
-        .make::<EndpointSlice>(json!({
+        .create::<EndpointSlice>(json!({
             "metadata": {"name": format!("{name}-forged"), "labels": labels("Private"), "ownerReferences": [{
                 "apiVersion": "v1", "kind": "Service", "name": names::private_service(name), "uid": made.metadata.uid,
                 "controller": true}]},
@@ -149,7 +140,7 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     // Older than its competitors, and without claims yet.
     let awake = Workload::new("hello").env("HELLO_TEXT", "evil").set("scale.min", 1);
     tenant.deploy(&awake).await?;
-    env.until(SOON, "the tenant's own", async || Ok(tenant.space.scaler("hello").await?.is_ready())).await?;
+    env.until(SOON, "the tenant's workload", async || Ok(tenant.space.scaler("hello").await?.is_ready())).await?;
     let hello = Workload::new("hello").env("HELLO_TEXT", "prod").set("hosts", vec!["shop.example.com"]);
     env.deploy(&hello).await?;
     is_confined(&tenant, &env).await?;
@@ -168,22 +159,20 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     let wildcards = ["", ".svc", ".svc.cluster.local"].map(|end| format!("*.{prod}{end}"));
     let others = ["*.svc", "*.local", "*.svc.cluster.local", "*.example.com", "evil.example.org"];
     let hosts = prods.iter().cloned().chain(wildcards).chain(others.map(str::to_owned));
-    tenant.ask("hello", &hosts.collect::<Vec<_>>()).await?;
-    let bare = tenant.ask("hello", &["hello".to_owned()]).await;
+    tenant.request_hosts("hello", &hosts.collect::<Vec<_>>()).await?;
+    let bare = tenant.request_hosts("hello", &["hello".to_owned()]).await;
     ensure!(bare.is_err_and(|error| error.to_string().contains("spec.hosts[0]")), "a name without a dot");
     let server = by(activator, &format!("hello.{evil}"));
-    ensure!(server.get("/").await?.body == "evil", "its own name is its own");
+    ensure!(server.get("/").await?.body == "evil", "the name of its own Service");
     let pods = tenant.space.pods("hello").await?;
     let address = pods.iter().find_map(|pod| pod.status.as_ref()?.pod_ip.clone()).context("a pod of the tenant's")?;
     for (n, service) in prods.iter().enumerate() {
         forge(&tenant, &format!("forged-{n}"), service, &address).await?;
     }
     forge(&tenant, "shop", "hello", &address).await?;
-    env.until(SOON, "the host that is free", async || {
-        Ok(by(activator, "evil.example.org").get("/").await?.body == "evil")
-    })
-    .await?;
-    env.until(SOON, "all others to be told of", async || {
+    env.until(SOON, "the free host", async || Ok(by(activator, "evil.example.org").get("/").await?.body == "evil"))
+        .await?;
+    env.until(SOON, "all other hosts to be reported", async || {
         let message = tenant.unowned_hosts("hello").await?;
         let mut others = prods.iter().cloned().chain([format!("*.{prod}"), "*.svc".to_owned()]);
         Ok(others.all(|host| message.contains(&format!("{host} "))) && !message.contains("evil.example.org"))
@@ -210,6 +199,5 @@ async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> 
     env.cluster.wait_until_ready(2).await;
     check("after a restart").await?;
     tenant.space.delete().await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }

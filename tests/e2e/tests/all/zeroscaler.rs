@@ -6,12 +6,13 @@ use cli::arguments::Arguments;
 use common::names;
 use common_api::ZeroScaler;
 use common_api::zeroscaler::SleepState;
-use e2e::test_env::{SOON, essence, program};
+use e2e::test_env::{SOON, comparable, program};
 use e2e::{Entry, TestEnv, Workload};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Event, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use local::api::{Access, Audit};
 use local::up::{PlaneId, UpOptions};
@@ -28,15 +29,12 @@ async fn condition(env: &TestEnv, name: &str, type_: &str) -> anyhow::Result<Opt
 /// Goal: the life of a workload: its missing Service is reported, it is adopted unchanged, at zero and Ready, woken by
 /// its first request, restored byte for byte.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
+async fn a_workload_scales_to_zero_wakes_and_is_restored() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let hello = Workload::new("hello").replicas(1);
     env.create::<Deployment>(hello.deployment(&program()?)).await?;
     env.create::<ZeroScaler>(hello.scaler()).await?;
-    env.until(SOON, "the Service to be missed", async || {
-        Ok(condition(&env, "hello", "Ready").await? == Some(("False".into(), "ServiceNotFound".into())))
-    })
-    .await?;
+    env.until_condition("hello", "Ready", Some(("False", "ServiceNotFound"))).await?;
     assert_eq!(condition(&env, "hello", "Adopted").await?.map(|adopted| adopted.0), Some("False".into()));
     let before = env.create::<Service>(hello.service()).await?;
     env.until_served("hello").await?;
@@ -44,16 +42,16 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     assert_eq!(load.get("/").await?.status, 200);
     env.until_asleep("hello").await?;
     env.until(SOON, "a status that says so", async || {
-        let object = env.api::<ZeroScaler>().get("hello").await?;
+        let object = env.scaler("hello").await?;
         Ok(object.is_ready() && object.status.is_some_and(|status| status.state == SleepState::Asleep))
     })
     .await?;
     assert_eq!(condition(&env, "hello", "Active").await?.map(|active| active.0), Some("False".into()));
     assert_eq!(load.get("/").await?.status, 200, "woken");
-    let status = env.api::<ZeroScaler>().get("hello").await?.status.context("a status")?;
+    let status = env.scaler("hello").await?.status.context("a status")?;
     assert_eq!(status.service.as_deref(), Some("hello"));
-    assert!(status.backend.is_some(), "activators are told how to reach its pods");
-    let found = status.adopted.context("what was found")?;
+    assert!(status.backend.is_some(), "activators need it to reach the pods");
+    let found = status.adopted.context("the former state")?;
     assert_eq!(
         (found.replicas, found.services.into_iter().map(|service| service.selector).collect::<Vec<_>>()),
         (Some(1), vec![[("app".to_owned(), "hello".to_owned())].into()])
@@ -62,27 +60,24 @@ async fn a_workload_sleeps_wakes_and_is_given_back() -> anyhow::Result<()> {
     env.until_asleep("hello").await?;
     env.api::<ZeroScaler>().delete("hello", &DeleteParams::default()).await?;
     env.until_gone("hello").await?;
-    assert_eq!(essence(env.api::<Service>().get("hello").await?)?, essence(before)?);
+    assert_eq!(comparable(env.api::<Service>().get("hello").await?)?, comparable(before)?);
     assert_eq!(env.replicas("hello").await?, 1, "replicas as at adoption");
     env.until(SOON, "the pods behind the Service, and nothing of ours", async || {
         let slices = ListParams::default().labels("kubernetes.io/service-name=hello");
         let slices = env.api::<EndpointSlice>().list(&slices).await?;
-        let managers = |slice: &EndpointSlice| {
-            slice.metadata.labels.as_ref().and_then(|l| l.get("endpointslice.kubernetes.io/managed-by").cloned())
-        };
-        let ours = slices.iter().any(|slice| managers(slice).as_deref() == Some(names::MANAGED_BY));
+        let manager = |slice: &EndpointSlice| slice.labels().get(names::SLICE_MANAGED_BY).cloned();
+        let ours = slices.iter().any(|slice| manager(slice).as_deref() == Some(names::MANAGED_BY));
         Ok(!slices.items.is_empty() && !ours && env.api::<Service>().get_opt("hello-private").await?.is_none())
     })
     .await?;
     env.until(SOON, "an answer from a pod", async || Ok(load.get("/").await?.status == 200)).await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Goal: a label is sufficient, and removing it restores everything; both also while no autoscaler runs. A label with a
 /// meaningless value is reported on the workload and has no effect.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
+async fn a_label_creates_a_zeroscaler_and_its_removal_deletes_it() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     env.cluster.drain_plane(PlaneId::Autoscaler(0)).await;
     let labelled = Workload::new("labelled");
@@ -105,7 +100,7 @@ async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
         Ok(events.iter().filter(|event| is_it(event)).any(|event| event.involved_object.name.as_deref() == Some("odd")))
     })
     .await?;
-    assert!(env.api::<ZeroScaler>().get_opt("odd").await?.is_none(), "it asks for nothing");
+    assert!(env.api::<ZeroScaler>().get_opt("odd").await?.is_none(), "its label has no valid value");
     // While the label exists, a deleted object is replaced: remove labels before uninstalling.
     let scalers = env.api::<ZeroScaler>();
     let first = scalers.get("labelled").await?.metadata.uid;
@@ -120,22 +115,21 @@ async fn a_label_makes_one_and_takes_it_away() -> anyhow::Result<()> {
     env.patch::<Deployment>("labelled", away).await?;
     env.cluster.start_plane(PlaneId::Autoscaler(0))?;
     env.until_gone("labelled").await?;
-    assert_eq!(essence(env.api::<Service>().get("labelled").await?)?, essence(before)?);
-    env.end().await;
-    Ok(())
+    assert_eq!(comparable(env.api::<Service>().get("labelled").await?)?, comparable(before)?);
+    env.end().await
 }
 
 /// Goal: if a HorizontalPodAutoscaler scales the same target, the autoscaler does not compete with it: the conflict is
 /// reported until one of both is deleted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_horizontalpodautoscaler_of_the_same_target_is_named() -> anyhow::Result<()> {
+async fn a_horizontalpodautoscaler_of_the_same_target_is_reported() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "claimed"});
     let horizontal = json!({"metadata": {"name": "rival"}, "spec": {"maxReplicas": 3, "scaleTargetRef": target}});
     env.create::<HorizontalPodAutoscaler>(horizontal).await?;
     env.create_workload(&Workload::new("claimed").replicas(1)).await?;
     env.until(SOON, "the conflict to be named", async || {
-        let object = env.api::<ZeroScaler>().get("claimed").await?;
+        let object = env.scaler("claimed").await?;
         Ok(object
             .condition("Ready")
             .is_some_and(|ready| ready.status == "False" && ready.message.contains("\"rival\"")))
@@ -145,8 +139,7 @@ async fn a_horizontalpodautoscaler_of_the_same_target_is_named() -> anyhow::Resu
     assert!(selector.is_some_and(|selector| !selector.is_empty()), "nothing was taken over");
     env.api::<HorizontalPodAutoscaler>().delete("rival", &DeleteParams::default()).await?;
     env.until_served("claimed").await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Writes of the autoscaler to the API server: verb and resource.
@@ -179,13 +172,13 @@ impl Written {
 /// request waits for. Method: all requests of the autoscaler from the first client request to the status that reports
 /// zero again.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
+async fn a_wake_and_a_sleep_cost_at_most_six_writes() -> anyhow::Result<()> {
     let written = Written::default();
     let env = TestEnv::sleeping_soon(UpOptions { audit: Some(written.audit()), ..UpOptions::default() }).await?;
     env.create_workload(&Workload::new("thrifty")).await?;
     let asleep = async |woken: bool| {
         env.until(e2e::test_env::ASLEEP, "a status that says asleep", async || {
-            let object = env.api::<ZeroScaler>().get("thrifty").await?;
+            let object = env.scaler("thrifty").await?;
             let is_asleep = |object: &ZeroScaler| {
                 let status = object.status.as_ref();
                 status.is_some_and(|s| s.state == SleepState::Asleep && (s.last_wake.is_some() == woken))
@@ -195,7 +188,7 @@ async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
         .await
     };
     asleep(false).await?;
-    env.until_led("thrifty", 1).await?;
+    env.until_addresses("thrifty", 1).await?;
     let mut last = (written.count(), Instant::now());
     env.until(SOON, "two seconds without a write", async || {
         if written.count() != last.0 {
@@ -210,27 +203,29 @@ async fn a_wake_and_a_sleep_cost_six_writes() -> anyhow::Result<()> {
     let cost = written.take();
     assert!(cost.len() <= 6, "{}: {cost:#?}", cost.len());
     assert_eq!(cost[0], ("patch".to_owned(), "deployments/scale".to_owned()), "a request waits for it");
-    env.end().await;
-    Ok(())
+    env.end().await
+}
+
+/// Runs `kubectl-zeroscale` in the test's namespace; returns its output and its result.
+pub(crate) async fn command_line(env: &TestEnv, words: &[&str]) -> (String, anyhow::Result<()>) {
+    let kubeconfig = env.cluster.kubeconfig.display().to_string();
+    let place = ["kubectl-zeroscale", "--kubeconfig", &kubeconfig, "--namespace", &env.namespace];
+    let mut out = Vec::new();
+    let outcome = cli::run(Arguments::parse_from(place.iter().chain(words)), &mut out).await;
+    (String::from_utf8_lossy(&out).into_owned(), outcome)
 }
 
 /// Returns the output of `kubectl-zeroscale`, or its error.
-async fn terminal(env: &TestEnv, words: &[&str]) -> Result<String, String> {
-    let kubeconfig = env.cluster.kubeconfig.display().to_string();
-    let namespace = env.namespace.clone();
-    let place = ["kubectl-zeroscale", "--kubeconfig", &kubeconfig, "--namespace", &namespace];
-    let arguments = Arguments::parse_from(place.iter().chain(words));
-    let mut out = Vec::new();
-    let outcome = cli::run(arguments, &mut out).await;
-    let printed = String::from_utf8_lossy(&out).into_owned();
-    outcome.map(|()| printed).map_err(|error| format!("{error:#}"))
+async fn terminal(env: &TestEnv, words: &[&str]) -> anyhow::Result<String> {
+    let (printed, outcome) = command_line(env, words).await;
+    outcome.map(|()| printed)
 }
 
 /// Goal: by hand a workload is woken without a request, scaled to zero before its window ends, and paused. A request to
 /// a paused workload without pods is refused at once with the reason. Method: a target that selects its pods by
 /// expressions, which no Service can.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<()> {
+async fn a_workload_is_woken_paused_and_scaled_to_zero_by_hand() -> anyhow::Result<()> {
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     let hello = Workload::new("hello").set("scale.window", "1h"); // No part of this test waits for it.
     let mut deployment = hello.deployment(&program()?);
@@ -241,27 +236,24 @@ async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<(
     env.create::<ZeroScaler>(hello.scaler()).await?;
     env.until_served("hello").await?;
 
-    let woken = terminal(&env, &["wake", "hello", "--wait"]).await.map_err(anyhow::Error::msg)?;
+    let woken = terminal(&env, &["wake", "hello", "--wait"]).await?;
     assert!(woken.contains("zeroscale.dev/hello awake after"), "{woken}");
     env.until(SOON, "a status that says so", async || {
         Ok(terminal(&env, &["status"]).await.is_ok_and(|table| table.contains("Awake")))
     })
     .await?;
-    terminal(&env, &["pause", "hello"]).await.map_err(anyhow::Error::msg)?;
-    env.until(SOON, "the pause in the status", async || {
-        Ok(condition(&env, "hello", "Active").await? == Some(("True".into(), "Paused".into())))
-    })
-    .await?;
-    let refused = terminal(&env, &["sleep", "hello"]).await.expect_err("it is paused");
+    terminal(&env, &["pause", "hello"]).await?;
+    env.until_condition("hello", "Active", Some(("True", "Paused"))).await?;
+    let refused = format!("{:#}", terminal(&env, &["sleep", "hello"]).await.expect_err("it is paused"));
     assert!(refused.contains("paused"), "{refused}");
     assert!(env.replicas("hello").await? > 0, "kept");
 
-    terminal(&env, &["resume", "hello"]).await.map_err(anyhow::Error::msg)?;
-    let asleep = terminal(&env, &["sleep", "hello", "--wait"]).await.map_err(anyhow::Error::msg)?;
+    terminal(&env, &["resume", "hello"]).await?;
+    let asleep = terminal(&env, &["sleep", "hello", "--wait"]).await?;
     assert!(asleep.contains("asleep after"), "{asleep}");
     assert_eq!(env.replicas("hello").await?, 0);
     let load = env.load(Entry::Activator, "hello");
-    terminal(&env, &["pause", "hello"]).await.map_err(anyhow::Error::msg)?;
+    terminal(&env, &["pause", "hello"]).await?;
     env.until(SOON, "the pause in the status", async || {
         Ok(condition(&env, "hello", "Active").await?.is_some_and(|(_, reason)| reason == "Paused"))
     })
@@ -269,11 +261,10 @@ async fn a_workload_is_woken_kept_and_put_to_sleep_by_hand() -> anyhow::Result<(
     env.until(SOON, "a refusal at once", async || Ok(load.get("/").await?.status == 503)).await?;
     let refused = load.get("/").await?;
     assert!(String::from_utf8_lossy(&refused.body).contains("paused"), "{:?}", refused.body);
-    assert_eq!(env.replicas("hello").await?, 0, "nobody wakes it");
-    terminal(&env, &["resume", "hello"]).await.map_err(anyhow::Error::msg)?;
+    assert_eq!(env.replicas("hello").await?, 0, "no request wakes it");
+    terminal(&env, &["resume", "hello"]).await?;
     env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
-    let unknown = terminal(&env, &["wake", "nobody"]).await.expect_err("there is none");
+    let unknown = format!("{:#}", terminal(&env, &["wake", "nobody"]).await.expect_err("there is none"));
     assert!(unknown.contains("no ZeroScaler \"nobody\""), "{unknown}");
-    env.end().await;
-    Ok(())
+    env.end().await
 }

@@ -104,7 +104,7 @@ mod tests {
 
     /// The example of RFC 7541, C.1.2 (1337 with another prefix), and both sides of the first bound.
     #[test]
-    fn lengths_are_coded_as_hpack_has_them() {
+    fn lengths_are_encoded_as_hpack_integers() {
         let begins =
             |length: usize| text(&vec![b'v'; length]).into_iter().take_while(|b| *b != b'v').collect::<Vec<_>>();
         assert_eq!(begins(126), [126]);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_block_goes_on_in_frames_of_which_the_last_says_so() {
+    fn a_long_block_ends_with_the_flag_end_headers() {
         let frames = head(END_STREAM, 3, &[7; 2 * PAYLOAD_MAX]);
         assert_eq!(frames.len(), 2 * (9 + PAYLOAD_MAX));
         assert_eq!(frames[3..9], [HEADERS, END_STREAM, 0, 0, 0, 3]);

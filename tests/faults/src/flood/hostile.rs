@@ -69,9 +69,6 @@ pub(super) struct HostilePods {
 
 impl HostilePods {
     /// Starts one pod of each kind.
-    ///
-    /// # Errors
-    /// Fails if no port is free.
     pub(super) fn start() -> anyhow::Result<Self> {
         let end = CancellationToken::new();
         let (bound, started) = mpsc::channel();
@@ -80,10 +77,10 @@ impl HostilePods {
             let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async move {
                 let mut pods = JoinSet::new();
-                for way in HostileResponse::ALL {
+                for kind in HostileResponse::ALL {
                     let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await else { return };
-                    let _ = bound.send(listener.local_addr().map(|address| (way, address)));
-                    pods.spawn(serve(listener, way));
+                    let _ = bound.send(listener.local_addr().map(|address| (kind, address)));
+                    pods.spawn(serve(listener, kind));
                 }
                 drop(bound);
                 ended.cancelled().await;
@@ -101,16 +98,16 @@ impl Drop for HostilePods {
     }
 }
 
-async fn serve(listener: TcpListener, way: HostileResponse) {
-    let block = way.block().map(Arc::new);
+async fn serve(listener: TcpListener, kind: HostileResponse) {
+    let block = kind.block().map(Arc::new);
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(meet(stream, block.clone()));
+        connections.spawn(respond(stream, block.clone()));
         while connections.try_join_next().is_some() {}
     }
 }
 
-/// Event that needs a frame in return. The frame is built when its turn comes.
+/// Event that needs a frame in return. The frame is built when it is sent.
 enum ClientFrame {
     Settings,
     /// Request on this stream.
@@ -118,7 +115,7 @@ enum ClientFrame {
 }
 
 /// Responds to every request of a connection with `block`.
-async fn meet(mut stream: TcpStream, block: Option<Arc<Vec<u8>>>) -> anyhow::Result<()> {
+async fn respond(mut stream: TcpStream, block: Option<Arc<Vec<u8>>>) -> anyhow::Result<()> {
     const PREFACE: usize = 24;
     stream.read_exact(&mut [0; PREFACE]).await?;
     stream.write_all(&window_of_streams(0)).await?;

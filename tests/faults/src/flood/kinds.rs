@@ -39,8 +39,8 @@ pub enum Kind {
     Heads,
     /// HTTP/2 header blocks of references that do not end.
     Blocks,
-    /// Requests to HTTP/2 pods with the largest response heads ([`HostileResponse`]), by clients that read slowly or not
-    /// at all.
+    /// Requests to HTTP/2 pods with the largest response heads ([`HostileResponse`]), by clients that read slowly or
+    /// not at all.
     Pods,
     /// Large bodies over HTTP/1.1 and HTTP/2 that no client reads, and uploads to a pod that reads nothing.
     Readers,

@@ -1,5 +1,5 @@
-//! Clients and pods that make the activator hold as much as they can: does its memory stay within the limit, and are
-//! other workloads affected?
+//! Clients and pods that make the activator hold as much as they can. The run checks whether its memory stays within
+//! the limit, and whether other workloads are affected.
 //!
 //! The activator is a separate process with the memory limit of the manifests. Nothing enforces the limit; the run
 //! reads the resident memory. During the flood, a workload with a pod receives requests at a steady rate. Each of their
@@ -68,9 +68,6 @@ pub struct Figures {
 
 /// Runs a flood for `lasts`. `clients_of_100` is the number of clients in percent of the flood's own number. Without
 /// `program`, cargo builds the activator in this program's profile.
-///
-/// # Errors
-/// Fails if something does not start, or if the activator has ended.
 pub fn run(kind: Kind, clients_of_100: usize, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<Figures> {
     let program = program.map_or_else(|| plane::program("activator"), Ok)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -138,9 +135,9 @@ async fn metrics(plane: &Plane) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     tokio::time::timeout(LOST, read).await?
 }
 
-/// Sends requests at a steady rate, on one connection or, with `anew`, each on its own. Reports the time of each
+/// Sends requests at a steady rate, on one connection or, with `reconnects`, each on its own. Reports the time of each
 /// request, or `None` if it got no response.
-async fn warm(activator: SocketAddr, offset: Duration, anew: bool, taken: UnboundedSender<Option<Duration>>) {
+async fn warm(activator: SocketAddr, offset: Duration, reconnects: bool, taken: UnboundedSender<Option<Duration>>) {
     let request = format!("GET / HTTP/1.1\r\nhost: {WARM}\r\n\r\n");
     let mut due = Instant::now() + offset;
     loop {
@@ -161,7 +158,7 @@ async fn warm(activator: SocketAddr, offset: Duration, anew: bool, taken: Unboun
                 return;
             }
             due += WARM_SPACING;
-            if took.is_none() || anew {
+            if took.is_none() || reconnects {
                 break;
             }
         }

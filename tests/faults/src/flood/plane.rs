@@ -83,9 +83,6 @@ pub(super) struct Plane {
 
 impl Cluster {
     /// Starts an API server for Services in `range`.
-    ///
-    /// # Errors
-    /// Fails if it does not start, or does not serve our definitions in time.
     pub(super) async fn start(range: &str) -> anyhow::Result<Self> {
         let server = ApiServer::start(ApiOptions::new(range.parse()?)).await?;
         let config = Kubeconfig::from_yaml(&server.kubeconfig())?;
@@ -109,9 +106,6 @@ impl Cluster {
     }
 
     /// Starts `program` as the pod `name` at `ip`, with this further environment.
-    ///
-    /// # Errors
-    /// The program cannot be started.
     pub(super) fn spawn(
         &self,
         program: &Path,
@@ -138,25 +132,16 @@ impl Cluster {
 
 impl Process {
     /// Returns the peak of its resident memory, in bytes.
-    ///
-    /// # Errors
-    /// Fails if the process has ended.
     pub(super) fn peak(&self) -> anyhow::Result<u64> {
         self.status("VmHWM:")
     }
 
     /// Returns its current resident memory, in bytes.
-    ///
-    /// # Errors
-    /// Fails if the process has ended.
     pub(super) fn resident(&self) -> anyhow::Result<u64> {
         self.status("VmRSS:")
     }
 
     /// Returns the number of its open descriptors.
-    ///
-    /// # Errors
-    /// Fails if the process has ended.
     pub(super) fn descriptors(&self) -> anyhow::Result<usize> {
         Ok(std::fs::read_dir(format!("/proc/{}/fd", self.0.id())).context("it has ended")?.count())
     }
@@ -171,9 +156,6 @@ impl Process {
 impl Plane {
     /// Starts `program` with a memory limit of `limit` bytes and these workloads, which include [`WARM`] and
     /// [`ASLEEP`].
-    ///
-    /// # Errors
-    /// Fails if something does not start, or does not serve in time.
     pub(super) async fn start(program: &Path, limit: u64, workloads: &[Workload]) -> anyhow::Result<Self> {
         let cluster = Cluster::start("127.78.0.0/24").await?;
         // The stat link waits for a handshake response that never arrives.
@@ -201,9 +183,6 @@ impl Plane {
     }
 
     /// Reads the metrics whose name begins with `family`, and returns the rest of each line.
-    ///
-    /// # Errors
-    /// Fails if the activator does not serve its metrics.
     pub(super) async fn metrics(&self, family: &str) -> anyhow::Result<Vec<String>> {
         let mut stream = TcpStream::connect(METRICS).await?;
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: metrics\r\nconnection: close\r\n\r\n").await?;
@@ -246,10 +225,10 @@ impl Workload {
         let scalers: Api<ZeroScaler> = Api::namespaced(client.clone(), "ns");
         let wake = if self.has_page { json!({"page": {}}) } else { json!({}) };
         let scaler = json!({"metadata": {"name": name}, "spec": {"target": {"name": name}, "wake": wake}});
-        let made = scalers.create(&PostParams::default(), &object(scaler)?).await?;
+        let created = scalers.create(&PostParams::default(), &object(scaler)?).await?;
         let backend = Backend { protocol: self.protocol, ..Backend::plain(name) };
-        let spoken = if self.protocol == Protocol::H2c { "h2c" } else { "http1" };
-        let ports = json!([{"name": port, "port": 80, "protocol": spoken}]);
+        let protocol = if self.protocol == Protocol::H2c { "h2c" } else { "http1" };
+        let ports = json!([{"name": port, "port": 80, "protocol": protocol}]);
         let status = json!({"status": {"service": name, "backend": backend, "ports": ports}});
         scalers.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await?;
         let Some(pod) = self.pod else { return Ok(()) };
@@ -260,7 +239,7 @@ impl Workload {
                 "labels": labels,
                 "ownerReferences": [{
                     "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "name": name,
-                    "uid": made.metadata.uid, "controller": true,
+                    "uid": created.metadata.uid, "controller": true,
                 }],
             },
             "ports": [{"name": port, "port": pod.port()}],
@@ -276,10 +255,7 @@ fn object<T: DeserializeOwned>(json: serde_json::Value) -> anyhow::Result<T> {
     Ok(serde_json::from_value(json)?)
 }
 
-/// Waits for a state.
-///
-/// # Errors
-/// It is not reached in time.
+/// Waits up to `SOON` for a state.
 pub(super) async fn until<'a>(what: &str, reached: impl Fn() -> BoxFuture<'a, bool>) -> anyhow::Result<()> {
     let deadline = Instant::now() + SOON;
     while !reached().await {
@@ -291,9 +267,6 @@ pub(super) async fn until<'a>(what: &str, reached: impl Fn() -> BoxFuture<'a, bo
 
 /// Returns the path of a plane's program. Cargo builds it in this program's profile, so that the run measures the
 /// current source.
-///
-/// # Errors
-/// Fails if the program does not build or is missing.
 pub(super) fn program(plane: &str) -> anyhow::Result<PathBuf> {
     let us = std::env::current_exe()?;
     let folder = us.parent().context("a folder")?;

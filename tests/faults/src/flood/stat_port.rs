@@ -1,5 +1,5 @@
-//! Silent connections to the autoscaler's stat port. Do probes of the same port succeed meanwhile, and does the log stay
-//! quiet?
+//! Silent connections to the autoscaler's stat port. The run checks whether probes of the same port succeed meanwhile,
+//! and how much is logged.
 
 use super::plane::{self, Cluster};
 use super::probes::{self, Times};
@@ -34,9 +34,6 @@ pub struct StatPortFigures {
 
 /// Keeps `clients` silent connections to the stat port for `lasts`. Without `program`, cargo builds the autoscaler in
 /// this program's profile.
-///
-/// # Errors
-/// Fails if something does not start, or if the autoscaler has ended.
 pub fn run(clients: usize, lasts: Duration, program: Option<PathBuf>) -> anyhow::Result<StatPortFigures> {
     let program = program.map_or_else(|| plane::program("autoscaler"), Ok)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -4,7 +4,7 @@ use common::stat::{Stat, WireStatMessage, WireStatMessages};
 use common::wire;
 use fuzz::{INPUTS, TIME};
 
-/// Goal: no frame causes a panic, and a decoded frame has the same meaning after it is encoded again, as for
+/// Goal: no frame causes a panic, and a decoded frame is unchanged after it is encoded and decoded again, as for
 /// forwarding.
 #[test]
 fn any_frame() {
@@ -18,7 +18,7 @@ fn any_frame() {
 
 type Bits = (String, String, Option<(String, [u64; 6])>);
 
-/// Returns floats as bits, because NaN must be comparable too.
+/// Returns messages with floats as bits, because NaN must equal itself.
 fn bits(messages: WireStatMessages) -> Vec<Bits> {
     let numbers = |stat: Stat| {
         let floats = [
@@ -39,9 +39,9 @@ type Fields = (String, String, Option<(String, [f64; 5], i64)>);
 /// Goal: a valid frame with changed, missing or repeated parts is rejected or decoded. An unchanged frame is decoded to
 /// what was encoded.
 #[test]
-fn a_spoilt_frame() {
-    let given = bolero::generator::produce::<(Vec<Fields>, Vec<(u16, u8)>, u16)>();
-    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_generator(given).for_each(
+fn any_damaged_frame() {
+    let parts = bolero::generator::produce::<(Vec<Fields>, Vec<(u16, u8)>, u16)>();
+    bolero::check!().with_iterations(INPUTS).with_test_time(TIME).with_generator(parts).for_each(
         |(entries, changes, cut)| {
             let messages = entries.iter().map(|(namespace, name, stat)| WireStatMessage {
                 namespace: namespace.clone(),
@@ -62,13 +62,13 @@ fn a_spoilt_frame() {
             assert_eq!(wire::decode(&frame).map(bits), Ok(bits(messages)));
             for (at, byte) in changes {
                 let length = frame.len();
-                if let Some(place) = frame.get_mut(usize::from(*at) % length.max(1)) {
-                    *place = *byte;
+                if let Some(changed) = frame.get_mut(usize::from(*at) % length.max(1)) {
+                    *changed = *byte;
                 }
             }
             frame.truncate(frame.len().saturating_sub(usize::from(*cut) % 16));
-            if let Ok(understood) = wire::decode(&frame) {
-                assert_eq!(wire::decode(&wire::encode(&understood)).map(bits), Ok(bits(understood)));
+            if let Ok(decoded) = wire::decode(&frame) {
+                assert_eq!(wire::decode(&wire::encode(&decoded)).map(bits), Ok(bits(decoded)));
             }
         },
     );

@@ -1,22 +1,21 @@
-//! Effects of the seed on the cluster during a run.
+//! Faults: plan, begin and end.
 
-use super::TROUBLE;
+use super::FAULTS_END;
 use super::world::{Event, World};
 use activator_core::Destination;
 use rand::RngExt;
 use std::time::Duration;
 
-/// Maximum time that an activator takes to prove a new pod.
+/// Maximum time that an activator needs to prove a new pod.
 const PROOF_MAX: Duration = Duration::from_millis(300);
-/// Time after the last fault until all activators know the state, have given up lots where they must, and have claimed
-/// their own.
-const TO_PEACE: Duration = Duration::from_millis(3500);
+/// Time after the last fault by which all activators know the lists, and hold their shards and no others.
+const SETTLE_TIME: Duration = Duration::from_millis(3500);
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
     /// The activator crashes and returns at the same address.
     Crash(usize),
-    /// The activator leaves the list, continues, ends, and is replaced.
+    /// The activator leaves the list, continues for a while, ends, and is replaced.
     Roll(usize),
     /// The activator leaves the list and returns to it.
     Unready(usize),
@@ -30,7 +29,7 @@ pub(super) enum Fault {
     Slow,
     AddPod,
     RemovePod(usize),
-    /// One activator believes that a pod has failed.
+    /// The activator believes that a pod has failed.
     FailPod(usize, usize),
 }
 
@@ -39,11 +38,11 @@ impl World {
         let mut last = 0;
         for _ in 0..self.rng.random_range(3..25) {
             let fault = self.fault();
-            let at = self.rng.random_range(1500..TROUBLE.as_millis() as u64 - 6_000);
+            let at = self.rng.random_range(1500..FAULTS_END.as_millis() as u64 - 6_000);
             last = last.max(at);
-            self.time.at(Duration::from_millis(at), Event::Fault(fault));
+            self.time.after(Duration::from_millis(at), Event::BeginFault(fault));
         }
-        self.peace_since = TROUBLE + TO_PEACE;
+        self.fault_free_since = FAULTS_END + SETTLE_TIME;
     }
 
     fn fault(&mut self) -> Fault {
@@ -65,25 +64,25 @@ impl World {
     }
 
     pub(super) fn begin(&mut self, fault: Fault) {
-        self.time.say(|| format!("FAULT {fault:?}"));
+        self.time.trace(|| format!("FAULT {fault:?}"));
         self.summary.faults += 1;
         let mut lasts = Duration::from_millis(self.rng.random_range(50..5000));
         let late = Duration::from_millis(self.rng.random_range(100..3000));
         match fault {
             Fault::Crash(index) if self.activators[index].up => {
                 self.kill(index);
-                self.time.at(late, Event::Missed(index));
+                self.time.after(late, Event::NoticeDown(index));
             }
-            Fault::Roll(index) | Fault::Unready(index) => self.time.at(Duration::ZERO, Event::List(index, false)),
+            Fault::Roll(index) | Fault::Unready(index) => self.time.after(Duration::ZERO, Event::List(index, false)),
             Fault::Cut(one, other) if one != other => self.cut(one, other),
             Fault::Isolate(index) => {
                 (0..self.activators.len()).filter(|other| *other != index).for_each(|other| self.cut(index, other));
-                self.time.at(late, Event::List(index, false));
+                self.time.after(late, Event::List(index, false));
             }
             Fault::Stall(index) if self.is_in_touch(index) => {
                 self.activators[index].stalled_until = self.time.now + lasts
             }
-            Fault::Slow => self.way = Duration::from_millis(40),
+            Fault::Slow => self.transit_max = Duration::from_millis(40),
             Fault::AddPod => self.add_unproven_pod(),
             Fault::RemovePod(nth) => {
                 lasts = lasts.max(Duration::from_secs(1));
@@ -96,26 +95,26 @@ impl World {
             }
             Fault::Crash(_) | Fault::Cut(..) | Fault::Stall(_) => return,
         }
-        self.time.at(lasts, Event::End(fault));
+        self.time.after(lasts, Event::EndFault(fault));
     }
 
     pub(super) fn end(&mut self, fault: &Fault) {
-        self.time.say(|| format!("END {fault:?}"));
+        self.time.trace(|| format!("END {fault:?}"));
         match *fault {
-            Fault::Crash(index) => self.time.at(Duration::ZERO, Event::Start(index)),
+            Fault::Crash(index) => self.time.after(Duration::ZERO, Event::Start(index)),
             Fault::Roll(index) => {
                 if self.activators[index].up {
                     self.kill(index);
                 }
-                self.time.at(Duration::from_millis(300), Event::Start(index));
+                self.time.after(Duration::from_millis(300), Event::Start(index));
             }
-            Fault::Unready(index) => self.time.at(Duration::ZERO, Event::List(index, true)),
+            Fault::Unready(index) => self.time.after(Duration::ZERO, Event::List(index, true)),
             Fault::Cut(one, other) => self.mend(one, other),
             Fault::Isolate(index) => {
                 (0..self.activators.len()).filter(|other| *other != index).for_each(|other| self.mend(index, other));
-                self.time.at(Duration::from_secs(3), Event::List(index, true));
+                self.time.after(Duration::from_secs(3), Event::List(index, true));
             }
-            Fault::Slow => self.way = super::WAY_MAX,
+            Fault::Slow => self.transit_max = super::TRANSIT_MAX,
             Fault::RemovePod(nth) => self.list_pod(nth, true),
             Fault::FailPod(index, nth) => {
                 if let Some(at) = self.nth_pod(nth) {
@@ -133,13 +132,13 @@ impl World {
         for index in 0..self.activators.len() {
             self.activators[index].failed.insert(at.clone());
             let proof = PROOF_MAX.mul_f64(self.rng.random_range(0.0..1.0));
-            self.time.at(proof, Event::Proven(index, at.clone()));
+            self.time.after(proof, Event::PodProven(index, at.clone()));
         }
     }
 
     fn cut(&mut self, one: usize, other: usize) {
         *self.cuts.entry((one.min(other), one.max(other))).or_default() += 1;
-        [one, other].into_iter().for_each(|index| self.hurry(index));
+        [one, other].into_iter().for_each(|index| self.end_stall(index));
     }
 
     fn mend(&mut self, one: usize, other: usize) {

@@ -1,4 +1,4 @@
-//! Measures waiting times and the distribution over pods without faults, compared with one ideal queue.
+//! Measures waiting times, compared with one ideal queue, and the distribution over pods, without faults.
 
 use super::world::World;
 use std::cmp::Reverse;
@@ -32,7 +32,7 @@ pub struct Setting {
     /// Duration of the measurement.
     pub lasts: Duration,
     /// Maximum transit time between two activators.
-    pub way: Duration,
+    pub transit_max: Duration,
 }
 
 /// Results of a measurement.
@@ -56,26 +56,26 @@ pub struct Figures {
 pub fn figures(seed: u64, setting: &Setting) -> Figures {
     let mut world = World::bare(seed, None, false);
     world.limit = setting.limit;
-    world.way = setting.way;
+    world.transit_max = setting.transit_max;
     world.work = setting.work;
     world.gap = Duration::from_secs_f64(1.0 / setting.rate);
     world.even = setting.arrivals == Arrivals::Even;
-    // All activators have sessions by then.
+    // By then all activators have sessions.
     world.arrivals_begin = Duration::from_secs(3);
     world.arrivals_end = world.arrivals_begin + setting.lasts;
-    world.peace_since = world.arrivals_begin;
+    world.fault_free_since = world.arrivals_begin;
     world.populate(setting.activators, setting.pods);
     world.run();
-    let of = |index: usize| world.waits.iter().filter(|(at, _)| *at == index).map(|(_, wait)| *wait).collect();
+    let waits_at = |index: usize| world.waits.iter().filter(|(at, _)| *at == index).map(|(_, wait)| *wait).collect();
     let served: u64 = world.pods.values().map(|pod| pod.served).sum();
-    let part = |n: u64| n as f64 / served.max(1) as f64;
+    let per_request = |n: u64| n as f64 / served.max(1) as f64;
     Figures {
-        p99: (0..setting.activators).map(|index| percentile(of(index)) + setting.work).collect(),
-        p99_all: percentile(world.waits.iter().map(|(_, wait)| *wait).collect()) + setting.work,
-        p99_ideal: percentile(ideal(&world.arrivals, setting)) + setting.work,
-        shares: world.pods.values().map(|pod| part(pod.served)).collect(),
-        messages: part(world.summary.messages),
-        relayed: part(world.summary.relayed),
+        p99: (0..setting.activators).map(|index| p99(waits_at(index)) + setting.work).collect(),
+        p99_all: p99(world.waits.iter().map(|(_, wait)| *wait).collect()) + setting.work,
+        p99_ideal: p99(ideal(&world.arrivals, setting)) + setting.work,
+        shares: world.pods.values().map(|pod| per_request(pod.served)).collect(),
+        messages: per_request(world.summary.messages),
+        relayed: per_request(world.summary.relayed),
     }
 }
 
@@ -92,7 +92,8 @@ fn ideal(arrivals: &[Duration], setting: &Setting) -> Vec<Duration> {
     arrivals.iter().map(wait).collect()
 }
 
-fn percentile(mut waits: Vec<Duration>) -> Duration {
+/// Returns the 99th p99.
+fn p99(mut waits: Vec<Duration>) -> Duration {
     waits.sort_unstable();
     waits.get(waits.len() * 99 / 100).copied().unwrap_or_default()
 }

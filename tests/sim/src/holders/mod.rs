@@ -9,10 +9,10 @@
 //!
 //! # Invariants, checked at every event
 //!
-//! 1. No pod runs more requests than its limit, and no two activators hold a lot.
+//! 1. No pod runs more requests than its limit, and no two activators hold a shard.
 //! 2. Without faults no request waits beside an idle slot for longer than [`IDLE_MAX`], a few times the longest transit
 //!    time of this network.
-//! 3. In the end every request has ended, every slot is free, and all lots are held by the listed holders.
+//! 3. In the end every request has ended, every slot is free, and all shards are held by the listed holders.
 //!
 //! # Faults
 //!
@@ -46,7 +46,7 @@ mod requests;
 mod throttler;
 mod world;
 
-use crate::Broken;
+use crate::Violation;
 use std::time::Duration;
 
 pub use figures::{Arrivals, Figures, Setting, figures};
@@ -54,15 +54,15 @@ pub use figures::{Arrivals, Figures, Setting, figures};
 /// Rule that is disabled to show that the invariants depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Without {
-    /// A claimant assumes that no other activator holds the lots and that nothing runs there.
+    /// A claimant assumes that no other activator holds the shards, and that no requests run there.
     Confirmation,
     /// A confirmation does not contain the running requests.
     Uses,
     /// A silent sibling that has left the list counts as dead at once.
     Second,
-    /// An activator that is out of touch does not learn that it has left the list.
+    /// An activator that cannot reach another one does not learn that it has left the list.
     Stop,
-    /// A fall in the number of running requests is not reported.
+    /// An activator does not report that its running requests have ended.
     Return,
 }
 
@@ -88,13 +88,13 @@ pub struct Summary {
     pub relayed: u64,
     /// Number of relayed requests that were sent back.
     pub sent_back: u64,
-    /// Requests that were cut because their activator had left the list and lost touch.
+    /// Requests that were cut because their activator had left the list and lost its sessions.
     pub cut: u64,
     /// Requests that ended with their activator or their client.
     pub gone: u64,
     /// Messages about holders.
     pub messages: u64,
-    /// Number of times that an activator began to hold a lot of another one.
+    /// Number of times that a shard moved to another activator.
     pub moves: u64,
     /// Number of faults.
     pub faults: u64,
@@ -104,25 +104,24 @@ pub struct Summary {
 ///
 /// # Errors
 /// The first violated invariant.
-pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
+pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Violation> {
     let mut world = world::World::new(seed, without, verbose);
     world.run();
-    match world.time.broken {
-        Some((at, what)) => Err(Broken { seed, at, what, options: " --simulation holders" }),
+    match world.time.violation {
+        Some((at, what)) => Err(Violation { seed, at, what, options: " --simulation holders" }),
         None => Ok(world.summary),
     }
 }
 
 /// Time within which faults begin and end.
-const TROUBLE: Duration = Duration::from_secs(20);
+const FAULTS_END: Duration = Duration::from_secs(20);
 /// Time until which requests arrive.
 const ARRIVALS: Duration = Duration::from_secs(26);
-/// End of a run. Requests that arrived during faults are served by then.
+/// End of a run. By then requests that arrived during faults are served.
 const END: Duration = Duration::from_secs(50);
 /// Maximum delay of lists without faults, and for an activator without a session with another one.
 const LIST_LAG: Duration = Duration::from_millis(200);
 /// Maximum transit time between two activators without faults.
-const WAY_MAX: Duration = Duration::from_millis(2);
-/// Maximum time for which a request waits beside an idle slot: a few round trips, and the pause after one failed
-/// attempt.
+const TRANSIT_MAX: Duration = Duration::from_millis(2);
+/// Maximum time for which a request waits beside an idle slot: a few round trips, and the pause after a failed attempt.
 const IDLE_MAX: Duration = Duration::from_millis(25);

@@ -21,7 +21,7 @@ impl World {
             self.activators[at].sessions.insert(with, self.sessions);
             self.activators[at].peers.connected(&name(with), now);
             let beat = self.activators[at].peers.beat(&name(with), now);
-            self.feed(at, Input::Connected(name(with)));
+            self.handle_input(at, Input::Connected(name(with)));
             self.send(at, with, Wire::Beat(beat));
         }
     }
@@ -29,12 +29,12 @@ impl World {
     pub(super) fn close(&mut self, at: usize, with: usize) {
         if self.activators[at].sessions.remove(&with).is_some() {
             self.activators[at].peers.disconnected(&name(with));
-            self.feed(at, Input::Disconnected(name(with)));
+            self.handle_input(at, Input::Disconnected(name(with)));
         }
     }
 
     /// Sends a message about holders, modified if a rule is disabled.
-    pub(super) fn say_to(&mut self, from: usize, to: usize, message: Message) {
+    pub(super) fn send_message(&mut self, from: usize, to: usize, message: Message) {
         self.summary.messages += 1;
         let message = match (self.without, message) {
             (Some(Without::Confirmation), Message::Claim { number, .. }) => {
@@ -47,20 +47,20 @@ impl World {
             (Some(Without::Return), Message::Running(_)) => return,
             (_, message) => message,
         };
-        self.time.say(|| format!("{from} → {to}: {message:?}"));
+        self.time.trace(|| format!("{from} → {to}: {message:?}"));
         self.send(from, to, Wire::Holder(message));
     }
 
     pub(super) fn send(&mut self, from: usize, to: usize, wire: Wire) {
         let Some(session) = self.activators[from].sessions.get(&to).copied() else { return };
         self.wires.entry((from, to)).or_default().push_back((session, wire));
-        let delay = self.way_delay();
-        self.time.at(delay, Event::Deliver(from, to));
+        let delay = self.transit_delay();
+        self.time.after(delay, Event::Deliver(from, to));
     }
 
     pub(super) fn deliver(&mut self, from: usize, to: usize) {
         if self.is_cut(from, to) {
-            return self.time.at(Duration::from_millis(10), Event::Deliver(from, to));
+            return self.time.after(Duration::from_millis(10), Event::Deliver(from, to));
         }
         let Some((session, wire)) = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front) else { return };
         let present = self.activators[to].sessions.get(&from);
@@ -72,7 +72,7 @@ impl World {
             Wire::Beat(beat) => self.activators[to].peers.received(&name(from), beat, now),
             Wire::Holder(message) => {
                 self.activators[to].peers.record_received(&name(from), now);
-                self.feed(to, Input::Received { from: name(from), message });
+                self.handle_input(to, Input::Received { from: name(from), message });
             }
         }
     }
@@ -81,7 +81,7 @@ impl World {
         self.cuts.get(&(one.min(other), one.max(other))).is_some_and(|faults| *faults > 0)
     }
 
-    pub(super) fn way_delay(&mut self) -> Duration {
-        self.way.mul_f64(self.rng.random_range(0.05..1.0))
+    pub(super) fn transit_delay(&mut self) -> Duration {
+        self.transit_max.mul_f64(self.rng.random_range(0.05..1.0))
     }
 }

@@ -1,8 +1,8 @@
 //! Model of an activator's throttler: its running requests and free slots, with one limit for each pod.
 
-use super::world::Request;
+use super::world::RequestId;
 use activator_core::Destination;
-use activator_core::holders::{Lots, Pods, Running};
+use activator_core::holders::{Pods, Running, Shards};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -13,9 +13,9 @@ pub(super) struct Throttler(Mutex<ThrottlerState>);
 struct ThrottlerState {
     limit: u32,
     usable: BTreeSet<Destination>,
-    lots: Lots,
+    shards: Shards,
     taken: Running,
-    running: BTreeMap<Request, Destination>,
+    running: BTreeMap<RequestId, Destination>,
 }
 
 impl Throttler {
@@ -23,15 +23,15 @@ impl Throttler {
         let state = ThrottlerState {
             limit,
             usable: BTreeSet::new(),
-            lots: Lots::NONE,
+            shards: Shards::NONE,
             taken: Running::new(),
             running: BTreeMap::new(),
         };
         Self(Mutex::new(state))
     }
 
-    fn with<T>(&self, what: impl FnOnce(&mut ThrottlerState) -> T) -> T {
-        what(&mut self.0.lock().expect("nobody panics"))
+    fn with<T>(&self, run: impl FnOnce(&mut ThrottlerState) -> T) -> T {
+        run(&mut self.0.lock().expect("nobody panics"))
     }
 
     /// Sets the pods that may receive requests.
@@ -45,26 +45,28 @@ impl Throttler {
             let mut used = state.taken.clone();
             state.running.values().for_each(|pod| *used.entry(pod.clone()).or_default() += 1);
             let free = |pod: &&Destination| {
-                state.lots.contains(Lots::of_pod(pod)) && used.get(*pod).copied().unwrap_or_default() < state.limit
+                state.shards.contains(Shards::of_pod(pod)) && used.get(*pod).copied().unwrap_or_default() < state.limit
             };
             state.usable.iter().filter(free).cloned().collect()
         })
     }
 
-    pub(super) fn begin(&self, request: Request, pod: Destination) {
+    pub(super) fn begin(&self, request: RequestId, pod: Destination) {
         self.with(|state| state.running.insert(request, pod));
     }
 
     /// Ends a request. Returns true if another activator holds the pod.
-    pub(super) fn end(&self, request: Request) -> bool {
-        self.with(|state| state.running.remove(&request).is_some_and(|pod| !state.lots.contains(Lots::of_pod(&pod))))
+    pub(super) fn end(&self, request: RequestId) -> bool {
+        self.with(|state| {
+            state.running.remove(&request).is_some_and(|pod| !state.shards.contains(Shards::of_pod(&pod)))
+        })
     }
 
-    /// Returns the requests that run on pods of these lots.
-    pub(super) fn within(&self, lots: Lots) -> Vec<Request> {
+    /// Returns the requests that run on pods of these shards.
+    pub(super) fn within(&self, shards: Shards) -> Vec<RequestId> {
         self.with(|state| {
-            let of = state.running.iter().filter(|(_, pod)| lots.contains(Lots::of_pod(pod)));
-            of.map(|(request, _)| *request).collect()
+            let running = state.running.iter().filter(|(_, pod)| shards.contains(Shards::of_pod(pod)));
+            running.map(|(request, _)| *request).collect()
         })
     }
 
@@ -74,14 +76,14 @@ impl Throttler {
 }
 
 impl Pods for Throttler {
-    fn hold(&self, lots: Lots, taken: &Running) {
-        self.with(|state| (state.lots, state.taken) = (lots, taken.clone()));
+    fn hold(&self, shards: Shards, taken: &Running) {
+        self.with(|state| (state.shards, state.taken) = (shards, taken.clone()));
     }
 
-    fn running(&self, outside: Lots) -> Running {
+    fn running(&self, outside: Shards) -> Running {
         self.with(|state| {
             let mut running = Running::new();
-            for pod in state.running.values().filter(|pod| !outside.contains(Lots::of_pod(pod))) {
+            for pod in state.running.values().filter(|pod| !outside.contains(Shards::of_pod(pod))) {
                 *running.entry(pod.clone()).or_default() += 1;
             }
             running

@@ -1,12 +1,13 @@
 //! Counts writes of leases without faults.
 
+use crate::lease::{TIMING, perform, settle};
 use crate::timeline::origin;
-use common::election::{Election, Op, Record, Timing};
+use common::election::{Election, Op, Record};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use std::time::Duration;
 
-/// Time by which every autoscaler has a share.
+/// Time by which every autoscaler holds its share of the leases.
 const SETTLED: Duration = Duration::from_secs(60);
 /// Duration of the count.
 const COUNTED: Duration = Duration::from_secs(60);
@@ -17,7 +18,7 @@ const STEP: Duration = Duration::from_millis(50);
 pub fn lease_writes(autoscalers: usize) -> (f64, usize) {
     let (epoch, mut rng, mut version) = (origin(), StdRng::seed_from_u64(1), 0_u64);
     let name = |index: usize| format!("autoscaler-{index}_10.1.0.{index}");
-    let elect = |index| Election::new(name(index), autoscalers, Timing::STANDALONE, true, epoch);
+    let elect = |index| Election::new(name(index), autoscalers, TIMING, true, epoch);
     let mut elections: Vec<Election> = (0..autoscalers).map(elect).collect();
     let mut leases: Vec<Option<Record>> = vec![None; autoscalers];
     for election in &mut elections {
@@ -29,38 +30,19 @@ pub fn lease_writes(autoscalers: usize) -> (f64, usize) {
         for index in 0..autoscalers {
             for (lease, op) in elections[index].due(now) {
                 version += 1;
-                let known = leases[lease].clone();
-                let written = |holder: &str| Record {
-                    holder: holder.to_owned(),
-                    duration: Timing::STANDALONE.lease_duration,
-                    renewal: version.to_string(),
-                    claim: None,
-                    version: version.to_string(),
-                };
-                let next = match (&op, known) {
-                    (Op::Create, None) => Some(written(&name(index))),
-                    (Op::Write { version, holder, .. }, Some(old)) if *version == old.version => Some(written(holder)),
-                    (Op::Claim, Some(old)) => {
-                        Some(Record { claim: Some(name(index)), version: version.to_string(), ..old })
-                    }
-                    _ => None,
-                };
-                writes += u32::from(next.is_some() && passed >= SETTLED);
-                let election = &mut elections[index];
-                match (next.clone(), op) {
-                    (None, Op::Read) => election.read(lease, leases[lease].clone(), now, &mut rng),
-                    (None, _) => election.conflict(lease),
-                    (Some(record), Op::Claim) => {
-                        election.done(lease);
-                        election.observe(lease, Some(record), now, &mut rng);
-                    }
-                    (Some(record), _) => election.written(lease, record, now, now, &mut rng),
+                let is_claim = matches!(op, Op::Claim);
+                let (answer, next) = perform(op, leases[lease].clone(), &name(index), version);
+                settle(&mut elections[index], lease, answer, (now, now), &mut rng);
+                if next.is_none() {
+                    continue;
                 }
-                if let Some(record) = next {
-                    leases[lease] = Some(record.clone());
-                    let others = elections.iter_mut().enumerate().filter(|(other, _)| *other != index);
-                    others.for_each(|(_, other)| other.observe(lease, Some(record.clone()), now, &mut rng));
+                writes += u32::from(passed >= SETTLED);
+                leases[lease].clone_from(&next);
+                if is_claim {
+                    elections[index].observe(lease, next.clone(), now, &mut rng);
                 }
+                let others = elections.iter_mut().enumerate().filter(|(other, _)| *other != index);
+                others.for_each(|(_, other)| other.observe(lease, next.clone(), now, &mut rng));
             }
         }
         passed += STEP;

@@ -1,5 +1,5 @@
-//! Counts the communication that very many workloads cause between processes, with the real rules and encoders. The
-//! only fault is one activator that ends and returns. Nothing depends on randomness or on a clock.
+//! Counts the messages and writes that very many workloads cause between processes, with the real rules and encoders.
+//! The only fault is one activator that ends and returns. The counts depend on no seed and no clock.
 //!
 //! ```text
 //! activators ── stats of busy workloads ──▶ the autoscaler that each is connected to ── forwarded stats ──▶ owners
@@ -16,9 +16,9 @@
 //! # Modeled parts
 //!
 //! Parts of the shells: one frame per second, with an attestation and an entry for each workload that has a report;
-//! frames between autoscalers with the contents of one received frame, at most [`BATCH_MAX`] entries each; attestations sent
-//! to every other autoscaler under two names; slices that are written at once or after a second. A change of these must
-//! be made in both places.
+//! frames between autoscalers with the entries of one received frame, at most [`BATCH_MAX`] each; attestations sent to
+//! every other autoscaler under two names; slices that are written at once or after a second. A change of these must be
+//! made in both places.
 //!
 //! # Not here
 //!
@@ -37,7 +37,7 @@ mod streams;
 mod table;
 
 pub use leases::lease_writes;
-pub use numbers::{Given, numbers};
+pub use numbers::{Allocation, allocate};
 pub use slices::{Changes, changes};
 pub use streams::{BATCH_MAX, Streams, Traffic, streams};
 pub use table::table;
@@ -56,7 +56,7 @@ pub struct Size {
     pub workloads: usize,
     /// Number of workloads that always have requests in flight, at each activator that carries them.
     pub busy: usize,
-    /// Number of workloads that had a request which has ended.
+    /// Number of workloads whose requests have ended.
     pub ended: usize,
     /// Number of activators.
     pub activators: usize,
@@ -74,8 +74,8 @@ fn key(workload: usize) -> RevisionKey {
     RevisionKey::new(format!("team-{:02}", workload % 100), format!("some-service-{workload:06}"))
 }
 
-/// Returns the pod name with which an activator identifies itself.
-fn pod(activator: usize) -> String {
+/// Returns the pod name of an activator.
+fn pod_name(activator: usize) -> String {
     format!("activator-6b8f9c7d54-{activator:05}")
 }
 
@@ -83,11 +83,11 @@ fn address(activator: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from(0x0a00_0001_u32 + u32::try_from(activator).unwrap_or(0)))
 }
 
-/// Returns the number of activators that a workload with one pod needs, by the defaults.
-fn need() -> Option<NonZeroUsize> {
+/// Returns the number of activators that a workload with one pod needs by default.
+fn needed_activators() -> Option<NonZeroUsize> {
     let config = AutoscalerConfig::default();
     let total = config.container_concurrency_target_default;
-    // Numbers are for workloads whose pods have no queue-proxy.
+    // Workloads with port numbers have no queue-proxies, so activators always stay in the path.
     usize::try_from(num_activators(1, total, BurstCapacity::Always, config.activator_capacity))
         .ok()
         .and_then(NonZeroUsize::new)

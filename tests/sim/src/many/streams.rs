@@ -1,13 +1,13 @@
 //! One second of stats: from the activators to the autoscalers that they are connected to, and on to the owners.
 
-use super::slices::{carriers, everybody};
-use super::{Size, address, key, pod};
+use super::slices::{carriers, ready_activators};
+use super::{Size, address, key, pod_name};
+use crate::activator::{SYSTEM, stat_message, stats_with};
 use activator_core::accounting::{InFlight, RevisionStats};
 use autoscaler_core::forwarding::{Forwarded, Hop, Route, route};
 use common::RevisionKey;
 use common::ownership::{self, Owner, bucket_names};
-use common::stat::{Stat, WireStatMessage, WireStatMessages};
-use common::time::Timestamp;
+use common::stat::{WireStatMessage, WireStatMessages};
 use common::wire;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -16,10 +16,8 @@ use std::time::Duration;
 
 /// Maximum number of entries in a frame between two autoscalers.
 pub const BATCH_MAX: usize = 4096;
-/// Namespace of attestations.
-const SYSTEM: &str = "zeroscale-system";
 const SECOND: i64 = 1_000_000_000;
-/// Number of seconds after which ended requests have been reported.
+/// Number of seconds by which ended requests have been reported.
 const SECONDS: i64 = 3;
 
 /// Traffic of one direction in a second.
@@ -59,7 +57,7 @@ pub struct Streams {
     pub up: Vec<Traffic>,
     /// Traffic from one autoscaler to another.
     pub across: BTreeMap<(usize, usize), Traffic>,
-    /// Number of stats (one activator and workload each) by the number of autoscalers that have recorded them.
+    /// Number of stats, by the number of times that each was recorded.
     pub recorded: BTreeMap<u32, u64>,
     /// Stats recorded by an autoscaler that does not own their bucket.
     pub strayed: u64,
@@ -93,18 +91,17 @@ struct Reporter {
 /// Returns the traffic of the last of [`SECONDS`] seconds.
 pub fn streams(size: &Size) -> Streams {
     let clock = Arc::new(AtomicI64::new(0));
-    let activators = everybody(size.activators);
+    let activators = ready_activators(size.activators);
     let mut reporters: Vec<Vec<Reporter>> = (0..size.activators).map(|_| Vec::new()).collect();
     for workload in 0..size.busy + size.ended {
         let key = key(workload);
         let carriers = carriers(&key, &activators);
         let carrying = reporters.iter_mut().enumerate().filter(|(index, _)| carriers.contains(&address(*index)));
-        for (_, of) in carrying {
-            let read = clock.clone();
-            let stats = RevisionStats::new(Arc::new(move || Timestamp::from_nanos(read.load(Ordering::Relaxed))));
+        for (_, reporters) in carrying {
+            let stats = stats_with(&clock);
             let entered = stats.enter();
             let busy = (workload < size.busy).then_some(entered.in_flight);
-            of.push(Reporter { key: key.clone(), stats, _busy: busy });
+            reporters.push(Reporter { key: key.clone(), stats, _busy: busy });
         }
     }
     let mut cluster = Cluster::new(size.autoscalers);
@@ -125,23 +122,12 @@ pub fn streams(size: &Size) -> Streams {
 
 /// Returns the frame of one activator for this second.
 fn report(activator: usize, reporters: &[Reporter]) -> WireStatMessages {
-    let pod = pod(activator);
+    let pod = pod_name(activator);
     let mut messages = vec![wire::attestation(SYSTEM, &pod)];
     for Reporter { key, stats, .. } in reporters {
         let Some(report) = stats.report() else { continue };
         report.signal.into_iter().for_each(|signal| signal.confirm());
-        let stat = Stat {
-            pod_name: pod.clone(),
-            average_concurrent_requests: report.average_concurrency,
-            request_count: report.request_count,
-            ..Stat::default()
-        };
-        messages.push(WireStatMessage {
-            namespace: key.namespace().to_owned(),
-            name: key.name().to_owned(),
-            stat: Some(stat),
-            ..WireStatMessage::default()
-        });
+        messages.push(stat_message(key, &pod, report.average_concurrency, report.request_count));
     }
     WireStatMessages { messages }
 }
@@ -178,19 +164,19 @@ impl Cluster {
         owner
     }
 
-    /// Handles a frame of an activator. A Service has connected each activator to one autoscaler.
+    /// Handles a frame of an activator. Each activator is connected to one autoscaler.
     fn receive_frame(&mut self, activator: usize, frame: WireStatMessages) {
         let bytes = wire::encode(&frame);
         self.observed.up.entry(activator).or_default().count(&frame, bytes.len());
         self.receive(activator % self.autoscalers, &bytes, activator, None);
     }
 
-    fn receive(&mut self, at: usize, bytes: &[u8], activator: usize, came: Option<&Forwarded<usize>>) {
+    fn receive(&mut self, at: usize, bytes: &[u8], activator: usize, forwarded: Option<&Forwarded<usize>>) {
         let Ok(frame) = wire::decode(bytes) else { return };
         let mut onward: BTreeMap<(usize, Hop), Vec<WireStatMessage>> = BTreeMap::new();
         for message in frame.messages {
             let Some(mut stat) = message.stat.clone() else {
-                if came.is_none() {
+                if forwarded.is_none() {
                     let names = [message.name.clone(), address(activator).to_string()];
                     for other in (0..self.autoscalers).filter(|other| *other != at) {
                         let attestations = names.iter().map(|name| wire::attestation(SYSTEM, name));
@@ -202,11 +188,11 @@ impl Cluster {
             stat.timestamp = if stat.timestamp == 0 { 1_700_000_000 } else { stat.timestamp };
             let owner = self.owner(&RevisionKey::new(&message.namespace, &message.name));
             let owner_here = if owner == at { Owner::Us } else { Owner::Other(owner) };
-            match route(owner_here, came, Duration::ZERO) {
+            match route(owner_here, forwarded, Duration::ZERO) {
                 Route::Record => {
                     self.observed.strayed += u64::from(owner != at);
-                    let who = (stat.pod_name, message.namespace, message.name);
-                    *self.observed.recorded.entry(who).or_default() += 1;
+                    let source = (stat.pod_name, message.namespace, message.name);
+                    *self.observed.recorded.entry(source).or_default() += 1;
                 }
                 Route::Send(other, hop) => {
                     let message = WireStatMessage { stat: Some(stat), ..message };

@@ -1,6 +1,6 @@
-//! Effects of the seed on the cluster during a run: on workloads, processes, and the connections between them.
+//! Faults of workloads, processes and connections: plan, begin and end.
 
-use super::TROUBLE;
+use super::FAULTS_END;
 use super::model::{Event, Id, Object, Scaler, ToProxy};
 use super::world::{BUCKETS, WORKLOADS, World};
 use common::config::PortRange;
@@ -10,22 +10,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Size of the range: slightly more numbers than are needed.
+/// Size of the range: slightly more numbers than needed.
 const NUMBERS: u16 = 12;
 /// Border between two maps of the ledger.
 const BORDER: u16 = 20_500;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fault {
-    /// A workload is created unless it exists, optionally with the status of a former one.
-    Birth {
+    /// A workload is created unless it exists, optionally with a former status.
+    Create {
         workload: usize,
         restored: bool,
     },
     /// The workload is deleted normally.
     Delete(usize),
     /// The workload's finalizer is removed, and it is gone at once.
-    Force(usize),
+    ForceDelete(usize),
     /// Slices of a deleted object are collected.
     Collect(usize, Arc<str>),
     /// The ports of the workload's Service change.
@@ -37,17 +37,17 @@ pub(super) enum Fault {
     PauseOwner(usize),
     /// The owner receives no changes.
     StallOwner(usize),
-    /// The owner receives no changes of slices, for longer than a number takes to be closed.
+    /// The owner receives no changes of slices, for longer than a released number stays open.
     BlindOwner(usize),
     /// The owner reaches no activator.
     CutOwner(usize),
-    /// Another owner gets a bucket, and the former one learns of it at the end.
+    /// Another owner gets a bucket, and the former one loses it at the end.
     HandOver {
         bucket: usize,
         to: usize,
     },
     /// The bucket has no owner for a moment.
-    Vacate(usize),
+    OrphanBucket(usize),
     SlowWrites,
     LoseAnswers,
     CrashProxy(usize),
@@ -55,20 +55,20 @@ pub(super) enum Fault {
     RollProxy(usize),
     PauseProxy(usize),
     StallProxy(usize),
-    /// Another process of the pod listens on a number, if it is free.
-    Take(usize, u16),
+    /// Another process of the pod listens on a number, if the activator does not.
+    TakeNumber(usize, u16),
 }
 
 impl World {
     pub(super) fn plan_faults(&mut self) {
         for workload in 0..WORKLOADS {
             let at = Duration::from_millis(self.rng.random_range(1000..20_000));
-            self.time.at(at, Event::Fault(Fault::Birth { workload, restored: false }));
+            self.time.after(at, Event::BeginFault(Fault::Create { workload, restored: false }));
         }
         for _ in 0..self.rng.random_range(80..240) {
             let fault = self.fault();
-            let at = Duration::from_millis(self.rng.random_range(5_000..TROUBLE.as_millis() as u64 - 905_000));
-            self.time.at(at, Event::Fault(fault));
+            let at = Duration::from_millis(self.rng.random_range(5_000..FAULTS_END.as_millis() as u64 - 905_000));
+            self.time.after(at, Event::BeginFault(fault));
         }
     }
 
@@ -77,9 +77,9 @@ impl World {
         let proxy = self.rng.random_range(0..self.proxies.len());
         let (workload, bucket) = (self.rng.random_range(0..WORKLOADS), self.rng.random_range(0..BUCKETS));
         match self.rng.random_range(0..31) {
-            0..=3 => Fault::Birth { workload, restored: self.rng.random_bool(0.5) },
+            0..=3 => Fault::Create { workload, restored: self.rng.random_bool(0.5) },
             4 | 5 => Fault::Delete(workload),
-            6 => Fault::Force(workload),
+            6 => Fault::ForceDelete(workload),
             7 | 8 => Fault::EditPorts(workload),
             9 | 10 => Fault::EditStatus(workload),
             11 => Fault::EditRange,
@@ -88,7 +88,7 @@ impl World {
             15 | 16 => Fault::StallOwner(owner),
             17 => Fault::CutOwner(owner),
             18..=20 => Fault::HandOver { bucket, to: owner },
-            21 => Fault::Vacate(bucket),
+            21 => Fault::OrphanBucket(bucket),
             22 => Fault::SlowWrites,
             23 => Fault::LoseAnswers,
             24 => Fault::CrashProxy(proxy),
@@ -96,21 +96,21 @@ impl World {
             26 => Fault::PauseProxy(proxy),
             27 => Fault::StallProxy(proxy),
             28 | 29 => Fault::BlindOwner(owner),
-            _ => Fault::Take(proxy, BORDER - NUMBERS + self.rng.random_range(0..2 * NUMBERS)),
+            _ => Fault::TakeNumber(proxy, BORDER - NUMBERS + self.rng.random_range(0..2 * NUMBERS)),
         }
     }
 
     pub(super) fn begin(&mut self, fault: Fault) {
-        self.time.say(|| format!("FAULT {fault:?}"));
+        self.time.trace(|| format!("FAULT {fault:?}"));
         let mut lasts = Duration::from_millis(self.rng.random_range(500..60_000));
         match fault {
-            Fault::Birth { workload, restored } => self.give_birth(workload, restored),
+            Fault::Create { workload, restored } => self.create_workload(workload, restored),
             Fault::Delete(workload) => {
                 if let Some(scaler) = self.scaler(workload) {
                     self.put(Id::Workload(workload), Object::Workload(Scaler { deleting: true, ..scaler }));
                 }
             }
-            Fault::Force(workload) => {
+            Fault::ForceDelete(workload) => {
                 if let Some(scaler) = self.scaler(workload) {
                     self.put(Id::Workload(workload), Object::Gone);
                     self.collect_soon(workload, scaler.uid);
@@ -142,7 +142,7 @@ impl World {
                     self.owners[to].owns.insert(bucket);
                 }
             }
-            Fault::Vacate(bucket) => self.owners.iter_mut().for_each(|owner| _ = owner.owns.remove(&bucket)),
+            Fault::OrphanBucket(bucket) => self.owners.iter_mut().for_each(|owner| _ = owner.owns.remove(&bucket)),
             Fault::SlowWrites => self.slow = true,
             Fault::LoseAnswers => self.lossy = true,
             Fault::CrashProxy(index) => {
@@ -153,8 +153,8 @@ impl World {
             Fault::RollProxy(index) if !self.proxies[index].down && !self.proxies[index].terminating => {
                 self.proxies[index].terminating = true;
                 let life = self.proxies[index].life;
-                let drains = Duration::from_millis(self.rng.random_range(20_000..40_000));
-                self.time.at(drains, Event::ToProxy(index, life, ToProxy::Exit));
+                let drain = Duration::from_millis(self.rng.random_range(20_000..40_000));
+                self.time.after(drain, Event::ToProxy(index, life, ToProxy::Exit));
                 self.publish_soon();
             }
             Fault::PauseProxy(index) => {
@@ -162,12 +162,12 @@ impl World {
                 self.proxies[index].paused = true;
             }
             Fault::StallProxy(index) => self.proxies[index].stalled_until = self.time.now + lasts,
-            Fault::Take(index, number) if !self.proxies[index].sockets.contains(&number) => {
+            Fault::TakeNumber(index, number) if !self.proxies[index].sockets.contains(&number) => {
                 self.proxies[index].foreign.insert(number);
             }
-            Fault::RollProxy(_) | Fault::Take(..) => {}
+            Fault::RollProxy(_) | Fault::TakeNumber(..) => {}
         }
-        self.time.at(lasts, Event::End(fault));
+        self.time.after(lasts, Event::EndFault(fault));
     }
 
     pub(super) fn end(&mut self, fault: Fault) {
@@ -177,8 +177,8 @@ impl World {
                 let owner = &mut self.owners[index];
                 owner.paused = false;
                 let life = owner.life;
-                for what in std::mem::take(&mut owner.backlog) {
-                    self.time.at(Duration::ZERO, Event::ToOwner(index, life, what));
+                for event in std::mem::take(&mut owner.backlog) {
+                    self.time.after(Duration::ZERO, Event::ToOwner(index, life, event));
                 }
             }
             Fault::CutOwner(index) => self.owners[index].cut = false,
@@ -193,11 +193,11 @@ impl World {
                 let proxy = &mut self.proxies[index];
                 proxy.paused = false;
                 let life = proxy.life;
-                for what in std::mem::take(&mut proxy.backlog) {
-                    self.time.at(Duration::ZERO, Event::ToProxy(index, life, what));
+                for event in std::mem::take(&mut proxy.backlog) {
+                    self.time.after(Duration::ZERO, Event::ToProxy(index, life, event));
                 }
             }
-            Fault::Take(index, number) => _ = self.proxies[index].foreign.remove(&number),
+            Fault::TakeNumber(index, number) => _ = self.proxies[index].foreign.remove(&number),
             _ => {}
         }
     }
@@ -212,29 +212,27 @@ impl World {
             let index = up[self.rng.random_range(0..up.len())];
             self.owners[index].owns.insert(bucket);
         }
-        self.time.at(Duration::from_secs(5), Event::Balance);
+        self.time.after(Duration::from_secs(5), Event::Balance);
     }
 
     pub(super) fn scaler(&self, workload: usize) -> Option<Scaler> {
-        match self.objects.get(&Id::Workload(workload)) {
-            Some((_, Object::Workload(scaler))) => Some(scaler.clone()),
-            _ => None,
-        }
+        let (_, Object::Workload(scaler)) = self.objects.get(&Id::Workload(workload))? else { return None };
+        Some(scaler.clone())
     }
 
-    fn give_birth(&mut self, workload: usize, restored: bool) {
+    fn create_workload(&mut self, workload: usize, restored: bool) {
         if self.scaler(workload).is_some() {
             return;
         }
-        self.births += 1;
-        self.summary.births += 1;
+        self.created += 1;
+        self.summary.created += 1;
         let mut ports = vec![PortId { name: "http".to_owned(), port: 80 }];
         if self.rng.random_bool(0.2) {
             ports.push(PortId { name: "admin".to_owned(), port: 81 });
         }
-        let former = self.backups.iter().rev().find(|(of, _)| *of == workload);
+        let former = self.backups.iter().rev().find(|(other, _)| *other == workload);
         let status = former.filter(|_| restored).map(|(_, status)| status.clone()).unwrap_or_default();
-        let uid = format!("{workload}-{}", self.births).into();
+        let uid = format!("{workload}-{}", self.created).into();
         self.put(Id::Workload(workload), Object::Workload(Scaler { uid, ports, status, deleting: false }));
     }
 
@@ -242,7 +240,7 @@ impl World {
     /// that yet.
     pub(super) fn collect_soon(&mut self, workload: usize, uid: Arc<str>) {
         let delay = Duration::from_millis(self.rng.random_range(500..30_000));
-        self.time.at(delay, Event::Fault(Fault::Collect(workload, uid)));
+        self.time.after(delay, Event::BeginFault(Fault::Collect(workload, uid)));
     }
 
     fn edit_ports(&mut self, workload: usize) {
@@ -259,7 +257,7 @@ impl World {
     fn edit_status(&mut self, workload: usize) {
         let Some(scaler) = self.scaler(workload) else { return };
         self.backups.push_back((workload, scaler.status.clone()));
-        let former = self.backups.iter().find(|(of, _)| *of == workload).map(|(_, status)| status.clone());
+        let former = self.backups.iter().find(|(other, _)| *other == workload).map(|(_, status)| status.clone());
         let status = match former.filter(|_| self.rng.random_bool(0.5)) {
             Some(former) => former,
             None => {
@@ -275,7 +273,7 @@ impl World {
         self.put(Id::Workload(workload), Object::Workload(Scaler { status, ..scaler }));
     }
 
-    /// Moves the range, around the border of two maps.
+    /// Moves the range across the border between two maps.
     pub(super) fn edit_range(&mut self) {
         let first = BORDER - self.rng.random_range(0..NUMBERS);
         let range = PortRange { first, last: first + NUMBERS - 1 };

@@ -12,13 +12,13 @@
 //!    name different workloads for one number.
 //! 2. No slice points to a closed port: if a slice, or a node's old copy of one, has the address of a ready activator,
 //!    that activator listens on the number, for the slice's workload.
-//! 3. Without faults the system comes to rest: every port has one number of the range, which is in its status, and its
-//!    slices point there at every activator that the workload needs. No line of a deleted workload is held.
+//! 3. In the end, without faults, every port has one number of the range, which is in its status, and its slices have
+//!    this number at every activator that the workload needs. No line of a deleted workload is held.
 //!
 //! # Faults
 //!
 //! - Owners crash, are paused, receive nothing from the API server, or no slices for minutes, or reach no activator.
-//!   Two owners believe to own a bucket for half a minute.
+//!   Two owners own the same bucket for half a minute.
 //! - Writes take nine seconds, responses are lost, and clocks differ by two minutes.
 //! - Activators crash and return at the same address, are rolled, are paused, or receive nothing. Other processes take
 //!   numbers.
@@ -31,15 +31,15 @@
 //! # Model of the shell
 //!
 //! One reconciliation covers all of an owner's workloads, with one write at a time per object. A map of the ledger and
-//! the slices of a workload are written only under the version that was read. The API server is asked before the number
-//! of an unknown workload is released. Finalizers remove the slices first. All of this is modeled here; a change of it
-//! must be made in both places.
+//! the slices of a workload are written only if they have the version that was read. The owner asks the API server
+//! before it releases the number of an unknown workload. Finalizers remove the slices first. All of this is modeled
+//! here; a change of it must be made in both places.
 //!
 //! # Not here
 //!
-//! Dead activators stay in slices until their Service reports that, like pods of any Service; this violates no
+//! Dead activators stay in slices until their Service reports it, like pods of any Service. This violates no
 //! invariant. Ledgers restored from a backup (a table of [`common::ports::listeners`] describes the result). Leases:
-//! whenever the seed chooses, two owners own a bucket at a time.
+//! the seed chooses when two owners own a bucket at a time.
 
 mod faults;
 mod judge;
@@ -48,7 +48,7 @@ mod owner;
 mod proxy;
 mod world;
 
-use crate::Broken;
+use crate::Violation;
 use std::time::Duration;
 
 /// Rule that is disabled to show that the invariants depend on it.
@@ -60,7 +60,7 @@ pub enum Without {
     Ledger,
     /// Addresses are listed without a probe.
     Proof,
-    /// A released number goes to the next workload at once.
+    /// A released number is allocated again at once.
     Rest,
     /// A number is released while slices name it.
     Slices,
@@ -86,22 +86,22 @@ pub struct Summary {
     /// Number of events.
     pub events: u64,
     /// Workloads that were created.
-    pub births: u64,
-    /// Numbers that were given.
-    pub given: u64,
-    /// Given numbers that another workload had before.
+    pub created: u64,
+    /// Numbers that were allocated.
+    pub allocated: u64,
+    /// Allocated numbers that another workload had before.
     pub reused: u64,
     /// Writes that failed because of a newer version.
     pub conflicts: u64,
-    /// Reconciliations by an owner of a bucket that has another owner, too.
+    /// Reconciliations by an owner while its bucket has another owner, too.
     pub disagreements: u64,
     /// Probes that got a response.
     pub probes: u64,
     /// Clients that reached their workload.
     pub connections: u64,
-    /// Clients that reached an activator that had died or was paused.
+    /// Clients that reached an activator that was down, not ready, or unable to bind the number.
     pub unreachable: u64,
-    /// Ports with several numbers, with one in use, or with none; and wrong statuses.
+    /// Problems in the plans of owners, counted for each port and plan.
     pub problems: u64,
 }
 
@@ -109,18 +109,18 @@ pub struct Summary {
 ///
 /// # Errors
 /// The first violated invariant.
-pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Broken> {
+pub fn run(seed: u64, without: Option<Without>, verbose: bool) -> Result<Summary, Violation> {
     let mut world = world::World::new(seed, without, verbose);
     world.run();
-    match world.time.broken {
-        Some((at, what)) => Err(Broken { seed, at, what, options: " --simulation ports" }),
+    match world.time.violation {
+        Some((at, what)) => Err(Violation { seed, at, what, options: " --simulation ports" }),
         None => Ok(world.summary),
     }
 }
 
 /// Time within which faults begin and end.
-const TROUBLE: Duration = Duration::from_secs(3000);
-/// End of a run. A number released at the last fault has rested by then.
+const FAULTS_END: Duration = Duration::from_secs(3000);
+/// End of a run. By then the cooldown of a number released at the last fault is over.
 const END: Duration = Duration::from_secs(4000);
 /// Maximum difference in seconds between the clocks of two processes.
 const CLOCKS_DIFFER: u64 = 120;

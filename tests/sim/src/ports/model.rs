@@ -1,5 +1,6 @@
-//! Objects of this model's API server, and events.
+//! Objects of the API server, and events.
 
+use super::faults::Fault;
 use autoscaler_core::ports::{Activator, Answer, Change, Listed};
 use common::RevisionKey;
 use common::config::PortRange;
@@ -36,7 +37,7 @@ pub(super) struct Scaler {
     pub(super) ports: Vec<PortId>,
     /// Numbers by port name.
     pub(super) status: BTreeMap<String, u16>,
-    /// True if the object is being deleted and its finalizer keeps it.
+    /// True if the object is deleted and only its finalizer keeps it.
     pub(super) deleting: bool,
 }
 
@@ -50,66 +51,35 @@ pub(super) struct Slices {
 
 pub(super) type Objects = BTreeMap<Id, (u64, Object)>;
 
+/// Event of the cluster. `life` and the number beside a process tell which of its lives the event belongs to.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// Event for a process in a certain life.
     ToOwner(usize, u32, ToOwner),
     ToProxy(usize, u32, ToProxy),
-    /// A write reaches the API server.
-    Write {
-        by: usize,
-        life: u32,
-        id: Id,
-        base: u64,
-        object: Object,
-        /// Changed lines of the ledger, applied to the current map if the version check is disabled.
-        lines: Vec<Change>,
-    },
-    /// A probe reaches an activator.
-    Probe {
-        by: usize,
-        life: u32,
-        address: usize,
-        number: u16,
-        sent: Duration,
-    },
-    /// A node receives slices.
-    Learn {
-        node: usize,
-        workload: usize,
-        version: u64,
-        object: Object,
-    },
-    /// A client connects.
+    // `lines` are the changed lines of the ledger. If the check of versions is disabled, they apply to the current map.
+    Write { by: usize, life: u32, id: Id, base: u64, object: Object, lines: Vec<Change> },
+    ProbeArrives { by: usize, life: u32, address: usize, number: u16, sent: Duration },
+    NodeLearns { node: usize, workload: usize, version: u64, object: Object },
     Connect,
-    /// The activators' Service is updated.
-    Publish,
+    UpdateService,
     Balance,
-    Fault(super::faults::Fault),
-    End(super::faults::Fault),
+    BeginFault(Fault),
+    EndFault(Fault),
 }
 
+/// Event for an owner.
 #[derive(Clone, Debug)]
 pub(super) enum ToOwner {
     Listed,
     Notify(Id),
     Tick,
     Pass,
-    Probed {
-        address: IpAddr,
-        number: u16,
-        answer: Answer,
-        sent: Duration,
-    },
-    Written {
-        id: Id,
-        version: u64,
-        object: Object,
-    },
-    /// The write failed because of a newer version, or got no response.
-    Failed(Id),
+    Probed { address: IpAddr, number: u16, answer: Answer, sent: Duration },
+    Written { id: Id, version: u64, object: Object },
+    WriteFailed(Id),
 }
 
+/// Event for an activator.
 #[derive(Clone, Debug)]
 pub(super) enum ToProxy {
     Listed,
@@ -125,10 +95,8 @@ pub(super) fn address(proxy: usize) -> IpAddr {
 }
 
 pub(super) fn proxy_at(address: IpAddr) -> usize {
-    match address {
-        IpAddr::V4(address) => usize::from(address.octets()[3]),
-        IpAddr::V6(_) => usize::MAX,
-    }
+    let IpAddr::V4(address) = address else { return usize::MAX };
+    usize::from(address.octets()[3])
 }
 
 pub(super) fn key(workload: usize) -> RevisionKey {

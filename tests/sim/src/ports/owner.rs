@@ -1,5 +1,5 @@
-//! Autoscaler as an owner of numbers: the real plan, proofs and endpoints over copies of objects, and one write at a
-//! time per object.
+//! Autoscaler as the owner of port numbers: the real plan, proofs and endpoints over copies of objects. Each object has
+//! one pending write at a time.
 
 use super::model::{Event, Id, Object, Objects, Scaler, Slices, ToOwner};
 use super::model::{address, apply, key, ledger_of, proxy_at, workload_of};
@@ -22,10 +22,10 @@ use std::time::Duration;
 
 /// Maximum wait for the response to a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time between two probes of a number.
+/// Minimum time between two probes of a number.
 const PROBE_PERIOD: Duration = Duration::from_secs(1);
 
-/// Time in seconds after which the number of activators that a workload needs changes: all, one, two.
+/// Time in seconds after which the number of activators that a workload needs changes, in turn to all, one and two.
 const NEED_LASTS: u64 = 60;
 const NEEDS: usize = 3;
 
@@ -40,15 +40,16 @@ pub(super) struct Owner {
     pub(super) blind_until: Duration,
     /// True if the owner reaches no activator.
     pub(super) cut: bool,
-    /// Buckets that the owner believes to own.
+    /// Buckets that the owner acts on.
     pub(super) owns: BTreeSet<usize>,
     view: Objects,
     is_synced: bool,
     is_queued: bool,
     proofs: Proofs,
-    /// Seconds by which its clock is ahead.
-    ahead: u64,
-    probed: BTreeMap<(IpAddr, u16), Duration>,
+    /// Seconds by which the clock is ahead.
+    clock_ahead: u64,
+    /// Time of the last probe of each address and number.
+    probed_at: BTreeMap<(IpAddr, u16), Duration>,
     /// Objects with a pending write, and its start time.
     writing: BTreeMap<Id, Duration>,
 }
@@ -62,20 +63,20 @@ impl Owner {
 impl World {
     pub(super) fn start_owner(&mut self, index: usize) {
         let life = self.owners.get(index).map_or(0, |old| old.life);
-        let fresh = Owner { life, ahead: self.rng.random_range(0..=CLOCKS_DIFFER), ..Owner::default() };
+        let fresh = Owner { life, clock_ahead: self.rng.random_range(0..=CLOCKS_DIFFER), ..Owner::default() };
         if index < self.owners.len() {
             self.owners[index] = fresh
         } else {
             self.owners.push(fresh)
         }
         let delay = Duration::from_millis(self.rng.random_range(50..1000));
-        self.time.at(delay, Event::ToOwner(index, life, ToOwner::Listed));
-        self.time.at(delay, Event::ToOwner(index, life, ToOwner::Tick));
+        self.time.after(delay, Event::ToOwner(index, life, ToOwner::Listed));
+        self.time.after(delay, Event::ToOwner(index, life, ToOwner::Tick));
     }
 
-    pub(super) fn owner(&mut self, index: usize, what: ToOwner) {
+    pub(super) fn owner_event(&mut self, index: usize, event: ToOwner) {
         let life = self.owners[index].life;
-        match what {
+        match event {
             ToOwner::Listed => {
                 let owner = &mut self.owners[index];
                 owner.view.clone_from(&self.objects);
@@ -87,23 +88,23 @@ impl World {
                 let known = owner.view.get(&id).map_or(0, |(version, _)| *version);
                 if let Some(stored) = stored.filter(|(version, _)| owner.is_synced && *version > known) {
                     owner.view.insert(id, stored);
-                    self.ask_owner(index);
+                    self.enqueue(index);
                 }
             }
             ToOwner::Tick => {
-                self.time.at(Duration::from_secs(1), Event::ToOwner(index, life, ToOwner::Tick));
-                self.ask_owner(index);
+                self.time.after(Duration::from_secs(1), Event::ToOwner(index, life, ToOwner::Tick));
+                self.enqueue(index);
             }
             ToOwner::Pass => {
                 self.owners[index].is_queued = false;
                 if self.owners[index].is_synced {
-                    self.look(index);
+                    self.reconcile(index);
                 }
             }
             ToOwner::Probed { address, number, answer, sent } => {
                 let sent = self.instant(sent);
                 self.owners[index].proofs.record(address, number, answer, sent);
-                self.ask_owner(index);
+                self.enqueue(index);
             }
             ToOwner::Written { id, version, object } => {
                 let owner = &mut self.owners[index];
@@ -111,26 +112,26 @@ impl World {
                 if owner.view.get(&id).is_none_or(|(known, _)| *known < version) {
                     owner.view.insert(id, (version, object));
                 }
-                self.ask_owner(index);
+                self.enqueue(index);
             }
-            ToOwner::Failed(id) => {
+            ToOwner::WriteFailed(id) => {
                 self.owners[index].writing.remove(&id);
-                self.ask_owner(index);
+                self.enqueue(index);
             }
         }
     }
 
-    fn ask_owner(&mut self, index: usize) {
+    fn enqueue(&mut self, index: usize) {
         let owner = &mut self.owners[index];
         if !std::mem::replace(&mut owner.is_queued, true) {
             let life = owner.life;
             let delay = Duration::from_millis(self.rng.random_range(1..20));
-            self.time.at(delay, Event::ToOwner(index, life, ToOwner::Pass));
+            self.time.after(delay, Event::ToOwner(index, life, ToOwner::Pass));
         }
     }
 
     /// Reconciles all workloads that this process owns.
-    fn look(&mut self, index: usize) {
+    fn reconcile(&mut self, index: usize) {
         let (at, now) = (self.time.now, self.instant(self.time.now));
         let mut owner = std::mem::take(&mut self.owners[index]);
         owner.writing.retain(|_, since| at < *since + WRITE_TIMEOUT);
@@ -138,12 +139,12 @@ impl World {
         self.summary.disagreements += u64::from(others);
         let ledger = ledger_of(&owner.view);
         let activators = activators(&owner.view);
-        let wall = self.wall(owner.ahead);
-        let is_open = |number: u16| ledger.get(&number).is_some_and(|line| line.state.is_open(wall));
+        let wall_clock = self.wall_clock(owner.clock_ahead);
+        let is_open = |number: u16| ledger.get(&number).is_some_and(|line| line.state.is_open(wall_clock));
         owner.proofs.follow(&activators, is_open, now);
         let (workloads, mut planned) = self.planned(index, &owner, ledger);
         self.summary.problems += planned.ports.values().flatten().filter(|port| port.problem.is_some()).count() as u64;
-        let mut ask: BTreeSet<(IpAddr, u16)> = owner.proofs.unidentified(now).into_iter().collect();
+        let mut probes: BTreeSet<(IpAddr, u16)> = owner.proofs.unidentified(now).into_iter().collect();
         let mut writes = Vec::new();
         for (workload, scaler) in &workloads {
             let outcomes = planned.ports.remove(&key(*workload)).unwrap_or_default();
@@ -158,12 +159,12 @@ impl World {
             };
             let ports: Vec<Port<'_>> = outcomes.iter().map(port).collect();
             if self.without == Some(Without::Proof) {
-                ports.iter().for_each(|port| self.believe(&mut owner, &activators, port));
+                ports.iter().for_each(|port| self.assume_listening(&mut owner, &activators, port));
             }
             let (need, name) = (self.need(*workload), key(*workload));
             let found = endpoints_among(&ports, &activators, need, name.name(), &owner.proofs, now);
             for ((id, outcome), found) in scaler.ports.iter().zip(&outcomes).zip(found) {
-                ask.extend(found.ask.iter().copied());
+                probes.extend(found.ask.iter().copied());
                 next.ports.insert(id.name.clone(), found.with_unready());
                 status.extend(outcome.number.map(|number| (id.name.clone(), number)));
             }
@@ -178,13 +179,13 @@ impl World {
             }
         }
         let life = owner.life;
-        for (address, number) in ask {
-            let before = owner.probed.get(&(address, number)).copied();
+        for (address, number) in probes {
+            let before = owner.probed_at.get(&(address, number)).copied();
             if before.is_none_or(|before| self.time.now >= before + PROBE_PERIOD) {
-                owner.probed.insert((address, number), self.time.now);
+                owner.probed_at.insert((address, number), self.time.now);
                 let delay = Duration::from_millis(self.rng.random_range(1..200));
                 let address = proxy_at(address);
-                self.time.at(delay, Event::Probe { by: index, life, address, number, sent: self.time.now });
+                self.time.after(delay, Event::ProbeArrives { by: index, life, address, number, sent: self.time.now });
             }
         }
         self.owners[index] = owner;
@@ -207,13 +208,13 @@ impl World {
     }
 
     fn planned(&self, index: usize, owner: &Owner, mut ledger: Ledger) -> (Vec<(usize, Scaler)>, Plan) {
-        let mine = |workload: usize| owner.owns.contains(&(workload % BUCKETS));
+        let is_mine = |workload: usize| owner.owns.contains(&(workload % BUCKETS));
         let mut workloads = Vec::new();
         let mut wanted = Vec::new();
         for workload in 0..WORKLOADS {
             let slices = slices_of(&owner.view, workload);
             let Some((_, Object::Workload(scaler))) = owner.view.get(&Id::Workload(workload)) else { continue };
-            if !mine(workload) {
+            if !is_mine(workload) {
                 continue;
             }
             let ports = scaler.ports.iter().map(|port| {
@@ -252,10 +253,10 @@ impl World {
             listed: &if self.without == Some(Without::Slices) { BTreeSet::new() } else { listed(&owner.view) },
             in_use: &in_use,
             workloads: &wanted.iter().collect::<Vec<_>>(),
-            is_mine: &|key| mine(workload_of(key)),
+            is_mine: &|key| is_mine(workload_of(key)),
         };
-        let mut planned = plan(&view, self.wall(owner.ahead));
-        // For a workload that the owner does not know, ask the API server.
+        let mut planned = plan(&view, self.wall_clock(owner.clock_ahead));
+        // Ask the API server about workloads that the owner does not know.
         let exists = |change: &Change| {
             let scaler = self.scaler(workload_of(&change.entry.key));
             let is_known = wanted.iter().any(|workload| workload.uid == change.entry.uid);
@@ -265,8 +266,8 @@ impl World {
         (workloads, planned)
     }
 
-    /// Assumes that every activator listens.
-    fn believe(&self, owner: &mut Owner, activators: &[Activator], port: &Port<'_>) {
+    /// Records that every activator listens on a port's number, without a probe.
+    fn assume_listening(&self, owner: &mut Owner, activators: &[Activator], port: &Port<'_>) {
         for Activator { address, .. } in activators {
             if let Some(number) = port.number {
                 let listening = Listening { instance: String::new(), uid: port.uid.to_owned(), is_held: true };
@@ -275,11 +276,11 @@ impl World {
         }
     }
 
+    /// Writes changed lines into the map that was read with version `base`.
     fn write_lines(&mut self, index: usize, block: Block, base: u64, changes: Vec<Change>) {
         if changes.is_empty() {
             return;
         }
-        // Apply the changes to the map that was read with this version.
         let read = match self.owners[index].view.get(&Id::Block(block)) {
             Some((version, Object::Block(ledger))) if *version == base => Some(ledger.clone()),
             None => Some(Ledger::new()),
@@ -298,15 +299,13 @@ impl World {
         }
         owner.writing.insert(id, self.time.now);
         let life = owner.life;
-        self.time.at(delay, Event::Write { by: index, life, id, base, object, lines });
+        self.time.after(delay, Event::Write { by: index, life, id, base, object, lines });
     }
 }
 
 fn activators(view: &Objects) -> Vec<Activator> {
-    match view.get(&Id::Activators) {
-        Some((_, Object::Activators(activators))) => activators.clone(),
-        _ => Vec::new(),
-    }
+    let Some((_, Object::Activators(activators))) = view.get(&Id::Activators) else { return Vec::new() };
+    activators.clone()
 }
 
 /// Returns the numbers in all slices.
@@ -317,10 +316,8 @@ fn listed(view: &Objects) -> BTreeSet<u16> {
 }
 
 fn slices_of(view: &Objects, workload: usize) -> Option<&Slices> {
-    match view.get(&Id::Slices(workload)) {
-        Some((_, Object::Slices(slices))) => Some(slices),
-        _ => None,
-    }
+    let (_, Object::Slices(slices)) = view.get(&Id::Slices(workload))? else { return None };
+    Some(slices)
 }
 
 /// Returns the entry of an activator in its Service.

@@ -1,4 +1,4 @@
-//! Activator as a listener: the real [`Listeners`] over its copy of the ledger, and modeled sockets.
+//! Activator as a listener on port numbers: the real [`Listeners`] over its copy of the ledger, and modeled sockets.
 
 use super::faults::Fault;
 use super::model::{Event, Id, Object, Objects, ToProxy, key, ledger_of};
@@ -25,8 +25,8 @@ pub(super) struct Proxy {
     pub(super) ready: bool,
     pub(super) backlog: Vec<ToProxy>,
     pub(super) stalled_until: Duration,
-    /// Seconds by which its clock is ahead.
-    ahead: u64,
+    /// Seconds by which the clock is ahead.
+    clock_ahead: u64,
     view: Objects,
     is_listed: bool,
     is_bound: bool,
@@ -34,7 +34,7 @@ pub(super) struct Proxy {
     /// Bound numbers.
     pub(super) sockets: BTreeSet<u16>,
     /// Numbers that this process has bound at some time.
-    pub(super) had: BTreeSet<u16>,
+    pub(super) ever_bound: BTreeSet<u16>,
     /// Numbers to bind as soon as they are free.
     failed: BTreeSet<u16>,
     /// Numbers that another process of the pod uses.
@@ -42,14 +42,14 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
-    /// Returns the workload's entry if the activator listens on a number.
-    pub(super) fn serves(&self, number: u16) -> Option<&Entry> {
+    /// Returns the entry of a number if the activator listens on it.
+    pub(super) fn served_entry(&self, number: u16) -> Option<&Entry> {
         self.listeners.entry(number).filter(|_| !self.down && self.sockets.contains(&number))
     }
 
-    /// Returns true if another process uses, or recently used, a number that this process never had.
+    /// Returns true if another process uses, or recently used, a number that this process has never bound.
     pub(super) fn could_not_bind(&self, number: u16) -> bool {
-        !self.had.contains(&number) && (self.foreign.contains(&number) || self.failed.contains(&number))
+        !self.ever_bound.contains(&number) && (self.foreign.contains(&number) || self.failed.contains(&number))
     }
 
     pub(super) fn die(&mut self) {
@@ -61,24 +61,24 @@ impl Proxy {
 impl World {
     pub(super) fn start_proxy(&mut self, index: usize) {
         self.proxies[index].die();
-        let ahead = self.rng.random_range(0..=CLOCKS_DIFFER);
+        let clock_ahead = self.rng.random_range(0..=CLOCKS_DIFFER);
         let proxy = &mut self.proxies[index];
-        (proxy.down, proxy.gone, proxy.ahead) = (false, false, ahead);
+        (proxy.down, proxy.gone, proxy.clock_ahead) = (false, false, clock_ahead);
         let life = proxy.life;
         let delay = Duration::from_millis(self.rng.random_range(50..3000));
-        self.time.at(delay, Event::ToProxy(index, life, ToProxy::Listed));
+        self.time.after(delay, Event::ToProxy(index, life, ToProxy::Listed));
         self.publish_soon();
     }
 
-    pub(super) fn proxy(&mut self, index: usize, what: ToProxy) {
+    pub(super) fn proxy_event(&mut self, index: usize, event: ToProxy) {
         let life = self.proxies[index].life;
-        match what {
+        match event {
             ToProxy::Listed => {
                 let proxy = &mut self.proxies[index];
                 proxy.view.clone_from(&self.objects);
                 proxy.is_listed = true;
                 let delay = Duration::from_millis(self.rng.random_range(10..2000));
-                self.time.at(delay, Event::ToProxy(index, life, ToProxy::Bind));
+                self.time.after(delay, Event::ToProxy(index, life, ToProxy::Bind));
             }
             ToProxy::Notify(id) => {
                 let stored = self.objects.get(&id).cloned();
@@ -93,15 +93,15 @@ impl World {
                 self.proxies[index].is_bound = true;
                 self.listen(index);
                 let delay = Duration::from_millis(self.rng.random_range(100..2000));
-                self.time.at(delay, Event::ToProxy(index, life, ToProxy::Ready));
-                self.time.at(delay, Event::ToProxy(index, life, ToProxy::Retry));
+                self.time.after(delay, Event::ToProxy(index, life, ToProxy::Ready));
+                self.time.after(delay, Event::ToProxy(index, life, ToProxy::Retry));
             }
             ToProxy::Retry => {
                 for number in std::mem::take(&mut self.proxies[index].failed) {
                     self.bind(index, number);
                 }
                 self.listen(index);
-                self.time.at(Duration::from_secs(1), Event::ToProxy(index, life, ToProxy::Retry));
+                self.time.after(Duration::from_secs(1), Event::ToProxy(index, life, ToProxy::Retry));
             }
             ToProxy::Ready => {
                 self.proxies[index].ready = true;
@@ -112,19 +112,19 @@ impl World {
                 self.proxies[index].gone = true;
                 self.publish_soon();
                 let delay = Duration::from_millis(self.rng.random_range(500..30_000));
-                self.time.at(delay, Event::End(Fault::RollProxy(index)));
+                self.time.after(delay, Event::EndFault(Fault::RollProxy(index)));
             }
         }
     }
 
     fn listen(&mut self, index: usize) {
-        let now = self.wall(self.proxies[index].ahead);
+        let now = self.wall_clock(self.proxies[index].clock_ahead);
         let proxy = &mut self.proxies[index];
         if !proxy.is_bound {
             return;
         }
         let ledger = match self.without {
-            Some(Without::Ledger) => by_status(&proxy.view),
+            Some(Without::Ledger) => ledger_from_statuses(&proxy.view),
             Some(Without::Open) => {
                 let closed = |entry: Entry| match entry.state {
                     NumberState::Held | NumberState::Closed(_) => entry,
@@ -141,10 +141,9 @@ impl World {
                     let proxy = &mut self.proxies[index];
                     proxy.sockets.remove(&number);
                     proxy.failed.remove(&number);
-                    self.time.say(|| format!("activator {index} leaves {number}"));
+                    self.time.trace(|| format!("activator {index} closes {number}"));
                 }
-                // The listeners already contain the new name.
-                Action::Rename(_) => {}
+                Action::Rename(_) => {} // The listeners already have the new name.
             }
         }
     }
@@ -155,24 +154,21 @@ impl World {
             proxy.failed.insert(number);
         } else {
             proxy.sockets.insert(number);
-            proxy.had.insert(number);
+            proxy.ever_bound.insert(number);
         }
-        self.time.say(|| format!("activator {index} listens on {number}: {:?}", self.proxies[index].serves(number)));
+        let entry = self.proxies[index].served_entry(number);
+        self.time.trace(|| format!("activator {index} listens on {number}: {entry:?}"));
     }
 
     /// Returns the result of a probe, or `None` if there is no response.
     pub(super) fn probed(&self, index: usize, number: u16) -> Option<Answer> {
         let proxy = self.proxies.get(index).filter(|proxy| !proxy.gone)?;
-        Some(match proxy.serves(number) {
+        Some(match proxy.served_entry(number) {
             _ if proxy.foreign.contains(&number) => Answer::Foreign,
             Some(_) if proxy.paused => return None,
             Some(entry) => {
-                let instance = format!("{index}-{}", proxy.life);
-                Answer::Ours(Listening {
-                    instance,
-                    uid: entry.uid.to_string(),
-                    is_held: entry.state == NumberState::Held,
-                })
+                let (instance, uid) = (format!("{index}-{}", proxy.life), entry.uid.to_string());
+                Answer::Ours(Listening { instance, uid, is_held: entry.state == NumberState::Held })
             }
             None => Answer::Refused,
         })
@@ -180,12 +176,12 @@ impl World {
 
     pub(super) fn publish_soon(&mut self) {
         let delay = Duration::from_millis(self.rng.random_range(100..3000));
-        self.time.at(delay, Event::Publish);
+        self.time.after(delay, Event::UpdateService);
     }
 
     /// Updates the activators' Service.
     pub(super) fn publish(&mut self) {
-        let of = |(index, proxy): (usize, &Proxy)| {
+        let listed = |(index, proxy): (usize, &Proxy)| {
             let serving = match proxy {
                 Proxy { terminating: true, down: false, ready: true, .. } => Serving::Terminating,
                 Proxy { terminating: true, .. } => Serving::No,
@@ -194,7 +190,7 @@ impl World {
             };
             (!proxy.gone).then(|| activator(index, serving))
         };
-        let now: Vec<Activator> = self.proxies.iter().enumerate().filter_map(of).collect();
+        let now: Vec<Activator> = self.proxies.iter().enumerate().filter_map(listed).collect();
         if self.objects.get(&Id::Activators).is_none_or(|(_, object)| *object != Object::Activators(now.clone())) {
             self.put(Id::Activators, Object::Activators(now));
         }
@@ -202,7 +198,7 @@ impl World {
 }
 
 /// Returns a ledger derived from statuses, for activators that trust them.
-fn by_status(view: &Objects) -> Ledger {
+fn ledger_from_statuses(view: &Objects) -> Ledger {
     let mut ledger = Ledger::new();
     for (id, (_, object)) in view {
         let (Id::Workload(workload), Object::Workload(scaler)) = (id, object) else { continue };

@@ -19,7 +19,7 @@ pub(super) const WORKLOADS: usize = 6;
 pub(super) const BUCKETS: usize = 2;
 /// Maximum time in seconds until a node receives new slices.
 const NODES_LAG: u64 = 20;
-/// Maximum time in milliseconds until a write is carried out; after that it fails.
+/// Maximum time in milliseconds until a slow write is carried out.
 const WRITE_SLOW: u64 = 9_000;
 
 pub(super) struct World {
@@ -32,12 +32,14 @@ pub(super) struct World {
     pub(super) proxies: Vec<Proxy>,
     /// Copies of slices on each node.
     pub(super) nodes: Vec<BTreeMap<usize, (u64, Object)>>,
-    /// True while writes are slow, and while responses are lost.
+    /// True while writes are slow.
     pub(super) slow: bool,
+    /// True while some responses are lost.
     pub(super) lossy: bool,
     /// Former statuses that may be restored.
     pub(super) backups: VecDeque<(usize, BTreeMap<String, u16>)>,
-    pub(super) births: u64,
+    /// Number of workloads created so far.
+    pub(super) created: u64,
     pub(super) summary: Summary,
 }
 
@@ -57,7 +59,7 @@ impl World {
             slow: false,
             lossy: false,
             backups: VecDeque::new(),
-            births: 0,
+            created: 0,
             summary: Summary::default(),
         };
         world.edit_range();
@@ -65,50 +67,50 @@ impl World {
         (0..owners).for_each(|index| world.start_owner(index));
         (0..proxies).for_each(|index| world.start_proxy(index));
         world.plan_faults();
-        world.time.at(Duration::ZERO, Event::Balance);
-        world.time.at(Duration::from_secs(1), Event::Connect);
+        world.time.after(Duration::ZERO, Event::Balance);
+        world.time.after(Duration::from_secs(1), Event::Connect);
         world
     }
 
     pub(super) fn run(&mut self) {
         while let Some(event) = self.time.next(END) {
             self.summary.events += 1;
-            self.happen(event);
+            self.handle(event);
         }
-        if self.time.broken.is_none() {
-            self.judge_rest();
+        if self.time.violation.is_none() {
+            self.judge_end();
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn handle(&mut self, event: Event) {
         match event {
-            Event::ToOwner(index, life, what) => {
+            Event::ToOwner(index, life, event) => {
                 let owner = &mut self.owners[index];
-                match what {
+                match event {
                     _ if owner.life != life || owner.down => {}
-                    what if owner.paused => owner.backlog.push(what),
-                    what => self.owner(index, what),
+                    event if owner.paused => owner.backlog.push(event),
+                    event => self.owner_event(index, event),
                 }
             }
-            Event::ToProxy(index, life, what) => {
+            Event::ToProxy(index, life, event) => {
                 let proxy = &mut self.proxies[index];
-                match what {
+                match event {
                     _ if proxy.life != life || proxy.down => {}
-                    what if proxy.paused => proxy.backlog.push(what),
-                    what => self.proxy(index, what),
+                    event if proxy.paused => proxy.backlog.push(event),
+                    event => self.proxy_event(index, event),
                 }
                 self.judge_numbers();
             }
             Event::Write { by, life, id, base, object, lines } => self.written((by, life), id, base, object, &lines),
-            Event::Probe { by, life, address: to, number, sent } => {
+            Event::ProbeArrives { by, life, address: to, number, sent } => {
                 if let Some(answer) = self.probed(to, number).filter(|_| !self.owners[by].cut) {
                     self.summary.probes += 1;
                     let delay = Duration::from_millis(self.rng.random_range(1..400));
-                    let what = ToOwner::Probed { address: address(to), number, answer, sent };
-                    self.time.at(delay, Event::ToOwner(by, life, what));
+                    let event = ToOwner::Probed { address: address(to), number, answer, sent };
+                    self.time.after(delay, Event::ToOwner(by, life, event));
                 }
             }
-            Event::Learn { node, workload, version, object } => {
+            Event::NodeLearns { node, workload, version, object } => {
                 let known = self.nodes[node].get(&workload).map_or(0, |(version, _)| *version);
                 if version > known {
                     self.nodes[node].insert(workload, (version, object));
@@ -117,12 +119,12 @@ impl World {
             Event::Connect => {
                 self.connect();
                 let pause = Duration::from_millis(self.rng.random_range(10..1000));
-                self.time.at(pause, Event::Connect);
+                self.time.after(pause, Event::Connect);
             }
-            Event::Publish => self.publish(),
+            Event::UpdateService => self.publish(),
             Event::Balance => self.balance(),
-            Event::Fault(fault) => self.begin(fault),
-            Event::End(fault) => self.end(fault),
+            Event::BeginFault(fault) => self.begin(fault),
+            Event::EndFault(fault) => self.end(fault),
         }
     }
 
@@ -131,7 +133,7 @@ impl World {
         let is_forced = self.without == Some(Without::Arbiter) && matches!(id, Id::Block(_));
         if base != current && !is_forced {
             self.summary.conflicts += 1;
-            return self.answer(by, life, ToOwner::Failed(id));
+            return self.answer(by, life, ToOwner::WriteFailed(id));
         }
         let object = match (self.objects.get(&id), object) {
             (Some((_, Object::Block(now))), Object::Block(_)) if is_forced => {
@@ -143,7 +145,7 @@ impl World {
         };
         for Change { number, entry } in lines {
             let before = self.line(*number).map(|before| before.uid.clone());
-            self.summary.given += u64::from(before.as_ref() != Some(&entry.uid));
+            self.summary.allocated += u64::from(before.as_ref() != Some(&entry.uid));
             self.summary.reused += u64::from(before.is_some_and(|before| before != entry.uid));
         }
         let version = self.put(id, object.clone());
@@ -160,17 +162,16 @@ impl World {
         self.answer(by, life, ToOwner::Written { id, version, object });
     }
 
+    /// Returns the line of the ledger for a number.
     pub(super) fn line(&self, number: u16) -> Option<&common::ports::Entry> {
-        match self.objects.get(&Id::Block(Block::containing(number))) {
-            Some((_, Object::Block(ledger))) => ledger.get(&number),
-            _ => None,
-        }
+        let (_, Object::Block(ledger)) = self.objects.get(&Id::Block(Block::containing(number)))? else { return None };
+        ledger.get(&number)
     }
 
-    fn answer(&mut self, by: usize, life: u32, what: ToOwner) {
+    fn answer(&mut self, by: usize, life: u32, event: ToOwner) {
         if !(self.lossy && self.rng.random_bool(0.3)) {
             let delay = Duration::from_millis(self.rng.random_range(1..40));
-            self.time.at(delay, Event::ToOwner(by, life, what));
+            self.time.after(delay, Event::ToOwner(by, life, event));
         }
     }
 
@@ -178,14 +179,14 @@ impl World {
     pub(super) fn put(&mut self, id: Id, object: Object) -> u64 {
         self.version += 1;
         let version = self.version;
-        self.time.say(|| format!("{id:?} = {object:?}"));
+        self.time.trace(|| format!("{id:?} = {object:?}"));
         self.objects.insert(id, (version, object.clone()));
         (0..self.owners.len()).for_each(|index| self.notify_owner(index, id));
         (0..self.proxies.len()).for_each(|index| self.notify_proxy(index, id));
         if let Id::Slices(workload) = id {
             for node in 0..self.nodes.len() {
                 let lag = Duration::from_millis(self.rng.random_range(10..NODES_LAG * 1000));
-                self.time.at(lag, Event::Learn { node, workload, version, object: object.clone() });
+                self.time.after(lag, Event::NodeLearns { node, workload, version, object: object.clone() });
             }
         }
         self.judge_numbers();
@@ -197,14 +198,14 @@ impl World {
         let blind = if matches!(id, Id::Slices(_)) { owner.blind_until } else { Duration::ZERO };
         let (life, stalled) = (owner.life, owner.stalled_until.max(blind).saturating_sub(self.time.now));
         let delay = Duration::from_millis(self.rng.random_range(1..100)) + stalled;
-        self.time.at(delay, Event::ToOwner(index, life, ToOwner::Notify(id)));
+        self.time.after(delay, Event::ToOwner(index, life, ToOwner::Notify(id)));
     }
 
     fn notify_proxy(&mut self, index: usize, id: Id) {
         let proxy = &self.proxies[index];
         let (life, stalled) = (proxy.life, proxy.stalled_until.saturating_sub(self.time.now));
         let delay = Duration::from_millis(self.rng.random_range(1..100)) + stalled;
-        self.time.at(delay, Event::ToProxy(index, life, ToProxy::Notify(id)));
+        self.time.after(delay, Event::ToProxy(index, life, ToProxy::Notify(id)));
     }
 
     /// Returns the delay from sending a write to its processing.
@@ -213,8 +214,8 @@ impl World {
         Duration::from_millis(self.rng.random_range(1..=most))
     }
 
-    /// Returns the wall-clock time of a process that is ahead by this many seconds.
-    pub(super) fn wall(&self, ahead: u64) -> Timestamp {
+    /// Returns the time by a clock that is ahead by this many seconds.
+    pub(super) fn wall_clock(&self, ahead: u64) -> Timestamp {
         Timestamp::from_secs(1_795_000_000) + self.time.now + Duration::from_secs(ahead)
     }
 

@@ -2,7 +2,7 @@
 
 use super::scan::{Module, Path};
 
-/// Maximum number of re-exports that a path may go through. A `use` of a crate under its own name leads to itself.
+/// Maximum number of re-exports that a path may go through. A `use` of a crate under its own name refers to itself.
 const DEPTH: usize = 16;
 
 /// Target of a path.
@@ -28,7 +28,7 @@ pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
         for path in module.imports.iter().chain(&module.mentions) {
             match resolve(modules, number, path, DEPTH) {
                 Some(Resolved::Item { module, name }) => add(module, name),
-                // Only the name of a module: its uses are mentioned elsewhere.
+                // The name of a module alone does not count. Paths through it do.
                 Some(Resolved::Module(_) | Resolved::Outside) | None => {}
             }
         }
@@ -41,7 +41,7 @@ pub(super) fn edges(modules: &[Module]) -> Vec<((String, String), String)> {
     edges
 }
 
-/// Follows a path from a module. Returns `None` if it leads out of the crate, or to a local name.
+/// Resolves a path from a module. Returns `None` for a path into another crate, and for a local name.
 fn resolve(modules: &[Module], from: usize, path: &Path, depth: usize) -> Option<Resolved> {
     let depth = depth.checked_sub(1)?;
     let (first, rest) = path.split_first()?;

@@ -1,4 +1,4 @@
-//! Reads the modules of a crate: their items, the names that they bring into scope, and each path that they mention.
+//! Reads the modules of a crate: their items, the names that they bring into scope, and the paths in their code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub(super) struct Module {
     pub(super) items: BTreeSet<String>,
     /// Names that a `use` brings into scope, with their paths.
     pub(super) bindings: BTreeMap<String, Path>,
-    /// Paths of private `use`s. They count as uses even if the code does not mention them: it may call a trait's
+    /// Paths of private `use`s. They count even if the code does not contain the name, since it may call a trait's
     /// methods.
     pub(super) imports: BTreeSet<Path>,
     /// Modules that are imported as a whole, privately.
@@ -33,7 +33,7 @@ pub(super) struct Module {
     pub(super) mentions: BTreeSet<Path>,
 }
 
-/// Reads all modules below a root, the root first. Modules only for tests are left out.
+/// Reads all modules below a root, the root first, without those that are compiled only for tests.
 pub(super) fn modules(root: &str, read: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Vec<Module>> {
     let mut reader = Reader { read, modules: Vec::new() };
     reader.file(root.to_owned(), "", None)?;
@@ -48,7 +48,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Reads a file as a module whose children are in `folder`, which is empty or ends with a slash.
     fn file(&mut self, file: String, folder: &str, parent: Option<usize>) -> anyhow::Result<usize> {
-        let text = (self.read)(&file).with_context(|| format!("{file} is not there"))?;
+        let text = (self.read)(&file).with_context(|| format!("{file} does not exist"))?;
         let parsed = syn::parse_file(&text).with_context(|| format!("{file} is not Rust"))?;
         self.module(&file, folder, parent, &parsed.items)
     }
@@ -56,7 +56,7 @@ impl Reader<'_> {
     fn module(&mut self, file: &str, folder: &str, parent: Option<usize>, items: &[Item]) -> anyhow::Result<usize> {
         let number = self.modules.len();
         self.modules.push(Module { file: file.to_owned(), parent, ..Module::default() });
-        for item in items.iter().filter(|item| !for_tests(attributes(item))) {
+        for item in items.iter().filter(|item| !is_test_only(attributes(item))) {
             if let Item::Mod(child) = item {
                 let child_number = self.child(file, folder, number, child)?;
                 self.modules[number].children.insert(child.ident.to_string(), child_number);
@@ -87,11 +87,12 @@ struct Collector<'a> {
 }
 
 impl Collector<'_> {
-    fn bring(&mut self, tree: &UseTree, before: &[String], public: bool) {
+    /// Records the names that a `use` brings into scope.
+    fn collect_use(&mut self, tree: &UseTree, before: &[String], public: bool) {
         let with = |name: String| [before, &[name]].concat();
         match tree {
-            UseTree::Path(path) => self.bring(&path.tree, &with(path.ident.to_string()), public),
-            UseTree::Group(group) => group.items.iter().for_each(|tree| self.bring(tree, before, public)),
+            UseTree::Path(path) => self.collect_use(&path.tree, &with(path.ident.to_string()), public),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.collect_use(tree, before, public)),
             UseTree::Glob(_) if public => drop(self.module.reexported.insert(before.to_vec())),
             UseTree::Glob(_) => drop(self.module.globs.insert(before.to_vec())),
             UseTree::Name(name) if name.ident == "self" => {
@@ -149,9 +150,9 @@ impl Collector<'_> {
 impl<'ast> Visit<'ast> for Collector<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
         match item {
-            item if for_tests(attributes(item)) => {}
+            item if is_test_only(attributes(item)) => {}
             Item::Use(item) if item.leading_colon.is_none() => {
-                self.bring(&item.tree, &[], !matches!(item.vis, Visibility::Inherited));
+                self.collect_use(&item.tree, &[], !matches!(item.vis, Visibility::Inherited));
             }
             Item::Use(_) => {}
             item => visit::visit_item(self, item),
@@ -166,7 +167,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
             ImplItem::Macro(item) => &item.attrs,
             _ => return,
         };
-        if !for_tests(attributes) {
+        if !is_test_only(attributes) {
             visit::visit_impl_item(self, item);
         }
     }
@@ -179,19 +180,19 @@ impl<'ast> Visit<'ast> for Collector<'_> {
             TraitItem::Macro(item) => &item.attrs,
             _ => return,
         };
-        if !for_tests(attributes) {
+        if !is_test_only(attributes) {
             visit::visit_trait_item(self, item);
         }
     }
 
     fn visit_field(&mut self, field: &'ast syn::Field) {
-        if !for_tests(&field.attrs) {
+        if !is_test_only(&field.attrs) {
             visit::visit_field(self, field);
         }
     }
 
     fn visit_field_value(&mut self, field: &'ast syn::FieldValue) {
-        if !for_tests(&field.attrs) {
+        if !is_test_only(&field.attrs) {
             visit::visit_field_value(self, field);
         }
     }
@@ -213,7 +214,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
 }
 
 /// Returns true if code with these attributes is compiled only for tests.
-fn for_tests(attributes: &[Attribute]) -> bool {
+fn is_test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().filter(|attribute| attribute.path().is_ident("cfg")).any(|attribute| {
         let meta = attribute.parse_args::<Meta>();
         meta.is_ok_and(|meta| needs_test(&meta))

@@ -12,59 +12,58 @@ fn edges(files: &[(&str, &str)]) -> Vec<String> {
     imports(files).edges().map(|edge| edge.to_string()).collect()
 }
 
-fn circles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
-    let text = |circle: Vec<Edge>| circle.iter().map(ToString::to_string).collect();
-    imports(files).circles().into_iter().map(text).collect()
+fn cycles(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let text = |cycle: Vec<Edge>| cycle.iter().map(ToString::to_string).collect();
+    imports(files).cycles().into_iter().map(text).collect()
 }
 
 const ROOT: (&str, &str) = ("lib.rs", "mod door; mod house; pub use std::rc::Rc as Elsewhere;");
 const HOUSE: (&str, &str) = ("house/mod.rs", "mod stove; pub use stove::Stove; pub(crate) fn plan() {}");
 const STOVE: (&str, &str) = ("house/stove.rs", "pub struct Stove; pub fn light() {}");
 
-/// Goal: the test can fail. A door that uses the stove is fine; a stove that also uses the door closes the circle.
+/// Goal: a cycle is found. A door that uses the stove is fine. A stove that also uses the door completes a cycle.
 #[test]
-fn a_circle_across_folders_is_found_and_told_edge_by_edge() {
+fn a_cycle_across_folders_is_reported_edge_by_edge() {
     let door = ("door/mod.rs", "use crate::house::Stove; pub struct Door(Stove);");
-    assert_eq!(circles(&[ROOT, HOUSE, STOVE, door]), Vec::<Vec<String>>::new());
+    assert_eq!(cycles(&[ROOT, HOUSE, STOVE, door]), Vec::<Vec<String>>::new());
     let stove = ("house/stove.rs", "pub struct Stove; fn open(_: &crate::door::Door) {}");
     let expected = [vec!["door/mod.rs -> house/stove.rs: Stove", "house/stove.rs -> door/mod.rs: Door"]];
-    assert_eq!(circles(&[ROOT, HOUSE, stove, door]), expected);
+    assert_eq!(cycles(&[ROOT, HOUSE, stove, door]), expected);
 }
 
-/// Goal: a longer circle is found as well, and only once.
+/// Goal: a longer cycle is found as well, and only once.
 #[test]
-fn a_circle_through_several_files_is_found_once() {
+fn a_cycle_through_several_files_is_found_once() {
     let door = ("door/mod.rs", "use crate::house::Stove;");
     let stove = ("house/stove.rs", "pub struct Stove; use super::pipe::Pipe;");
     let house = ("house/mod.rs", "mod stove; mod pipe; pub use stove::Stove;");
     let pipe = ("house/pipe.rs", "pub struct Pipe; use crate::door::knock as _;");
-    let found = circles(&[ROOT, house, stove, pipe, door]);
+    let found = cycles(&[ROOT, house, stove, pipe, door]);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].len(), 3);
 }
 
 #[test]
-fn a_circle_within_one_folder_is_its_own_affair() {
+fn a_cycle_within_one_folder_is_allowed() {
     let house = ("house/mod.rs", "mod stove; pub use stove::Stove; pub fn plan(_: Stove) {}");
     let stove = ("house/stove.rs", "pub struct Stove; use super::plan;");
     let found = imports(&[ROOT, house, stove, ("door/mod.rs", "")]);
     assert_eq!(found.edges().count(), 2);
-    assert!(found.circles().is_empty());
+    assert!(found.cycles().is_empty());
 }
 
-/// Goal: `house.rs` beside `house/` may be in a circle with either side, but connects no circle between them.
+/// Goal: `house.rs` may form a cycle with files of `house/`, but does not hide a cycle of these with another folder.
 #[test]
-fn the_head_of_a_folder_belongs_to_both() {
+fn a_file_beside_its_folder_belongs_to_both_folders() {
     let house = ("house.rs", "mod stove; pub fn plan(_: stove::Stove) {}");
     let back = ("house/stove.rs", "pub struct Stove; use super::plan;");
-    assert!(circles(&[ROOT, house, back, ("door.rs", "")]).is_empty());
+    assert!(cycles(&[ROOT, house, back, ("door.rs", "")]).is_empty());
     let out = ("house/stove.rs", "pub struct Stove; use crate::door::Door;");
-    assert!(!circles(&[ROOT, house, out, ("door.rs", "pub struct Door; use crate::house::plan;")]).is_empty());
+    assert!(!cycles(&[ROOT, house, out, ("door.rs", "pub struct Door; use crate::house::plan;")]).is_empty());
 }
 
-/// Goal: every way to write a path is found.
 #[test]
-fn a_path_is_seen_wherever_it_stands() {
+fn paths_are_found_in_every_notation() {
     let light = ["door/mod.rs -> house/stove.rs: light"];
     for text in [
         "use crate::house::stove::light;",
@@ -86,7 +85,7 @@ fn a_path_is_seen_wherever_it_stands() {
 }
 
 #[test]
-fn tests_other_crates_and_names_of_modules_do_not_count() {
+fn tests_other_crates_and_module_names_do_not_count() {
     for text in [
         "#[cfg(test)] use crate::house::stove::light;",
         "#[cfg(test)] mod tests { use crate::house::stove::light; }",
@@ -104,7 +103,7 @@ fn tests_other_crates_and_names_of_modules_do_not_count() {
 }
 
 #[test]
-fn a_re_export_counts_where_the_name_is_defined() {
+fn a_re_export_counts_for_the_file_that_defines_the_name() {
     let house = ("house/mod.rs", "mod stove; pub use self::stove::*; pub fn plan() {}");
     let door = ("door/mod.rs", "use crate::house::{Stove, plan, macro_made};");
     let found = edges(&[ROOT, house, STOVE, door]);
@@ -125,11 +124,10 @@ fn folders_are_listed_with_the_folders_they_import() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
-    let read = |files: &'static [(&str, &str)]| {
-        move |path: &str| files.iter().find(|(name, _)| *name == path).map(|(_, text)| (*text).to_owned())
-    };
-    let error = |files| format!("{:#}", Imports::read(&["lib.rs"], &read(files)).expect_err("a broken crate"));
-    assert!(error(&[("lib.rs", "mod gone;")]).contains("gone/mod.rs is not there"));
-    assert!(error(&[("lib.rs", "fn {")]).contains("lib.rs is not Rust"));
+fn an_error_names_the_unreadable_file() {
+    for (text, expected) in [("mod gone;", "gone/mod.rs does not exist"), ("fn {", "lib.rs is not Rust")] {
+        let read = |path: &str| (path == "lib.rs").then(|| text.to_owned());
+        let error = format!("{:#}", Imports::read(&["lib.rs"], &read).expect_err("a broken crate"));
+        assert!(error.contains(expected), "{error}");
+    }
 }

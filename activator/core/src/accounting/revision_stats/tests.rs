@@ -42,28 +42,28 @@ impl Revision {
 }
 
 #[test]
-fn nobody_reports_an_idle_revision() {
+fn an_idle_revision_reports_nothing() {
     let revision = Revision::new();
     assert!(revision.report().is_none() && revision.stats.signal().is_none() && !revision.stats.is_tracked());
 }
 
 #[test]
-fn only_the_first_request_owes_a_signal() {
+fn only_the_first_request_makes_a_signal_due() {
     let mut revision = Revision::new();
     assert_eq!([revision.enter(), revision.enter()], [true, false]);
-    let signal = revision.stats.signal().expect("owed");
-    assert!(revision.stats.signal().is_none(), "on its way once");
+    let signal = revision.stats.signal().expect("due");
+    assert!(revision.stats.signal().is_none(), "in delivery");
     signal.confirm();
-    assert!(revision.stats.signal().is_none(), "and never again");
+    assert!(revision.stats.signal().is_none(), "delivered");
 }
 
 /// Goal: a signal lost with a broken connection is sent again, and is counted once in the end.
 #[test]
-fn a_signal_that_was_not_carried_is_owed_again() {
+fn an_unconfirmed_signal_is_due_again() {
     let mut revision = Revision::new();
     revision.enter();
-    drop(revision.stats.signal().expect("owed"));
-    let again = revision.stats.signal().expect("owed again");
+    drop(revision.stats.signal().expect("due"));
+    let again = revision.stats.signal().expect("due again");
     again.confirm();
     revision.at(1000.0);
     assert_eq!(revision.report(), Some((0.0, 0.0)), "discounted once");
@@ -71,53 +71,40 @@ fn a_signal_that_was_not_carried_is_owed_again() {
 
 /// Goal: with no connection in the first second, the report contains the full counts and carries the signal itself.
 #[test]
-fn a_report_carries_an_owed_signal_undiscounted() {
+fn a_report_carries_a_due_signal_without_discount() {
     let mut revision = Revision::new();
     revision.enter();
     revision.at(1000.0);
     let report = revision.stats.report().expect("tracked");
     assert_eq!((report.average_concurrency, report.request_count), (1.0, 1.0));
     drop(report); // The report was not written either.
-    let signal = revision.stats.signal().expect("still owed");
+    let signal = revision.stats.signal().expect("still due");
     signal.confirm();
     revision.at(2000.0);
-    assert_eq!(revision.report(), Some((1.0, 0.0)), "the window that had counted the arrival is gone: no discount");
+    assert_eq!(revision.report(), Some((1.0, 0.0)), "the window of the arrival is over: no discount");
 }
 
+/// Goal: a signal of an earlier tracked period does not affect the signal of the current one, whether the earlier one
+/// was delivered or not, and whether the current one is due or in delivery.
 #[test]
-fn a_signal_of_an_earlier_life_changes_nothing() {
-    let mut revision = Revision::new();
-    revision.enter();
-    let old = revision.stats.signal().expect("owed");
-    revision.leave();
-    revision.at(1000.0);
-    assert!(revision.report().is_some() && !revision.stats.is_tracked());
-    revision.enter();
-    old.confirm();
-    assert!(revision.stats.signal().is_some(), "the new life owes its own");
-}
-
-/// Goal: a signal of an earlier tracked period does not affect the signal of the current one, whether it was delivered
-/// or not.
-#[test]
-fn a_signal_of_an_earlier_life_does_not_speak_for_the_next() {
-    for carried in [true, false] {
+fn a_signal_of_an_earlier_period_does_not_affect_the_current_one() {
+    for (delivered, in_delivery) in [(true, false), (true, true), (false, true)] {
         let mut revision = Revision::new();
         revision.enter();
-        let old = revision.stats.signal().expect("owed");
+        let earlier = revision.stats.signal().expect("due");
         revision.leave();
         revision.at(1000.0);
-        revision.report();
+        assert!(revision.report().is_some() && !revision.stats.is_tracked());
         revision.enter();
-        let new = revision.stats.signal().expect("owed");
-        if carried {
-            old.confirm()
+        let current = in_delivery.then(|| revision.stats.signal().expect("due"));
+        if delivered {
+            earlier.confirm()
         } else {
-            drop(old)
+            drop(earlier)
         }
-        assert!(revision.stats.signal().is_none(), "on its way");
-        drop(new);
-        assert!(revision.stats.signal().is_some(), "the new one was lost, so it is owed");
+        assert_eq!(revision.stats.signal().is_none(), in_delivery, "the state of the current one");
+        drop(current);
+        assert!(revision.stats.signal().is_some(), "not delivered, so it is due");
     }
 }
 
@@ -150,19 +137,19 @@ fn parallel_requests_are_all_counted() {
 }
 
 #[test]
-fn a_reminder_is_said_once_for_each_report_and_discounted() {
+fn a_reminder_is_sent_once_per_report_and_discounted() {
     let mut revision = Revision::new();
     assert!(revision.stats.reminder().is_none(), "nothing is in flight");
     revision.enter();
-    assert!(revision.stats.reminder().is_none(), "the first signal is owed");
-    revision.stats.signal().expect("owed").confirm();
-    assert!(revision.stats.reminder().is_none(), "the signal has said it");
+    assert!(revision.stats.reminder().is_none(), "the first signal is due");
+    revision.stats.signal().expect("due").confirm();
+    assert!(revision.stats.reminder().is_none(), "the signal has reported it");
     revision.at(1000.0);
     assert_eq!(revision.report(), Some((0.0, 0.0)));
     revision.stats.reminder().expect("a report has passed").confirm();
     assert!(revision.stats.reminder().is_none());
     revision.at(2000.0);
-    assert_eq!(revision.report(), Some((0.0, 0.0)), "the reminder has said it");
+    assert_eq!(revision.report(), Some((0.0, 0.0)), "the reminder has reported it");
     drop(revision.stats.reminder().expect("a report has passed"));
-    assert!(revision.stats.signal().is_some(), "a reminder that was lost is a signal that is owed");
+    assert!(revision.stats.signal().is_some(), "a lost reminder makes the signal due");
 }

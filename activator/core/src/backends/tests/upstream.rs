@@ -56,24 +56,20 @@ fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answ
     (sent, published)
 }
 
+fn pods(ns: &[u8]) -> Option<Published> {
+    Some(Published::Pods(ns.to_vec()))
+}
+
 /// Row: name; mode and optimisation; pods healthy before; ready and unready pods now; responses other than `queue`;
 /// then the expected healthy pods and the pods probed.
 type Row<'a> = (&'a str, (&'a str, bool), &'a [u8], (&'a [u8], &'a [u8]), &'a [(u8, Answers)], &'a [u8], &'a [u8]);
 
 #[test]
-fn pods_are_probed_and_believed_as_upstream() {
+fn pods_are_probed_and_used_as_upstream() {
     let rows: &[Row<'_>] = &[
         ("all healthy already", ("auto", true), &[1, 2], (&[1], &[2]), &[], &[1, 2], &[]),
-        (
-            "one fails, one is slow, one passes",
-            ("auto", true),
-            &[],
-            (&[], &[1, 2, 3]),
-            &[(1, Status)],
-            &[2, 3],
-            &[1, 2, 3],
-        ),
-        ("no mesh: readiness is believed", ("disabled", true), &[], (&[1], &[2]), &[], &[1, 2], &[2]),
+        ("one fails, one is slow", ("auto", true), &[], (&[], &[1, 2, 3]), &[(1, Status)], &[2, 3], &[1, 2, 3]),
+        ("no mesh: readiness suffices", ("disabled", true), &[], (&[1], &[2]), &[], &[1, 2], &[2]),
         ("auto: all are probed", ("auto", true), &[], (&[1], &[2]), &[], &[1, 2], &[1, 2]),
         // Knative probes the unready pod too, and ignores the result.
         ("auto, not optimised: readiness is wanted too", ("auto", false), &[], (&[1], &[2]), &[], &[1], &[1]),
@@ -105,7 +101,6 @@ fn pods_are_probed_and_believed_as_upstream() {
 
 #[test]
 fn destinations_are_published_as_upstream() {
-    let pods = |ns: &[u8]| Some(Published::Pods(ns.to_vec()));
     let fallback = |ready| Some(Published::ClusterIp { ready });
     let with_ip = |mode| {
         let mut watch = watch(mode, true);
@@ -123,7 +118,7 @@ fn destinations_are_published_as_upstream() {
         ("one good, one bad", with_ip("auto"), &[1, 2], &[], &[(2, Status)], pods(&[1])),
         ("503, cluster IP 200", with_ip("auto"), &[1], &[2], &[(1, Mesh), (2, Mesh)], fallback(1)),
         ("503 both", with_ip("auto"), &[1], &[], &[(1, Mesh), (255, Mesh)], None),
-        ("404 for ever, cluster IP 200", with_ip("auto"), &[1], &[], &[(1, Status)], None),
+        ("always 404, cluster IP 200", with_ip("auto"), &[1], &[], &[(1, Status)], None),
         ("no Service", watch("auto", true), &[1], &[], &[(1, Mesh)], None),
         ("enabled: only the cluster IP", with_ip("enabled"), &[1], &[], &[], fallback(1)),
         ("disabled: trusted if ready", with_ip("disabled"), &[1], &[], &[(1, Mesh)], pods(&[1])),
@@ -147,7 +142,7 @@ fn destinations_over_time_are_upstreams() {
     assert_eq!(errs.pass(1), publishes(&[1]), "then passes");
 
     let mut both = watch("auto", true);
-    assert_eq!(round(&mut both, &[1, 2], &[], &[(2, Status)]).1, Some(Published::Pods(vec![1])));
+    assert_eq!(round(&mut both, &[1, 2], &[], &[(2, Status)]).1, pods(&[1]));
     both.due();
     assert_eq!(both.pass(2), publishes(&[1, 2]), "one good one bad, then both good");
 
@@ -160,29 +155,21 @@ fn destinations_over_time_are_upstreams() {
     fallback.due();
     assert_eq!(fallback.pass(1), publishes(&[1]));
 
-    let mut pods = watch("auto", true);
+    let mut moving = watch("auto", true);
     let fails = [(1, Status)];
-    assert_eq!(
-        round(&mut pods, &[1, 2, 3], &[], &fails).1,
-        Some(Published::Pods(vec![2, 3])),
-        ".2 and .3 pass, .1 fails"
-    );
-    assert_eq!(pods.list(&[1, 2, 3], &[]).1, None, "repeated: nothing");
+    assert_eq!(round(&mut moving, &[1, 2, 3], &[], &fails).1, pods(&[2, 3]), ".2 and .3 pass, .1 fails");
+    assert_eq!(moving.list(&[1, 2, 3], &[]).1, None, "repeated: nothing");
     let fails = [(1, Status), (3, Status)];
-    assert_eq!(
-        round(&mut pods, &[1, 2], &[3], &fails).1,
-        Some(Published::Pods(vec![2])),
-        ".3 moves to not ready and fails"
-    );
-    pods.now += Duration::from_secs(1);
-    pods.handle(Event::Due);
-    assert_eq!(pods.pass(3), publishes(&[2, 3]), "then passes");
-    assert_eq!(pods.pass(1), publishes(&[1, 2, 3]), "later .1");
+    assert_eq!(round(&mut moving, &[1, 2], &[3], &fails).1, pods(&[2]), ".3 moves to not ready and fails");
+    moving.now += Duration::from_secs(1);
+    moving.handle(Event::Due);
+    assert_eq!(moving.pass(3), publishes(&[2, 3]), "then passes");
+    assert_eq!(moving.pass(1), publishes(&[1, 2, 3]), "later .1");
 
     let mut replaced = watch("auto", true);
     let mut updates = 0;
     for (ready, expected) in [(&[1, 2][..], &[1, 2][..]), (&[2, 3], &[2, 3]), (&[2], &[2])] {
-        updates += usize::from(round(&mut replaced, ready, &[], &[]).1 == Some(Published::Pods(expected.to_vec())));
+        updates += usize::from(round(&mut replaced, ready, &[], &[]).1 == pods(expected));
     }
-    assert_eq!(updates, 3, "the last update of each change is the whole of it");
+    assert_eq!(updates, 3, "the last update of each change contains all pods");
 }

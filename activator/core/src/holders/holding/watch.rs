@@ -5,20 +5,20 @@ use std::time::Instant;
 
 use super::{ALL_KNOW_EMPTY_AFTER, DEAD_AFTER, Holding, Output, Pods, RELEASE_EMPTY_AFTER, REMEMBER_DEAD_FOR, Sibling};
 use crate::destination::Destination;
-use crate::holders::lots::{self, Lots, index_of};
+use crate::holders::shards::{self, Shards, index_of};
 use crate::holders::{Peer, Peers, STOP_AFTER};
 
 impl Holding {
     pub(super) fn set_pods(&mut self, listed: &BTreeSet<Destination>, limit: u32, now: Instant) {
-        self.pods = [0; lots::LOTS];
+        self.pods = [0; shards::SHARD_COUNT];
         listed.iter().for_each(|pod| self.pods[index_of(pod)] += 1);
         self.limit = limit;
-        let long = |since: Instant, long| now.saturating_duration_since(since) >= long;
-        let settled = self.members_since.is_some_and(|since| long(since, DEAD_AFTER));
+        let has_lasted = |since: Instant, time| now.saturating_duration_since(since) >= time;
+        let settled = self.members_since.is_some_and(|since| has_lasted(since, DEAD_AFTER));
         self.empty_since = match (self.empty_since, listed.is_empty()) {
             (since, true) => Some(since.unwrap_or(now)),
             (Some(since), false) => {
-                self.is_uncontested = settled && long(since, ALL_KNOW_EMPTY_AFTER);
+                self.is_uncontested = settled && has_lasted(since, ALL_KNOW_EMPTY_AFTER);
                 None
             }
             (None, false) => None,
@@ -44,11 +44,11 @@ impl Holding {
         self.rank(now);
     }
 
-    /// Determines the activators that the list assigns lots to.
+    /// Determines the activators that the list assigns shards to.
     fn rank(&mut self, now: Instant) {
         let pods = self.pods.iter().map(|pods| *pods as usize).sum();
-        let wanted = lots::wanted(pods, self.limit, self.slots_per_holder);
-        let holders = lots::holders(&self.workload, &self.members, wanted);
+        let count = shards::holder_count(pods, self.limit, self.slots_per_holder);
+        let holders = shards::holders(&self.workload, &self.members, count);
         if holders != self.holders {
             (self.holders, self.holders_since, self.is_uncontested) = (holders, now, false);
         }
@@ -76,9 +76,9 @@ impl Holding {
     pub(super) fn advance(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
         self.stop(peers, pods, now, out);
         let is_gone = |since: Instant| now.saturating_duration_since(since) >= RELEASE_EMPTY_AFTER;
-        let gone = if self.empty_since.is_some_and(is_gone) { Lots::ALL } else { Lots::NONE };
-        let mine = if self.stopped { Lots::NONE } else { self.mine() };
-        self.release_lots(gone.union(self.claiming.difference(mine)));
+        let gone = if self.empty_since.is_some_and(is_gone) { Shards::ALL } else { Shards::NONE };
+        let mine = if self.stopped { Shards::NONE } else { self.own_shards() };
+        self.release_shards(gone.union(self.claiming.difference(mine)));
         self.forget_dead(mine, peers, now);
         let wanted = mine.difference(self.held).difference(self.claiming);
         if !wanted.is_empty() && !self.is_empty() && now >= self.retry_at && self.may_claim(peers, now) {
@@ -90,11 +90,11 @@ impl Holding {
     }
 
     /// Forgets requests of dead activators, and removes activators that have been gone for long.
-    fn forget_dead(&mut self, mine: Lots, peers: &Peers, now: Instant) {
+    fn forget_dead(&mut self, mine: Shards, peers: &Peers, now: Instant) {
         let dead = self.siblings.iter().filter(|(peer, sibling)| self.is_dead(peer, sibling, peers, now));
         for peer in dead.map(|(peer, _)| *peer).collect::<Vec<_>>() {
             let Some(sibling) = self.siblings.get_mut(&peer) else { continue };
-            sibling.running.retain(|pod, _| !mine.intersects(Lots::of_pod(pod)));
+            sibling.running.retain(|pod, _| !mine.intersects(Shards::of_pod(pod)));
             let since = sibling.gone_since.unwrap_or(now);
             if now.saturating_duration_since(since) >= REMEMBER_DEAD_FOR {
                 self.siblings.remove(&peer);
@@ -107,43 +107,43 @@ impl Holding {
     fn may_claim(&self, peers: &Peers, now: Instant) -> bool {
         let mut silent = self.siblings.iter().filter(|(_, sibling)| !sibling.connected);
         self.is_uncontested
-            || self.is_watched(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
+            || self.is_settled(peers, now) && silent.all(|(peer, sibling)| self.is_dead(peer, sibling, peers, now))
     }
 
     /// Returns true if the list has named the same holders for so long that an activator that has left and lost touch
     /// with them has stopped. (Such an activator checks the holders that its own list names, and needs time to learn
     /// which they are.)
-    fn is_watched(&self, peers: &Peers, now: Instant) -> bool {
+    fn is_settled(&self, peers: &Peers, now: Instant) -> bool {
         now.saturating_duration_since(self.holders_since) >= peers.dead_after
     }
 
     /// Returns true if a sibling has stopped.
     pub(super) fn is_dead(&self, peer: &Peer, sibling: &Sibling, peers: &Peers, now: Instant) -> bool {
-        self.is_watched(peers, now) && sibling.is_dead(peer, peers, now)
+        self.is_settled(peers, now) && sibling.is_dead(peer, peers, now)
     }
 
-    /// Gives up lots and cuts requests if the listed holders may consider this activator dead and take them over, or if
-    /// this activator shuts down.
+    /// Gives up shards and cuts requests if the listed holders may consider this activator dead and take them over, or
+    /// if this activator shuts down.
     fn stop(&mut self, peers: &Peers, pods: &dyn Pods, now: Instant, out: &mut Vec<Output>) {
-        let lots = self.given_up(peers, now);
-        if lots.is_empty() {
+        let shards = self.shards_to_give_up(peers, now);
+        if shards.is_empty() {
             return;
         }
-        self.release_lots(lots);
+        self.release_shards(shards);
         self.apply(pods);
-        let running = pods.running(Lots::NONE).keys().fold(Lots::NONE, |all, pod| all.union(Lots::of_pod(pod)));
-        let cut = running.intersection(lots);
+        let running = pods.running(Shards::NONE).keys().fold(Shards::NONE, |all, pod| all.union(Shards::of_pod(pod)));
+        let cut = running.intersection(shards);
         if !cut.is_empty() {
             out.push(Output::Cut(cut));
         }
     }
 
-    fn given_up(&self, peers: &Peers, now: Instant) -> Lots {
+    fn shards_to_give_up(&self, peers: &Peers, now: Instant) -> Shards {
         if self.stopped {
-            return Lots::ALL;
+            return Shards::ALL;
         }
         if self.members.contains(&self.me) || self.members.is_empty() {
-            return Lots::NONE;
+            return Shards::NONE;
         }
         let is_lost = |peer: &&Peer| {
             let since = self.holders_since.max(self.left_since);
@@ -151,6 +151,6 @@ impl Holding {
             now.saturating_duration_since(since) >= STOP_AFTER
         };
         let lost = self.holders.iter().filter(is_lost);
-        lost.fold(Lots::NONE, |all, peer| all.union(self.listed_lots(peer)))
+        lost.fold(Shards::NONE, |all, peer| all.union(self.listed_shards(peer)))
     }
 }

@@ -5,6 +5,7 @@ use crate::client::Inbound;
 use crate::client::peer::Trust;
 use crate::memory::Kind;
 use crate::server::{ErrorResponder, Server};
+use crate::tcp::loopback;
 use activator_core::ledger::STALE;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version};
@@ -14,7 +15,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::Waker;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
@@ -33,9 +34,9 @@ impl ErrorResponder<ProxyError> for Busy {
     }
 }
 
-/// Starts a server that says hello, after `slow` if the path ends in `/slow`, and after a second if it ends in
+/// Starts a server that responds with hello, after `slow` if the path ends in `/slow`, and after a second if it ends in
 /// `/second`. Paths begin with the number of a workload; `/probe` belongs to none. It ends when the guard is dropped.
-async fn serve(bounds: ClientBounds, slow: Duration) -> (Server<Busy>, SocketAddr, DropGuard) {
+async fn serve(bounds: ClientBounds, slow: Duration) -> (ClientConnections, SocketAddr, DropGuard) {
     let until = CancellationToken::new();
     let chain = tower::service_fn(move |inbound: Inbound| async move {
         let path = inbound.request.uri().path();
@@ -52,11 +53,10 @@ async fn serve(bounds: ClientBounds, slow: Duration) -> (Server<Busy>, SocketAdd
         Ok::<_, ProxyError>(Response::new(Full::<Bytes>::from("hello")))
     });
     let connections = ClientConnections::start(bounds, Memory::new(None), until.clone());
-    let server = Server::new(Busy, Arc::new(|_| Trust::default()), Duration::ZERO, connections, None, None);
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
+    let server = Server::new(Busy, Arc::new(|_| Trust::default()), Duration::ZERO, connections.clone(), None, None);
+    let (listener, address) = loopback::listen().await;
     server.listen(listener, None, chain);
-    (server, address, until.drop_guard())
+    (connections, address, until.drop_guard())
 }
 
 async fn ask(address: SocketAddr, path: &str) -> TcpStream {
@@ -117,10 +117,10 @@ async fn until_running(connections: &ClientConnections, number: usize) {
 /// Goal: connections are shut down gracefully if there was no request for long. A connection with a slower response
 /// stays. Method: a paused clock.
 #[tokio::test(start_paused = true)]
-async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
+async fn an_idle_connection_ends_and_a_slow_exchange_does_not() {
     const SLOW: Duration = Duration::from_secs(100);
     let bounds = ClientBounds { idle: Some(Duration::from_secs(10)), ..BOUNDS };
-    let (server, address, _open) = serve(bounds, SLOW).await;
+    let (connections, address, _open) = serve(bounds, SLOW).await;
     let start = Instant::now();
     let mut slow = ask(address, "/slow").await;
     let mut idle = ask(address, "/").await;
@@ -135,7 +135,6 @@ async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
     assert!((9..=14).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
     assert!(is_answered(&mut slow).await);
     assert!(start.elapsed() >= SLOW);
-    let connections = server.connections.clone();
     assert_eq!((connections.ended_idle(), connections.ended_for_room(), connections.refused()), (2, 0, 0));
 }
 
@@ -144,8 +143,7 @@ async fn what_is_idle_for_too_long_ends_and_what_takes_long_does_not() {
 #[tokio::test(start_paused = true)]
 async fn idle_connections_make_room() {
     let bounds = ClientBounds { connections: 16, ..BOUNDS };
-    let (server, address, _open) = serve(bounds, Duration::from_secs(30)).await;
-    let connections = server.connections.clone();
+    let (connections, address, _open) = serve(bounds, Duration::from_secs(30)).await;
     let mut idle = ask(address, "/2").await;
     assert!(is_answered(&mut idle).await);
     tokio::time::sleep(Duration::from_secs(u64::from(STALE) + 2)).await;
@@ -165,7 +163,7 @@ async fn idle_connections_make_room() {
 
 /// Goal: the memory uses the connections' clock: a connection that was idle for long gives way.
 #[test]
-fn memory_counts_the_seconds_of_connections() {
+fn memory_uses_the_clock_of_the_connections() {
     let memory = Memory::new(Some(1000));
     let connections = ClientConnections::without_limits(memory.clone());
     let client = Ipv4Addr::LOCALHOST.into();
@@ -181,25 +179,25 @@ fn memory_counts_the_seconds_of_connections() {
 /// Goal: an idle connection whose place is needed is shut down gracefully, unless many others are giving way. It is cut
 /// if it becomes busy.
 #[test]
-fn idle_connections_end_gently_for_others() {
+fn idle_connections_that_give_way_end_gracefully() {
     for (newcomers, gently, at_once) in [(1, 1, 0), (8, 8, 0), (9, 8, 1)] {
         let connections = ClientConnections::new(ClientBounds { connections: 16, ..BOUNDS }, Memory::new(None));
         let enter =
             |workload| Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false).expect("room"));
-        let seats: Vec<Arc<ConnectionPermit>> = (0..16).map(|_| enter(1)).collect();
-        for permit in &seats {
+        let permits: Vec<Arc<ConnectionPermit>> = (0..16).map(|_| enter(1)).collect();
+        for permit in &permits {
             assert!(permit.begin_exchange());
             permit.end_exchange();
         }
         let ending = || {
-            let phases = seats.iter().map(|permit| permit.listener().phase(Waker::noop()));
+            let phases = permits.iter().map(|permit| permit.phase_receiver().phase(Waker::noop()));
             let (finish, cut) =
                 phases.filter(|phase| *phase > Phase::Open).partition::<Vec<_>, _>(|phase| *phase < Phase::Cut);
             (finish.len(), cut.len())
         };
         let _others: Vec<_> = (0..newcomers).map(|n| enter(2 + n)).collect();
         assert_eq!(ending(), (gently, at_once));
-        seats.iter().for_each(|permit| assert!(permit.begin_exchange()));
+        permits.iter().for_each(|permit| assert!(permit.begin_exchange()));
         (0..ROOM_GRACE).for_each(|_| connections.tick());
         assert_eq!(ending(), (0, gently + at_once));
     }
@@ -208,7 +206,7 @@ fn idle_connections_end_gently_for_others() {
 /// Goal: however small the limit is, a newcomer with a small share is admitted while the connections that earlier ones
 /// have replaced are still ending.
 #[test]
-fn a_small_limit_refuses_no_newcomer_with_a_small_share() {
+fn a_small_limit_admits_newcomers_with_a_small_share() {
     let connections = ClientConnections::new(ClientBounds { connections: 2, ..BOUNDS }, Memory::new(None));
     let enter = |workload| connections.enter(Ipv4Addr::LOCALHOST.into(), workload, None, false);
     let mut held: Vec<_> = (0..2).map(|_| enter(1).expect("room")).collect();
@@ -226,19 +224,18 @@ fn a_shortage_of_descriptors_cuts_busy_connections() {
     let busy = Arc::new(connections.enter(Ipv4Addr::LOCALHOST.into(), 0, None, false).expect("room"));
     assert!(busy.begin_exchange() && busy.begin_exchange());
     connections.accept_failed(&Errno::PERM.into());
-    assert_eq!(busy.listener().phase(Waker::noop()), Phase::Open);
+    assert_eq!(busy.phase_receiver().phase(Waker::noop()), Phase::Open);
     connections.accept_failed(&Errno::MFILE.into());
-    assert_eq!(busy.listener().phase(Waker::noop()), Phase::Cut);
+    assert_eq!(busy.phase_receiver().phase(Waker::noop()), Phase::Cut);
 }
 
 /// Goal: if one workload or one client has all connections, busy or silent, another workload gets up to half of them,
 /// and no more are closed.
 #[tokio::test(start_paused = true)]
-async fn who_holds_most_gives_way_to_others() {
+async fn the_largest_holder_gives_way_to_others() {
     for (held, name) in [(Some("/1/slow"), "requests"), (None, "silence")] {
         let bounds = ClientBounds { connections: 12, ..BOUNDS };
-        let (server, address, _open) = serve(bounds, Duration::from_secs(30)).await;
-        let connections = server.connections.clone();
+        let (connections, address, _open) = serve(bounds, Duration::from_secs(30)).await;
         let mut attack = Vec::new();
         for _ in 0..12 {
             attack.push(match held {
@@ -264,10 +261,9 @@ async fn who_holds_most_gives_way_to_others() {
 /// Goal: without room, a probe is answered, but no request of the largest workload; once per connection, and no
 /// connection stays for long.
 #[tokio::test(start_paused = true)]
-async fn without_room_probes_alone_are_answered() {
+async fn only_probes_are_answered_without_room() {
     let bounds = ClientBounds { connections: 1, ..BOUNDS };
-    let (server, address, _open) = serve(bounds, Duration::from_secs(3600)).await;
-    let connections = server.connections.clone();
+    let (connections, address, _open) = serve(bounds, Duration::from_secs(3600)).await;
     let _client = ask(address, "/1/slow").await;
     until_running(&connections, 1).await;
     let probe = "GET /probe HTTP/1.1\r\nhost: a\r\n\r\n";
@@ -302,9 +298,9 @@ async fn without_room_probes_alone_are_answered() {
 /// Goal: an HTTP/2 connection that gives way because of one workload's slow requests finishes a request of another
 /// workload.
 #[tokio::test(start_paused = true)]
-async fn who_shares_a_connection_loses_no_request() {
+async fn a_shared_connection_that_gives_way_finishes_other_requests() {
     let bounds = ClientBounds { connections: 12, ..BOUNDS };
-    let (server, address, _open) = serve(bounds, Duration::from_secs(30)).await;
+    let (connections, address, _open) = serve(bounds, Duration::from_secs(30)).await;
     let (sender, _) = http2(address).await;
     let ask_over = |path: &str| {
         let request = Request::get(format!("http://a{path}")).body(Empty::<Bytes>::new()).expect("a request");
@@ -312,7 +308,6 @@ async fn who_shares_a_connection_loses_no_request() {
     };
     let slow: Vec<_> = (0..8).map(|_| ask_over("/1/slow")).collect();
     let other = ask_over("/2/second");
-    let connections = server.connections.clone();
     let running = || connections.admitted().each().map(|one| one.running.load(Ordering::Relaxed)).sum::<u32>();
     while running() < 9 {
         tokio::task::yield_now().await;
@@ -337,10 +332,9 @@ async fn who_shares_a_connection_loses_no_request() {
 /// Goal: a probe is answered although clients at as many addresses as there are places hold the whole reserve, each
 /// with one connection without a request, and connect again as soon as one of them gives way.
 #[tokio::test]
-async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
+async fn a_reserve_filled_from_many_addresses_has_room_for_probes() {
     let bounds = ClientBounds { connections: 1, ..BOUNDS };
-    let (server, address, _open) = serve(bounds, Duration::from_secs(3600)).await;
-    let connections = server.connections.clone();
+    let (connections, address, _open) = serve(bounds, Duration::from_secs(3600)).await;
     let _client = ask(address, "/1/slow").await;
     until_running(&connections, 1).await;
     let mut addresses = (2..=250).flat_map(|high| (1..=250).map(move |low| [127, 1, high, low]));
@@ -363,10 +357,10 @@ async fn a_reserve_that_is_held_from_many_addresses_has_room_for_probes() {
 /// Goal: each concurrent request beyond the first of an HTTP/2 connection counts as a connection to a pod, so that a
 /// client with few connections has no larger share.
 #[tokio::test(start_paused = true)]
-async fn streams_count() {
+async fn concurrent_http2_requests_count_as_connections() {
     const SLOW: Duration = Duration::from_secs(30);
     let bounds = ClientBounds { connections: 20, ..BOUNDS };
-    let (server, address, _open) = serve(bounds, SLOW).await;
+    let (connections, address, _open) = serve(bounds, SLOW).await;
     let (sender, _) = http2(address).await;
     let mut requests = tokio::task::JoinSet::new();
     for _ in 0..60 {
@@ -378,7 +372,6 @@ async fn streams_count() {
     let served = answers.iter().filter(|status| **status == StatusCode::OK).count();
     assert!((30..=40).contains(&served), "{served} at once");
     assert_eq!(answers.len(), 60);
-    let connections = server.connections.clone();
     while connections.admitted().held() > COST {
         tokio::task::yield_now().await;
     }

@@ -40,7 +40,7 @@ struct UnderWay<'a> {
     /// Number of bytes received so far.
     received: usize,
     /// Number of them that are known not to end a head.
-    looked_at: usize,
+    searched: usize,
     polled: bool,
     /// Client that receives interim responses.
     client: Option<&'a Peer>,
@@ -71,7 +71,7 @@ impl Http1 {
             is_to_activator: head.extensions.get::<ToActivator>().is_some(),
             expected,
             received: 0,
-            looked_at: 0,
+            searched: 0,
             polled: false,
             client,
             passing: None,
@@ -140,9 +140,8 @@ impl UnderWay<'_> {
                     return Poll::Ready(Err(self.stopped.take().map_or(ExchangeError::Closed, ExchangeError::Io)));
                 }
                 Poll::Ready(Ok(read)) => read,
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(ExchangeError::Io(error))); // If we closed the connection, the error says why.
-                }
+                // If we closed the connection, the error says why.
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(ExchangeError::Io(error))),
                 Poll::Pending => return Poll::Pending,
             };
             self.received += read;
@@ -187,10 +186,10 @@ impl UnderWay<'_> {
     /// each part.
     fn head(&mut self) -> Result<Option<Head>, Malformed> {
         let input = &mut self.connection.input.bytes;
-        let news = &input[self.looked_at.saturating_sub(2).min(input.len())..];
-        let may_be_whole = self.looked_at == 0 || input.len() > HEAD_MAX || has_empty_line(news);
+        let new_part = &input[self.searched.saturating_sub(2).min(input.len())..];
+        let may_be_whole = self.searched == 0 || input.len() > HEAD_MAX || has_empty_line(new_part);
         let head = if may_be_whole && !input.is_empty() { read_head(input, self.method)? } else { None };
-        self.looked_at = if head.is_some() { 0 } else { input.len() };
+        self.searched = if head.is_some() { 0 } else { input.len() };
         Ok(head)
     }
 

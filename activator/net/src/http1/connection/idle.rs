@@ -27,7 +27,7 @@ pub(crate) const IDLE_MAX: Duration = Duration::from_secs(90);
 const FRESH_MAX: Duration = Duration::from_millis(5);
 
 /// Number of idle connections per address that stay for all of `IDLE_MAX` even if unused, so that the next request
-/// finds one. After a burst, each may be all that keeps a few pages of the allocator in use.
+/// finds one. More would cost memory: after a burst, a single connection may keep pages of the allocator in use.
 pub(crate) const IDLE_KEPT: usize = 1;
 
 /// Idle connections.
@@ -78,8 +78,7 @@ impl Http1Pool {
         }
     }
 
-    /// Closes one connection that is not fresh, because a program that serves one connection at a time accepts no other
-    /// before.
+    /// Closes one idle connection, because a program that serves one connection at a time accepts a new one only then.
     pub(crate) fn close_one(&self) {
         let closed = self.idle.lock().pop();
         drop(closed);
@@ -99,7 +98,7 @@ impl Http1Pool {
     }
 
     /// Removes and returns the connections that are idle since before `then`.
-    pub(crate) fn idle_before(&self, then: Instant) -> Vec<Box<Http1>> {
+    pub(crate) fn take_idle_before(&self, then: Instant) -> Vec<Box<Http1>> {
         self.idle.lock().extract_if(.., |connection| connection.idle_since < then).collect()
     }
 
@@ -110,12 +109,12 @@ impl Http1Pool {
         let is_unneeded = |connection: &Http1| idle_for(connection) >= interval;
         let unneeded = idle.iter().filter(|connection| is_unneeded(connection)).count();
         let mut surplus = unneeded.saturating_sub(IDLE_KEPT);
-        let goes = |connection: &mut Box<Http1>| {
+        let is_removed = |connection: &mut Box<Http1>| {
             let is_surplus = surplus > 0 && is_unneeded(connection);
             surplus -= usize::from(is_surplus);
             is_surplus || idle_for(connection) >= IDLE_MAX || !connection.is_alive(false)
         };
-        let old = idle.extract_if(.., goes).collect();
+        let old = idle.extract_if(.., is_removed).collect();
         idle.shrink_to(8);
         old
     }

@@ -43,9 +43,9 @@ impl Input {
         if self.offered == 0 && self.bytes.is_empty() {
             return self.poll_shared(cx, io);
         }
-        let most = reading::most().max(SHARED_MIN);
-        self.make_room(self.offered.clamp(SHARED_MIN, most));
-        let room = (self.bytes.capacity() - self.bytes.len()).min(most);
+        let limit = reading::limit().max(SHARED_MIN);
+        self.make_room(self.offered.clamp(SHARED_MIN, limit));
+        let room = (self.bytes.capacity() - self.bytes.len()).min(limit);
         let read = ready!(poll_read_buf(Pin::new(io), cx, &mut (&mut self.bytes).limit(room)))?;
         if read == room {
             self.offered = (2 * room).min(OWN_MAX);
@@ -87,16 +87,21 @@ mod tests {
     use std::collections::BTreeSet;
     use tokio_test::{assert_pending, assert_ready_ok, task};
 
+    /// Reads from a source that has input.
+    fn read(input: &mut Input, source: &mut &[u8]) -> usize {
+        task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, source)))
+    }
+
     /// Goal: everything that is read is there, once and in order, in small and large amounts. Method: a source of known
     /// bytes; the input is taken at once, or grows.
     #[test]
-    fn what_is_read_is_there_in_order() {
+    fn input_is_complete_and_in_order() {
         for takes in [true, false] {
             let source: Vec<u8> = (0..300_000_u32).flat_map(u32::to_ne_bytes).collect();
             let (mut rest, mut input, mut received) = (source.as_slice(), Input::default(), Vec::new());
             let mut largest = 0;
             loop {
-                let read = task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut rest)));
+                let read = read(&mut input, &mut rest);
                 if read == 0 {
                     break;
                 }
@@ -113,11 +118,11 @@ mod tests {
 
     /// Goal: two connections of a thread do not see each other's bytes, however long they are held.
     #[test]
-    fn bytes_that_are_kept_stay_as_they_are() {
+    fn held_input_is_not_overwritten() {
         let mut held = Vec::new();
         for round in 0..1000_u32 {
             let (source, mut input) = (round.to_ne_bytes().repeat(round as usize % 500 + 1), Input::default());
-            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut source.as_slice())));
+            read(&mut input, &mut source.as_slice());
             if round % 3 == 0 {
                 held.push((input.bytes.split().freeze(), source));
             }
@@ -127,14 +132,14 @@ mod tests {
 
     /// Goal: connections that wait for input hold no part of the buffer, which could otherwise not be reused.
     #[test]
-    fn who_waits_keeps_no_buffer() {
+    fn waiting_connections_hold_no_buffer() {
         let (_pod, mut silent) = tokio::io::duplex(1);
         let mut waiting: Vec<Input> = std::iter::repeat_with(Input::default).take(100).collect();
         for input in &mut waiting {
             task::spawn(()).enter(|cx, _| assert_pending!(input.poll_more(cx, &mut silent)));
         }
         let address = |input: &mut Input| {
-            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut [1; 100].as_slice())));
+            read(input, &mut [1; 100].as_slice());
             let address = input.bytes.as_ptr().addr();
             input.bytes.clear();
             address
@@ -147,38 +152,34 @@ mod tests {
 
     /// Goal: a read with little room gets no more, and no large buffer, even after large reads.
     #[test]
-    fn no_more_is_read_than_there_is_room_for() {
+    fn a_read_is_limited_to_the_room_of_the_poller() {
         let (large, mut input) = (vec![0; 1 << 20], Input::default());
         let mut rest = large.as_slice();
-        let mut read = |input: &mut Input, most| {
-            reading::at_most(most, || task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut rest))))
-        };
-        while read(&mut input, usize::MAX) < OWN_MAX {
+        let mut read_up_to = |input: &mut Input, limit| reading::with_limit(limit, || read(input, &mut rest));
+        while read_up_to(&mut input, usize::MAX) < OWN_MAX {
             input.bytes.clear();
         }
         let held = input.bytes.split();
-        for (most, expected) in [(16_384, 16_384), (1, SHARED_MIN), (0, SHARED_MIN)] {
-            assert_eq!(read(&mut input, most), expected);
-            assert!(input.bytes.capacity() <= 2 * expected, "{most}: {}", input.bytes.capacity());
+        for (limit, expected) in [(16_384, 16_384), (1, SHARED_MIN), (0, SHARED_MIN)] {
+            assert_eq!(read_up_to(&mut input, limit), expected);
+            assert!(input.bytes.capacity() <= 2 * expected, "{limit}: {}", input.bytes.capacity());
             input.bytes.clear();
         }
-        assert_eq!(read(&mut input, usize::MAX), 2 * SHARED_MIN, "it grows again");
+        assert_eq!(read_up_to(&mut input, usize::MAX), 2 * SHARED_MIN, "it grows again");
         drop(held);
     }
 
-    /// Goal: after a large response, small ones are read into the shared buffer again.
     #[test]
-    fn a_connection_that_reads_little_has_no_buffer_of_its_own() {
+    fn small_reads_return_to_the_shared_buffer_after_a_large_response() {
         let (large, mut input) = (vec![0; 1 << 20], Input::default());
         let mut rest = large.as_slice();
         for _ in 0..10 {
-            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut rest)));
+            read(&mut input, &mut rest);
             input.bytes.clear();
         }
         assert_eq!(input.offered, OWN_MAX);
         for _ in 0..10 {
-            let mut little = [1, 2, 3].as_slice();
-            task::spawn(()).enter(|cx, _| assert_ready_ok!(input.poll_more(cx, &mut little)));
+            read(&mut input, &mut [1, 2, 3].as_slice());
             assert_eq!(input.bytes.split(), [1, 2, 3].as_slice());
         }
         assert_eq!(input.offered, 0);

@@ -95,12 +95,13 @@ impl Http1 {
     /// Reports whether the connection is open and has no unexpected input. No task waits on an idle connection, so none
     /// is woken.
     ///
-    /// Workers poll for input only between their tasks. So the kernel is asked too if `surely` is set, or if the
+    /// Workers poll for input only between their tasks. So the kernel is asked too if `ask_kernel` is set, or if the
     /// connection belongs to another worker.
-    pub(crate) fn is_alive(&mut self, surely: bool) -> bool {
+    pub(crate) fn is_alive(&mut self, ask_kernel: bool) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         let mut byte = [0];
         let is_quiet = Pin::new(&mut self.io).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending();
-        is_quiet && (!surely && self.is_here() || self.tracked.as_ref().is_none_or(|tracked| tracked.socket.is_quiet()))
+        let trusts_poll = !ask_kernel && self.is_here();
+        is_quiet && (trusts_poll || self.tracked.as_ref().is_none_or(|tracked| tracked.socket.is_quiet()))
     }
 }

@@ -81,7 +81,7 @@ mod tests {
     /// Goal: other tasks run long before a burst of connections is accepted. Method: on one thread, a thousand
     /// connections are queued before the first is accepted; a task that is always ready counts its turns meanwhile.
     #[tokio::test]
-    async fn a_burst_leaves_turns_to_others() {
+    async fn other_tasks_run_during_a_burst_of_connections() {
         const BURST: usize = 1000;
         let listener = common_runtime::listen::listen(([127, 0, 0, 1], 0).into()).expect("a free port");
         let address = listener.local_addr().expect("bound");

@@ -45,8 +45,9 @@ impl<R: Clone> Server<R> {
         let server = self.clone();
         let serve = move |Accepted { stream, address, port }: Accepted| {
             let carries = carries(&port.identity);
-            let (own, speaks) = (workload(&port.identity), !matches!(carries, CarriedProtocol::Tcp { .. }));
-            let Some(permit) = server.connections.enter(address.ip(), own, Some(port.clone()), speaks) else {
+            let may_be_http = !matches!(carries, CarriedProtocol::Tcp { .. });
+            let number = workload(&port.identity);
+            let Some(permit) = server.connections.enter(address.ip(), number, Some(port.clone()), may_be_http) else {
                 return; // Closed: there is no room, not even for a response.
             };
             let (permit, worker) = (Arc::new(permit), server.worker());

@@ -107,7 +107,7 @@ impl PortListeners {
     pub(crate) fn serve(&self, serve: impl Fn(Accepted) + Send + Sync + 'static, connections: ClientConnections) {
         let table = self.0.table.lock();
         let _ = self.0.served.set(Served { serve: Box::new(serve), connections }); // There is only one server.
-        self.0.count(&table);
+        self.0.update_limit(&table);
     }
 
     /// Closes all listeners without accepting, because the server drains and has announced that before.
@@ -134,7 +134,7 @@ impl PortListeners {
             row.port.send_replace(port);
             return;
         }
-        let (port, taken) = watch::channel(port);
+        let (port, receiver) = watch::channel(port);
         let (acceptor, error) = match shared.listen(number) {
             Ok(acceptor) => (Some(acceptor), None),
             Err(error) => {
@@ -143,8 +143,8 @@ impl PortListeners {
             }
         };
         table.rows.insert(number, Row { port, error });
-        shared.count(&table);
-        shared.tasks.spawn_on(shared.clone().run(number, acceptor, taken), &shared.runtime);
+        shared.update_limit(&table);
+        shared.tasks.spawn_on(shared.clone().run(number, acceptor, receiver), &shared.runtime);
     }
 
     /// Closes `number`; see the module documentation.
@@ -152,7 +152,7 @@ impl PortListeners {
         let mut table = self.0.table.lock();
         if table.rows.remove(&number).is_some() {
             table.version += 1;
-            self.0.count(&table);
+            self.0.update_limit(&table);
         }
     }
 
@@ -187,7 +187,7 @@ impl PortListeners {
 }
 
 impl ListenersShared {
-    fn count(&self, table: &Table) {
+    fn update_limit(&self, table: &Table) {
         self.served.get().into_iter().for_each(|served| served.connections.set_listeners(table.rows.len()));
     }
 
@@ -288,7 +288,7 @@ mod tests {
     /// Goal: a number that becomes free at once, as after a quick change of its workload, is bound a few milliseconds
     /// later. Method: a paused clock.
     #[tokio::test(start_paused = true)]
-    async fn a_number_that_is_free_soon_is_bound_soon() {
+    async fn a_number_that_becomes_free_is_bound_within_milliseconds() {
         let (ports, number, other) = in_use();
         drop(other);
         let begun = Instant::now();

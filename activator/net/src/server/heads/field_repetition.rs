@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn much_that_is_said_often_is_told_from_much() {
+    fn repeated_values_are_distinguished_from_large_ones() {
         let rows = [
             ("nothing", fields(0, 0, 1), false),
             ("much, each once", fields(20, 40_000, 1), false),

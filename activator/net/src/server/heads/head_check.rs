@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_named_once_and_is_one() {
+    fn one_valid_host_is_required() {
         type Row<'a> = (&'a str, Version, &'a [(&'a str, &'a [u8])], u16);
         let rows: [Row<'_>; 16] = [
             ("nowhere", Version::HTTP_11, &[("host", b"a")], 400),
@@ -142,34 +142,32 @@ mod tests {
     }
 
     #[test]
-    fn a_body_comes_in_one_coding_and_with_one_expectation() {
-        let rows: [(&str, &[u8], u16); 8] = [
-            ("transfer-encoding", b"chunked", 0),
-            ("transfer-encoding", b"CHUNKED", 0),
-            ("transfer-encoding", b"gzip, chunked", 501),
-            ("transfer-encoding", b"identity", 501),
-            ("transfer-encoding", b"\x0bchunked", 501),
-            ("expect", b"100-Continue", 0),
-            ("expect", b"100-continue, more", 417),
-            ("expect", b"200-ok", 417),
+    fn only_chunked_and_100_continue_are_supported() {
+        let rows: [(&str, &[&[u8]], u16); 9] = [
+            ("transfer-encoding", &[b"chunked"], 0),
+            ("transfer-encoding", &[b"CHUNKED"], 0),
+            ("transfer-encoding", &[b"gzip, chunked"], 501),
+            ("transfer-encoding", &[b"identity"], 501),
+            ("transfer-encoding", &[b"\x0bchunked"], 501),
+            ("transfer-encoding", &[b"chunked", b"chunked"], 501),
+            ("expect", &[b"100-Continue"], 0),
+            ("expect", &[b"100-continue, more"], 417),
+            ("expect", &[b"200-ok"], 417),
         ];
-        for (name, value, expected) in rows {
-            let value = HeaderValue::from_maybe_shared(Bytes::copy_from_slice(value));
-            let Ok(value) = value else { continue }; // hyper has rejected it already.
+        for (name, values, expected) in rows {
+            let values: Result<Vec<_>, _> = values.iter().map(|value| HeaderValue::from_bytes(value)).collect();
+            let Ok(values) = values else { continue }; // hyper has rejected it already.
             let mut request =
                 head("/", Version::HTTP_11, &[("host", b"a")]).body(Full::<Bytes>::from("x")).expect("a request");
-            request.headers_mut().insert(http::HeaderName::from_static(name), value);
-            assert_eq!(status(&check(&request)), expected, "{name}: {:?}", request.headers()[name]);
+            for value in &values {
+                request.headers_mut().append(http::HeaderName::from_static(name), value.clone());
+            }
+            assert_eq!(status(&check(&request)), expected, "{name}: {values:?}");
         }
-        let mut twice =
-            head("/", Version::HTTP_11, &[("host", b"a")]).body(Full::<Bytes>::from("x")).expect("a request");
-        twice.headers_mut().append(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        twice.headers_mut().append(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        assert_eq!(status(&check(&twice)), 501);
     }
 
     #[test]
-    fn only_http1_asks_the_server_itself() {
+    fn only_over_http1_is_options_asterisk_for_the_server() {
         for (version, ourselves) in [(Version::HTTP_11, true), (Version::HTTP_2, false)] {
             let request = Request::options("*").version(version).header("host", "a").body(Empty::<Bytes>::new());
             let request = request.expect("a request");

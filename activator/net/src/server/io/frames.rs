@@ -5,7 +5,7 @@
 //! ([`crate::body::unread_frames`]). It also counts the frames of all kinds
 //! ([`crate::server::io::control_frame_limit`]). Malformed frames are left to the parser, which closes the connection.
 
-use crate::server::io::control_frame_limit::Came;
+use crate::server::io::control_frame_limit::FrameCounts;
 
 const HEAD: usize = 9;
 
@@ -32,7 +32,7 @@ pub(crate) struct Frames {
     /// Number of bytes since the last DATA frame with data.
     since: u64,
     /// Frames that arrived since they were last taken.
-    pub(super) came: Came,
+    pub(super) received: FrameCounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,8 @@ enum Kind {
 
 impl Default for Frames {
     fn default() -> Self {
-        Self { head: [0; HEAD], begun: 0, left: PREFACE, kind: Kind::Other, block: 0, since: 0, came: Came::default() }
+        let received = FrameCounts::default();
+        Self { head: [0; HEAD], begun: 0, left: PREFACE, kind: Kind::Other, block: 0, since: 0, received }
     }
 }
 
@@ -95,10 +96,10 @@ impl Frames {
             data(std::mem::take(&mut self.since), self.left);
         }
         match kind {
-            HEADERS => self.came.requests += 1,
-            DATA if self.left > 0 => self.came.data += 1,
+            HEADERS => self.received.requests += 1,
+            DATA if self.left > 0 => self.received.data += 1,
             DATA if flags & END_STREAM != 0 => {}
-            _ => self.came.control += 1,
+            _ => self.received.control += 1,
         }
     }
 
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn each_frame_with_data_is_told_with_what_lies_before_it() {
+    fn each_data_frame_is_reported_with_the_bytes_before_it() {
         followed(&[frame(DATA, 0, 1), frame(DATA, 1, 5)], (&[(33, 1), (9, 5)], 0));
         followed(&[frame(DATA, 0, 1), frame(PING, 0, 8), frame(DATA, 0, 1)], (&[(33, 1), (26, 1)], 0));
         followed(&[frame(DATA, 0, 0), frame(DATA, 1, 0)], (&[], 0));

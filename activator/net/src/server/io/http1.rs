@@ -113,7 +113,7 @@ impl<S: ClientStream> ClientIo<S> {
 
     /// Writes interim responses: the rest of a started one and, if `may_begin` is set, the next.
     fn poll_interims(&mut self, cx: &mut Context<'_>, may_begin: bool) -> Poll<io::Result<()>> {
-        match self.client.had_interims() {
+        match self.client.existing_interims() {
             None => Poll::Ready(Ok(())),
             Some(interims) => {
                 let io = &mut self.io;
@@ -122,8 +122,8 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Passes on as many of the left bytes as fit.
-    fn hand_on(&mut self, buffer: &mut ReadBuf<'_>) {
+    /// Passes as many of the left bytes to hyper as fit.
+    fn pass_left(&mut self, buffer: &mut ReadBuf<'_>) {
         let fits = self.left.len().min(buffer.remaining());
         buffer.put_slice(&self.left.split_to(fits));
     }
@@ -163,12 +163,12 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
             if let Some(replaced) = self.follow(&buffer.filled()[before..]) {
                 buffer.set_filled(before);
                 self.left = replaced.into();
-                self.hand_on(buffer);
+                self.pass_left(buffer);
             }
             let unfinished = self.framing.unfinished as u64;
             self.memory.set(unfinished)?;
         } else {
-            self.hand_on(buffer);
+            self.pass_left(buffer);
         }
         self.progress.reads.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Ok(()))

@@ -47,7 +47,7 @@ impl<S: ClientStream> Http2Io<S> {
     }
 
     /// Checks the deadline of an unfinished header block.
-    fn in_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn check_block_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.frames.unfinished_block() == 0 {
             self.block = None;
             return Ok(());
@@ -59,7 +59,7 @@ impl<S: ClientStream> Http2Io<S> {
     }
 
     /// Sends the reason for the end of the connection, unless the parser's output may stop within a frame.
-    fn calm_down(&mut self, cx: &mut Context<'_>) -> io::Error {
+    fn close_with_goaway(&mut self, cx: &mut Context<'_>) -> io::Error {
         if self.is_flushed {
             let _ = self.io.poll_write(cx, &[IoSlice::new(&ENHANCE_YOUR_CALM)]); // The connection ends in any case.
         }
@@ -73,13 +73,13 @@ impl<S: ClientStream> AsyncRead for Http2Io<S> {
         let read = Pin::new(&mut self.io.stream).poll_read(cx, buffer);
         let this = &mut *self;
         this.frames.follow(&buffer.filled()[before..], |since, length| this.unread.count_received(since, length));
-        let came = std::mem::take(&mut this.frames.came);
-        if !this.credit.takes(came, this.progress.output.frames_sent() * control_frame_limit::DATA_OUT) {
-            return Poll::Ready(Err(this.calm_down(cx)));
+        let received = std::mem::take(&mut this.frames.received);
+        if !this.credit.spend(received, this.progress.output.frames_sent() * control_frame_limit::DATA_OUT) {
+            return Poll::Ready(Err(this.close_with_goaway(cx)));
         }
-        let streams = connection_memory::streams(this.progress.permit.state.most.load(Ordering::Relaxed));
+        let streams = connection_memory::streams(this.progress.permit.state.running_max.load(Ordering::Relaxed));
         this.memory.set(connection_memory::block(this.frames.unfinished_block()) + this.unread.cost() + streams)?;
-        this.in_time(cx)?;
+        this.check_block_deadline(cx)?;
         read
     }
 }
@@ -120,16 +120,14 @@ mod tests {
     use super::*;
     use crate::client::connection_permit::ConnectionPermit;
     use crate::client::peer::Trust;
-    use crate::limits::HEAD_TIMEOUT;
     use crate::memory::{Kind, Memory};
+    use crate::tcp::loopback;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpStream;
 
     /// Returns a connection after reading the preface and these frames of one byte each: type and flags.
-    async fn after(frames: &[(u8, u8)], memory: &Memory) -> (TcpStream, Http2Io<TcpStream>, Arc<UnreadFrames>) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let mut client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("connected");
-        let (server, _) = listener.accept().await.expect("connected");
+    async fn read_frames(frames: &[(u8, u8)], memory: &Memory) -> (TcpStream, Http2Io<TcpStream>, Arc<UnreadFrames>) {
+        let (mut client, server) = loopback::connected().await;
         let peer = Peer::new(([127, 0, 0, 1], 5000).into(), Trust::default(), false);
         let progress = Arc::new(Progress::new(Arc::new(ConnectionPermit::charged_to(memory.clone()))));
         let mut io = Http2Io::new(BoundedWrites::new(server, None), &peer, progress);
@@ -144,14 +142,14 @@ mod tests {
 
     /// Goal: a header block has 60 s; without an unfinished block there is no deadline.
     #[tokio::test(start_paused = true)]
-    async fn a_header_block_is_bounded_in_time() {
+    async fn an_unfinished_header_block_times_out() {
         let memory = Memory::new(None);
-        let (_client, mut io, _) = after(&[(1, 0), (9, 0)], &memory).await;
+        let (_client, mut io, _) = read_frames(&[(1, 0), (9, 0)], &memory).await;
         let start = tokio::time::Instant::now();
         let error = io.read_u8().await.expect_err("closed");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         assert!(start.elapsed() >= HEAD_TIMEOUT && start.elapsed() < HEAD_TIMEOUT * 2, "{:?}", start.elapsed());
-        let (_client, mut io, _) = after(&[(1, 0), (9, 4), (0, 0)], &memory).await;
+        let (_client, mut io, _) = read_frames(&[(1, 0), (9, 4), (0, 0)], &memory).await;
         assert!(tokio::time::timeout(HEAD_TIMEOUT * 3, io.read_u8()).await.is_err(), "it may be silent");
     }
 
@@ -159,7 +157,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn frames_are_charged_until_they_are_read() {
         let memory = Memory::new(Some(8 << 20));
-        let (_client, mut io, unread) = after(&[(0, 0); 1000], &memory).await;
+        let (_client, mut io, unread) = read_frames(&[(0, 0); 1000], &memory).await;
         assert!((300_000..600_000).contains(&memory.charged(Kind::Input)), "{}", memory.charged(Kind::Input));
         (0..1000).for_each(|_| unread.count_yielded());
         assert!(tokio::time::timeout(HEAD_TIMEOUT, io.read_u8()).await.is_err(), "nothing comes");

@@ -86,7 +86,7 @@ mod tests {
     /// Goal: the client sees our FIN at once, may send for a limited time, and ends that by closing its side. Method: a
     /// pipe with a small buffer, so that sent bytes were read; paused time.
     #[tokio::test(start_paused = true)]
-    async fn what_still_comes_is_read_until_the_client_closes_or_time_is_up() {
+    async fn input_is_discarded_until_the_client_closes_or_time_is_up() {
         for closes in [true, false] {
             let (mut client, server) = duplex(1);
             let begun = Instant::now();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_without_end_is_closed_in_spite_of_the_time_left() {
+    async fn a_client_that_sends_too_much_is_closed_early() {
         let (mut client, server) = duplex(1 << 20);
         let begun = Instant::now();
         let closing = tokio::spawn(closed(server));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn where_nothing_can_come_nobody_waits() {
+    async fn a_connection_without_further_input_is_closed_at_once() {
         let (_client, mut server) = duplex(1);
         let mut linger = Linger::default();
         poll_fn(|cx| linger.poll_shutdown(&mut server, cx, false)).await.expect("closed");

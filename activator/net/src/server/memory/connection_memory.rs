@@ -12,8 +12,8 @@
 //! the most, the connection ends, so that others have room. The memory of an ordinary request is free, so its
 //! connection needs no charge.
 //!
-//! Charges are made in steps, so that the lock is taken once per [`STEP`](super::STEP) bytes. Freed memory is returned at
-//! the next poll of the connection.
+//! Charges are made in steps, so that the lock is taken once per [`STEP`](super::STEP) bytes. Freed memory is returned
+//! at the next poll of the connection.
 //!
 //! # Not here
 //!
@@ -87,7 +87,7 @@ mod tests {
     use crate::memory::Memory;
 
     #[test]
-    fn a_connection_is_charged_in_steps_and_gives_back() {
+    fn a_connection_is_charged_in_steps() {
         let memory = Memory::new(Some(16 * STEP));
         let input = || memory.charged(Kind::Input);
         let mut charged = ConnectionMemory::new(Arc::new(ConnectionPermit::charged_to(memory.clone())));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_costs_what_it_may_become() {
+    fn a_header_block_costs_its_possible_decoded_size() {
         assert_eq!([0, 10, 1 << 20].map(block), [0, 810, (1 << 20) + DECODED_MAX]);
     }
 }

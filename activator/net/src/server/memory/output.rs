@@ -235,7 +235,7 @@ impl<B: Body<Data = Bytes>> Body for Metered<B> {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         let mut this = self.project();
         let room = std::task::ready!(this.of.poll_capacity(cx));
-        let frame = std::task::ready!(reading::at_most(room, || this.body.as_mut().poll_frame(cx)));
+        let frame = std::task::ready!(reading::with_limit(room, || this.body.as_mut().poll_frame(cx)));
         let length = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
         let frames = u32::try_from(length.div_ceil(FRAME)).unwrap_or(u32::MAX).max(1);
         this.of.frames.fetch_add(frames, Ordering::Relaxed);

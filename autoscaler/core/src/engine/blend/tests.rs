@@ -31,10 +31,10 @@ fn input<'a>(current: i32, load: Option<i32>, measured: Option<&'a Measured>) ->
     Input { now: NOW, current, bounds: FREE, load, load_name: "concurrency", measured, behavior: None }
 }
 
-/// Goal: the largest result wins, and doubt never scales down. No windows, and policies that do not limit. Rows:
-/// (replicas, load, metrics, failures) -> (desired, winner).
+/// Goal: the largest result wins, and a failure or an unknown load never scales down. No windows, and policies that do
+/// not limit. Rows: (replicas, load, metrics, failures) -> (desired, winner).
 #[test]
-fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
+fn the_largest_result_wins_and_a_failure_never_scales_down() {
     let free = behavior(&[("Percent", 100_000, 15)], &[]);
     for ((current, load, wish, failed), (desired, metric)) in [
         // Without replicas, only the load counts.
@@ -76,7 +76,7 @@ fn the_largest_answer_wins_and_doubt_takes_nothing_away() {
 
 /// Goal: a measurement contains the winner, the number of failures, and the first failure's reason.
 #[test]
-fn a_look_is_what_the_metrics_came_to() {
+fn a_measurement_summarizes_the_combined_metrics() {
     use hpa_core::combine::{Combined, CombinedOutcome};
     use hpa_core::measure::Failure;
     let failure = |reason, inner: &str| Failure { reason, inner: inner.into(), outer: "all of it".into() };
@@ -92,7 +92,7 @@ fn a_look_is_what_the_metrics_came_to() {
 /// Goal: a measurement with a failure that asks for the current replicas is recorded among the recommendations that
 /// hold up later ones.
 #[test]
-fn a_doubtful_look_is_remembered() {
+fn a_measurement_with_a_failure_is_recorded() {
     let mut blend = Blend::default();
     let mut ask = |seconds, load, measured: Measured| {
         let now = NOW + Duration::from_secs(seconds);
@@ -101,16 +101,16 @@ fn a_doubtful_look_is_remembered() {
     assert_eq!(ask(0, 3, measured(3, 0)).desired, Some(3));
     assert_eq!(ask(200, 3, measured(3, 1)).desired, Some(3));
     let calm = ask(310, 1, measured(1, 0));
-    assert_eq!((calm.desired, calm.stabilization), (Some(3), Stabilization::Down), "110 s after the doubtful one");
+    assert_eq!((calm.desired, calm.stabilization), (Some(3), Stabilization::Down), "110 s after the failure");
     assert_eq!(ask(501, 1, measured(1, 0)).desired, Some(1));
 }
 
 #[test]
-fn before_the_first_look_nothing_is_taken_away() {
+fn before_the_first_measurement_nothing_scales_down() {
     let mut blend = Blend::default();
     assert_eq!(blend.answer(&input(3, Some(0), None)).desired, Some(3));
     assert_eq!(blend.answer(&input(3, Some(4), None)).desired, Some(4));
-    assert_eq!(blend.answer(&input(0, Some(1), None)).desired, Some(1), "and the first request wakes");
+    assert_eq!(blend.answer(&input(0, Some(1), None)).desired, Some(1), "the first request wakes");
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn without_a_behavior_only_the_metrics_are_stabilized_and_limited() {
     let calm = ask(15, 30, 1, 3);
     assert_eq!((calm.desired, calm.stabilization), (Some(30), Stabilization::Down));
     assert_eq!(ask(302, 30, 1, 3).desired, Some(3), "five minutes later");
-    assert_eq!(ask(603, 3, 0, 1).desired, Some(0), "and to zero when nobody calls");
+    assert_eq!(ask(603, 3, 0, 1).desired, Some(0), "to zero without requests");
 }
 
 #[test]
-fn a_wake_begins_with_an_empty_memory() {
+fn a_scale_from_zero_begins_with_an_empty_memory() {
     let slow = behavior(&[("Pods", 1, 60)], &[]);
     let mut blend = Blend::default();
     let ask = |current, load| Input { behavior: Some(&slow), ..input(current, Some(load), None) };
@@ -151,11 +151,11 @@ fn a_wake_begins_with_an_empty_memory() {
     assert_eq!(blend.answer(&ask(2, 5)).desired, Some(2), "one was added already");
     assert_eq!(blend.answer(&ask(0, 5)).desired, Some(5), "from zero at once, policies or not");
     blend.scaled(Some(&slow), 0, 5, NOW);
-    assert_eq!(blend.answer(&ask(5, 9)).desired, Some(6), "the wake does not count");
+    assert_eq!(blend.answer(&ask(5, 9)).desired, Some(6), "the scale from zero does not count");
 }
 
 #[test]
-fn the_bounds_are_the_behaviors_too() {
+fn bounds_apply_to_a_behavior() {
     let free = behavior(&[("Percent", 100_000, 15)], &[]);
     let many = measured(9, 0);
     let bounds = Bounds { min: 2, max: Some(4) };
@@ -234,14 +234,16 @@ proptest! {
 
     /// Goal: a failing metric or an unknown load never removes a pod. The known results may still add some.
     #[test]
-    fn doubt_never_scales_down(steps in any_steps(), behavior in proptest::option::of(any_behavior()), start in 1..20_i32) {
+    fn a_failure_or_an_unknown_load_never_scales_down(
+        steps in any_steps(), behavior in proptest::option::of(any_behavior()), start in 1..20_i32,
+    ) {
         for ((_, load, measured), (_, from, to)) in steps.iter().zip(run(&steps, behavior.as_ref(), start)) {
             let failing = measured.as_ref().is_none_or(|measured| measured.failed > 0);
             if from > 0 && (failing || load.is_none()) {
                 prop_assert!(to >= from, "{measured:?} {load:?}: {from} to {to}");
             }
             if from > 0 && to == 0 {
-                prop_assert_eq!(*load, Some(0), "only the load lets the last pod go");
+                prop_assert_eq!(*load, Some(0), "only the load removes the last pod");
             }
         }
     }
@@ -249,7 +251,7 @@ proptest! {
     /// Goal: no change exceeds a policy's limit for its period, whatever the source. A scale from zero is not subject
     /// to policies.
     #[test]
-    fn policies_hold_over_all_answers(steps in any_steps(), behavior in any_behavior(), start in 1..20_i32) {
+    fn policies_limit_all_sources_together(steps in any_steps(), behavior in any_behavior(), start in 1..20_i32) {
         let policy = |rules: &Option<HPAScalingRules>| {
             let policy = &rules.as_ref().expect("set").policies.as_ref().expect("set")[0];
             (policy.value, u64::try_from(policy.period_seconds).expect("positive"))

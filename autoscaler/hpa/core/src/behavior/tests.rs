@@ -19,12 +19,12 @@ fn seconds(seconds: u64) -> Duration {
 
 /// Parses `P4/15 %100/60`: pods or percent in a period.
 fn policies(text: &str) -> Option<Vec<HPAScalingPolicy>> {
-    let read = |word: &str| {
+    let parse = |word: &str| {
         let (amount, period) = word[1..].split_once('/').expect(word);
         let kind = if word.starts_with('P') { "Pods" } else { "Percent" };
         policy(kind, amount.parse().expect(word), period.parse().expect(word))
     };
-    (!text.is_empty()).then(|| text.split(' ').map(read).collect())
+    (!text.is_empty()).then(|| text.split(' ').map(parse).collect())
 }
 
 fn rules(up: &str, down: &str, windows: (i32, i32), select: Option<&str>) -> Rules {
@@ -76,7 +76,7 @@ fn policies_limit_the_change_of_a_period() {
 }
 
 #[test]
-fn the_select_policy_picks_the_change() {
+fn the_select_policy_picks_the_largest_or_smallest_change_or_none() {
     let memory = Memory::default();
     let limits = |current, select| {
         let rules = rules("P2/60 %50/60", "P2/60 %50/60", (0, 0), Some(select));
@@ -92,7 +92,7 @@ fn the_select_policy_picks_the_change() {
 }
 
 #[test]
-fn recommendations_of_the_window_hold() {
+fn recommendations_within_a_window_hold_the_scale() {
     // (history, current, proposed, (up window, down window), stabilized, history after)
     for (history, current, proposed, windows, stabilized, after) in [
         (&[][..], 100, 5, (0, 0), 5, &[5][..]),
@@ -128,8 +128,8 @@ fn floating_point_operations_keep_upstreams_order() {
     }
 }
 
-/// Decides every `interval` for a constant proposal, and carries out each decision.
-fn course(rules: &Rules, start: i32, proposed: i32, interval: u64, steps: u64) -> Vec<i32> {
+/// Decides every `interval` seconds for a constant proposal, and returns the replicas after each decision.
+fn replicas_over_time(rules: &Rules, start: i32, proposed: i32, interval: u64, steps: u64) -> Vec<i32> {
     let (mut memory, mut current) = (Memory::default(), start);
     let step = |i: u64| {
         let now = NOW + seconds(i * interval);
@@ -143,24 +143,23 @@ fn course(rules: &Rules, start: i32, proposed: i32, interval: u64, steps: u64) -
 }
 
 #[test]
-fn an_unlimited_demand_grows_step_by_step() {
+fn policies_limit_each_step_towards_a_distant_proposal() {
     let defaults = rules("", "", (0, 0), None);
-    assert_eq!(course(&defaults, 1, i32::MAX, 15, 6), [5, 10, 20, 40, 80, 160]);
-    assert_eq!(course(&defaults, 3, i32::MAX, 15, 3), [7, 14, 28]);
-    assert_eq!(course(&defaults, 0, i32::MAX, 15, 1), [4]);
-    assert_eq!(course(&rules("%900/15", "", (0, 0), None), 0, 50, 15, 2), [0, 0], "a percentage leads nowhere");
+    assert_eq!(replicas_over_time(&defaults, 1, i32::MAX, 15, 6), [5, 10, 20, 40, 80, 160]);
+    assert_eq!(replicas_over_time(&defaults, 3, i32::MAX, 15, 3), [7, 14, 28]);
+    assert_eq!(replicas_over_time(&defaults, 0, i32::MAX, 15, 1), [4]);
+    assert_eq!(replicas_over_time(&rules("%900/15", "", (0, 0), None), 0, 50, 15, 2), [0, 0], "a percentage of 0 is 0");
     let slow = rules("", "%10/60", (0, 0), None);
-    assert_eq!(course(&slow, 100, 1, 60, 7), [90, 81, 72, 64, 57, 51, 45]);
+    assert_eq!(replicas_over_time(&slow, 100, 1, 60, 7), [90, 81, 72, 64, 57, 51, 45]);
     let half = rules("%50/60", "%25/60", (0, 0), None);
-    assert_eq!(course(&half, 2, 100, 60, 2), [3, 5]);
-    assert_eq!(course(&half, 7, 1, 60, 2), [5, 3]);
+    assert_eq!(replicas_over_time(&half, 2, 100, 60, 2), [3, 5]);
+    assert_eq!(replicas_over_time(&half, 7, 1, 60, 2), [5, 3]);
     let one = rules("P1/60", "", (0, 0), None);
-    assert_eq!(course(&one, 1, 9, 15, 6), [2, 2, 2, 2, 3, 3], "the first step at once, the next after the period");
+    assert_eq!(replicas_over_time(&one, 1, 9, 15, 6), [2, 2, 2, 2, 3, 3], "one step in each period");
 }
 
-/// Goal: a change is kept for the longest period of its own direction.
 #[test]
-fn a_change_is_kept_as_long_as_its_direction_looks_back() {
+fn a_change_is_kept_for_the_longest_period_of_its_direction() {
     let rules = rules("P9/15 P9/60", "P9/15", (0, 0), None);
     let mut memory = Memory::default();
     for (from, to, at) in [(1, 2, ago(30)), (2, 3, NOW), (3, 2, ago(30)), (2, 1, NOW)] {
@@ -173,14 +172,14 @@ fn a_change_is_kept_as_long_as_its_direction_looks_back() {
 }
 
 #[test]
-fn a_scale_down_window_that_is_not_set_is_the_controllers_in_whole_seconds() {
+fn the_default_scale_down_window_is_the_option_in_whole_seconds() {
     let rules = Rules::from_behavior(&HorizontalPodAutoscalerBehavior::default(), Duration::from_millis(1_900));
     let windows = [&rules.up, &rules.down].map(|rules| rules.stabilization_window_seconds.unwrap_or(0));
     assert_eq!(windows, [0, 1]);
 }
 
 #[test]
-fn without_a_behavior_bounds_and_twice_the_replicas_limit() {
+fn without_a_behavior_the_bounds_and_doubling_limit_the_scale() {
     for (current, proposed, min, max, replicas, limit) in [
         (3, 1, 2, 8, 2, Limit::TooFew),
         (20, 1000, 1, 10, 10, Limit::TooMany),
@@ -189,26 +188,26 @@ fn without_a_behavior_bounds_and_twice_the_replicas_limit() {
         (i32::MAX, i32::MAX, 1, i32::MAX, i32::MAX, Limit::WithinRange),
     ] {
         let demand = Demand { current, proposed, min, max };
-        let decision = decide_without(&mut Memory::default(), &demand, seconds(300), NOW);
+        let decision = decide_without_behavior(&mut Memory::default(), &demand, seconds(300), NOW);
         assert_eq!((decision.replicas, decision.limit), (replicas, limit), "{current} to {proposed}");
     }
 }
 
-/// Goal: without a behavior, a limited recommendation keeps scaling up the target later.
+/// Goal: a recommendation that was limited scales up the target later, too.
 #[test]
-fn without_a_behavior_a_stale_recommendation_goes_on_growing_the_target() {
+fn without_a_behavior_an_old_recommendation_still_scales_up() {
     let mut memory = Memory::default();
     let demand = Demand { current: 4, proposed: 40, min: 1, max: 100 };
-    assert_eq!(decide_without(&mut memory, &demand, seconds(300), NOW).replicas, 8);
+    assert_eq!(decide_without_behavior(&mut memory, &demand, seconds(300), NOW).replicas, 8);
     let later = Demand { current: 8, proposed: 6, ..demand };
-    let decision = decide_without(&mut memory, &later, seconds(300), NOW + seconds(15));
+    let decision = decide_without_behavior(&mut memory, &later, seconds(300), NOW + seconds(15));
     assert_eq!((decision.replicas, decision.stabilization), (16, Stabilization::Down));
 }
 
 proptest! {
-    /// Goal: if the strictest policy wins, no period sees more change than each policy allows, whatever the proposals.
+    /// Goal: with `Min`, no period contains more change than each policy allows, whatever the proposals.
     #[test]
-    fn a_policys_limit_is_never_exceeded_in_its_period(
+    fn with_min_no_period_exceeds_the_limit_of_any_policy(
         policies in prop::collection::vec((1_i32..8, prop::sample::select(vec![15_u64, 30, 60, 120])), 1..4),
         steps in prop::collection::vec((1_u64..40, 1_i32..60), 1..60),
     ) {
@@ -252,7 +251,7 @@ proptest! {
         let decide = |proposed| rules.decide(&mut memory.clone(), &Demand { proposed, ..demand }, NOW).replicas;
         prop_assert!(decide(proposed) <= decide(proposed + more));
         let without = |proposed| {
-            decide_without(&mut memory.clone(), &Demand { proposed, ..demand }, seconds(300), NOW).replicas
+            decide_without_behavior(&mut memory.clone(), &Demand { proposed, ..demand }, seconds(300), NOW).replicas
         };
         prop_assert!(without(proposed) <= without(proposed + more));
     }

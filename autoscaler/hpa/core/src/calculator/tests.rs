@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::pod::{Container, Phase, Pod, Readiness};
 use crate::tests::inputs;
 use crate::tolerance::Tolerances;
-use crate::usage::{PodUsage, PodValue, of_pods, of_resource};
+use crate::usage::{PodUsage, PodValue, pod_samples, resource_samples};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const EVEN: Tolerances = Tolerances { up: 0.1, down: 0.1 };
@@ -67,7 +67,7 @@ impl Case<'_> {
         let pods: Vec<Pod> = self.states.chars().enumerate().map(|(i, state)| pod(i, state, self.request)).collect();
         let pods: Vec<&Pod> = pods.iter().collect();
         let usages = usages(self.values);
-        let samples = of_resource(&usages, None, "cpu");
+        let samples = resource_samples(&usages, None, "cpu");
         let options = options();
         let inputs = inputs(&options, self.current, self.tolerances, &pods);
         utilization(&inputs, samples, (None, "cpu"), target)
@@ -98,7 +98,7 @@ fn utilization_counts_pods_by_their_state() {
 }
 
 #[test]
-fn a_utilization_that_cannot_be_computed_says_why() {
+fn each_failure_of_a_utilization_has_its_error() {
     for (states, values, request, error) in [
         ("r", &[-1, 100][..], Some(2000), "no metrics returned matched known pods"),
         ("r", &[400], None, "missing request for cpu in container app of Pod p0"),
@@ -131,8 +131,8 @@ fn floating_point_operations_keep_upstreams_order() {
 
 /// Goal: assumptions may hold a change back, but never reverse it.
 #[test]
-fn an_assumption_never_turns_a_change_round() {
-    let cautious =
+fn an_assumption_never_reverses_a_change() {
+    let conservative =
         |current, first, second, pods| inputs(&options(), current, EVEN, &[]).conservative(first, second, pods);
     // (current, ratio as measured, ratio with assumptions, values) -> replicas
     for (current, first, second, pods, expected) in [
@@ -146,30 +146,31 @@ fn an_assumption_never_turns_a_change_round() {
         (10, 1.5, 1.5, 2, 10), // More load, but fewer replicas by the number of values: hold.
         (1, 0.5, 0.5, 8, 1),   // Less load, but more replicas: hold.
     ] {
-        assert_eq!(cautious(current, first, second, pods), expected, "{current}, {first} to {second}, {pods} values");
+        let replicas = conservative(current, first, second, pods);
+        assert_eq!(replicas, expected, "{current}, {first} to {second}, {pods} values");
     }
 }
 
 /// Goal: the edge case in the module header.
 #[test]
-fn few_existing_pods_shrink_a_large_target_at_twice_its_load() {
+fn a_target_with_few_existing_pods_shrinks_at_twice_its_load() {
     let case = Case { current: 4, states: "r", values: &[200], request: Some(200), tolerances: EVEN };
     assert_eq!(case.run(50).map(|(replicas, _)| replicas), Ok(2));
 }
 
-fn plain(current: i32, states: &str, values: &[i64], target: i64, tolerances: Tolerances) -> (i64, i32) {
+fn run_average(current: i32, states: &str, values: &[i64], target: i64, tolerances: Tolerances) -> (i64, i32) {
     let pods: Vec<Pod> = states.chars().enumerate().map(|(i, state)| pod(i, state, None)).collect();
     let pods: Vec<&Pod> = pods.iter().collect();
     let value = |(i, v): (usize, &i64)| PodValue { pod: format!("p{i}"), value: *v, ..PodValue::default() };
     let values: Vec<PodValue> = values.iter().enumerate().map(value).collect();
     let options = options();
     let inputs = inputs(&options, current, tolerances, &pods);
-    let answer = average(&inputs, false, of_pods(&values), target).expect("an answer");
+    let answer = average(&inputs, false, pod_samples(&values), target).expect("an answer");
     (answer.value, answer.replicas)
 }
 
 #[test]
-fn metrics_of_pods_are_plain_values() {
+fn an_average_counts_pods_by_their_state() {
     for (current, states, values, target, average, replicas) in [
         (3, "rrr", &[20000, 10000, 30000][..], 15000, 20000, 4),
         (3, "hrh", &[50000, 15000, 30000], 15000, 31666, 7),
@@ -177,10 +178,10 @@ fn metrics_of_pods_are_plain_values() {
         (3, "rrr", &[20000, 21000, 21000], 20000, 20666, 3),
         (2, "rp", &[20000], 20000, 20000, 2), // Exactly on target: the pending pod is left out.
     ] {
-        assert_eq!(plain(current, states, values, target, EVEN), (average, replicas), "{states} {values:?}");
+        assert_eq!(run_average(current, states, values, target, EVEN), (average, replicas), "{states} {values:?}");
     }
     let narrow = Tolerances { up: 0.01, down: 0.1 };
-    assert_eq!(plain(3, "rrr", &[20000, 21000, 21000], 20000, narrow), (20666, 4));
+    assert_eq!(run_average(3, "rrr", &[20000, 21000, 21000], 20000, narrow), (20666, 4));
 }
 
 proptest! {
@@ -202,13 +203,13 @@ proptest! {
         busier[at.index(values.len())] += more;
         prop_assert!(run(&values).expect("replicas") <= run(&busier).expect("replicas"));
         let target = i64::from(target) * 10;
-        prop_assert!(plain(current, &states, &values, target, tolerances).1
-            <= plain(current, &states, &busier, target, tolerances).1);
+        prop_assert!(run_average(current, &states, &values, target, tolerances).1
+            <= run_average(current, &states, &busier, target, tolerances).1);
     }
 
     /// Goal: settled pods with an average within tolerance of the target keep their scale.
     #[test]
-    fn within_tolerance_nothing_moves(
+    fn within_tolerance_the_scale_holds(
         count in 1_usize..30, target in 10_i64..1000, off in -0.1..0.1_f64, tolerance in 0.11..0.5_f64,
     ) {
         let value = (target as f64 * (1.0 + off)) as i64;
@@ -216,7 +217,7 @@ proptest! {
         let tolerances = Tolerances { up: tolerance, down: tolerance };
         prop_assume!(tolerances.admits(value as f64 / target as f64));
         let (states, values) = ("r".repeat(count), vec![value; count]);
-        prop_assert_eq!(plain(current, &states, &values, target, tolerances).1, current);
+        prop_assert_eq!(run_average(current, &states, &values, target, tolerances).1, current);
         let percent = i32::try_from(target).expect("small");
         let case = Case { current, states: &states, values: &values, request: Some(100), tolerances };
         prop_assert_eq!(case.run(percent).map(|(replicas, _)| replicas), Ok(current));

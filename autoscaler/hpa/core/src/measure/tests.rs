@@ -37,13 +37,13 @@ fn of_container(metric: MetricSpec) -> MetricSpec {
     MetricSpec { type_: "ContainerResource".into(), container_resource: Some(source), ..MetricSpec::default() }
 }
 
-fn broken() -> LabelSelector {
+fn invalid_selector() -> LabelSelector {
     let expression = LabelSelectorRequirement { key: "verb".into(), operator: "Near".into(), values: None };
     LabelSelector { match_expressions: Some(vec![expression]), ..LabelSelector::default() }
 }
 
 #[test]
-fn each_kind_of_metric_proposes_and_is_called() {
+fn each_kind_of_metric_has_a_proposal_and_a_name() {
     let pods = scenario((1, 9), 2, Vec::new());
     let pods = Scenario { values: Ok(vec![30_000; 2]), ..pods };
     let (metric, selector, metric_selector) = Default::default();
@@ -67,7 +67,7 @@ fn each_kind_of_metric_proposes_and_is_called() {
 }
 
 #[test]
-fn a_metric_with_a_selector_is_called_by_it() {
+fn the_name_of_a_metric_contains_its_selector() {
     let mut metric = external(10_000, 0);
     let source = metric.external.as_mut().expect("an external metric");
     let labels = [("verb".to_owned(), "GET".to_owned())].into();
@@ -80,11 +80,11 @@ fn a_metric_with_a_selector_is_called_by_it() {
 
 /// Goal: an invalid selector fails its metric with a reason, and is not sent to the API.
 #[test]
-fn a_broken_selector_fails_its_metric() {
+fn an_invalid_selector_fails_its_metric() {
     let (mut pods, mut object, mut external) = (pods_metric(1_000), object("Value", 1_000), external(1_000, 0));
-    pods.pods.as_mut().expect("set").metric.selector = Some(broken());
-    object.object.as_mut().expect("set").metric.selector = Some(broken());
-    external.external.as_mut().expect("set").metric.selector = Some(broken());
+    pods.pods.as_mut().expect("set").metric.selector = Some(invalid_selector());
+    object.object.as_mut().expect("set").metric.selector = Some(invalid_selector());
+    external.external.as_mut().expect("set").metric.selector = Some(invalid_selector());
     let (one, all) = (Reading::Object(vec![1]), Reading::External(vec![1]));
     for (metric, reading, reason, outer) in [
         (pods, Reading::Pods(Vec::new()), "FailedGetPodsMetric", "failed to get pods metric value: "),
@@ -100,7 +100,7 @@ fn a_broken_selector_fails_its_metric() {
 }
 
 #[test]
-fn a_metric_of_no_known_type_fails() {
+fn a_metric_of_unknown_type_fails() {
     let failure = measured(&bogus(), &Reading::None).expect_err("no such type");
     let text = "unknown metric source type \"Bogus\"".to_owned();
     assert_eq!(failure, Failure { reason: "InvalidMetricSourceType", inner: text.clone(), outer: text });

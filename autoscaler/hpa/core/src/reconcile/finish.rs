@@ -4,7 +4,8 @@ use super::Pass;
 use crate::status::Event;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerStatus;
 
-/// Decided reconcile. Write [`Finish::status`] if there is one, then [conclude](Finish::conclude).
+/// Reconcile before the write of its status: write [`Finish::status`] if there is one, then
+/// [conclude](Finish::conclude).
 #[derive(Debug)]
 pub struct Finish {
     name: String,

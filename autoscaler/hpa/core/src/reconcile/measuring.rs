@@ -1,4 +1,4 @@
-//! Middle steps: select the pods, evaluate the metrics, and apply stabilization and limits.
+//! Middle steps of a reconcile: select the pods, evaluate the metrics, and apply stabilization and limits.
 
 use super::writing::Plan;
 use super::{Action, Cluster, ErrorLabel, MetricRun, Pass, Scale};
@@ -16,14 +16,14 @@ use k8s_openapi::api::autoscaling::v2::{MetricSpec, MetricStatus};
 use std::collections::BTreeSet;
 
 impl Pass<'_> {
-    /// Decides by the metrics.
+    /// Returns the change that the metrics require, after stabilization and limits.
     pub(super) async fn measure(&mut self, scale: &Scale, cluster: &mut impl Cluster) -> Result<Plan, String> {
         let pods = self.select(scale, cluster)?;
         let spec = self.autoscaler.spec;
         let metrics = spec::metrics(spec).iter();
         let requests: Vec<_> = metrics.map(|metric| request::request(metric, &scale.selector)).collect();
         let readings = cluster.measure(&requests).await;
-        let combined = self.combined(scale, &pods, &readings);
+        let combined = self.combine_metrics(scale, &pods, &readings);
         self.conclusion.metrics = self.metric_runs(&combined);
         let events = combined.failures.iter().map(|f| Event::warning(f.reason, f.inner.clone()));
         self.conclusion.events.extend(events);
@@ -40,7 +40,7 @@ impl Pass<'_> {
                     let message = format!("the HPA was unable to compute the replica count: {}", first.inner);
                     self.set(SCALING_ACTIVE, false, first.reason, message);
                 }
-                return Err(self.unmeasured(scale, &error.unwrap_or_default(), combined.statuses));
+                return Err(self.fail_without_proposal(scale, &error.unwrap_or_default(), combined.statuses));
             }
         };
         let current = scale.spec_replicas;
@@ -67,11 +67,11 @@ impl Pass<'_> {
         if scale.selector.is_empty() {
             let message = "the HPA target's scale is missing a selector";
             let reasons = ("SelectorRequired", "InvalidSelector");
-            return Err(self.unselected(scale, reasons, "selector is required", message));
+            return Err(self.fail_without_selector(scale, reasons, "selector is required", message));
         }
         let selector = Selector::parse(&scale.selector).map_err(|e| {
             let e = format!("couldn't convert selector into a corresponding internal selector object: {e}");
-            self.unselected(scale, ("InvalidSelector", "InvalidSelector"), &e, &e)
+            self.fail_without_selector(scale, ("InvalidSelector", "InvalidSelector"), &e, &e)
         })?;
         let (namespace, name) = (self.autoscaler.namespace, self.autoscaler.name);
         let mut pods = cluster.pods(&selector);
@@ -85,13 +85,13 @@ impl Pass<'_> {
         if rivals.len() > 1 {
             let (selector, rivals) = (&scale.selector, rivals.join(" "));
             let e = format!("pods by selector {selector} are controlled by multiple HPAs: [{rivals}]");
-            return Err(self.unselected(scale, ("AmbiguousSelector", "AmbiguousSelector"), &e, &e));
+            return Err(self.fail_without_selector(scale, ("AmbiguousSelector", "AmbiguousSelector"), &e, &e));
         }
         Ok(pods)
     }
 
     /// Ends the reconcile with a condition about an unusable selector. Returns the error.
-    fn unselected(
+    fn fail_without_selector(
         &mut self,
         scale: &Scale,
         (event, reason): (&'static str, &str),
@@ -100,18 +100,18 @@ impl Pass<'_> {
     ) -> String {
         self.conclusion.events.push(Event::warning(event, error.to_owned()));
         self.set(SCALING_ACTIVE, false, reason, message);
-        self.unmeasured(scale, error, Vec::new())
+        self.fail_without_proposal(scale, error, Vec::new())
     }
 
-    /// Ends the reconcile without a proposal: known numbers are reported, and the scale stays. Returns the error.
-    fn unmeasured(&mut self, scale: &Scale, error: &str, metrics: Vec<MetricStatus>) -> String {
-        self.report(scale.spec_replicas, self.status.desired_replicas, metrics);
+    /// Ends the reconcile without a proposal: the known numbers go into the status, the scale stays. Returns the error.
+    fn fail_without_proposal(&mut self, scale: &Scale, error: &str, metrics: Vec<MetricStatus>) -> String {
+        self.set_numbers(scale.spec_replicas, self.status.desired_replicas, metrics);
         let reference = self.reference();
         self.last_event = Some(Event::warning("FailedComputeMetricsReplicas", error.to_owned()));
         format!("failed to compute desired number of replicas based on listed metrics for {reference}: {error}")
     }
 
-    fn combined(&self, scale: &Scale, pods: &[Pod], readings: &[Reading]) -> Combined {
+    fn combine_metrics(&self, scale: &Scale, pods: &[Pod], readings: &[Reading]) -> Combined {
         let spec = self.autoscaler.spec;
         let pods: Vec<&Pod> = pods.iter().collect();
         let inputs = MetricInputs {
@@ -132,7 +132,10 @@ impl Pass<'_> {
         let demand = Demand { current, proposed, min: spec::min_replicas(spec), max: spec.max_replicas };
         let decision = match self.rules() {
             Some(rules) => rules.decide(self.memory, &demand, self.now),
-            None => behavior::decide_without(self.memory, &demand, self.options.downscale_stabilization, self.now),
+            None => {
+                let window = self.options.downscale_stabilization;
+                behavior::decide_without_behavior(self.memory, &demand, window, self.now)
+            }
         };
         let (reason, message) = decision.stabilization.texts();
         self.set(ABLE_TO_SCALE, true, reason, message);

@@ -1,4 +1,4 @@
-//! One reconciliation of one autoscaler, which reads and writes through a [`Cluster`].
+//! Reconciles one autoscaler, with access to the cluster through a [`Cluster`].
 //!
 //! ```text
 //! read the scale ─▶ select pods ─▶ measure ─▶ write the scale ⟲ ─▶ Finish
@@ -15,20 +15,20 @@
 //!
 //! | Case | Metrics | Replicas |
 //! |---|---|---|
-//! | 0, and not ours to wake | no | 0: scaling is disabled |
+//! | 0, and this controller may not wake the target | no | 0: scaling is disabled |
 //! | above `maxReplicas` | no | `maxReplicas` |
 //! | below `minReplicas`, and not 0 | no | `minReplicas` |
 //! | any other | yes | the winning proposal, [stabilized](super::behavior) and limited |
 //!
-//! A target at zero is ours to wake under three conditions: the gate `HPAScaleToZero` is on, this controller scaled the
-//! target to zero (the stored ScaledToZero condition), and either a metric needs no pods or `minReplicas` is now above
-//! 0.
+//! This controller may wake a target at zero under three conditions: the gate `HPAScaleToZero` is on, this controller
+//! scaled the target to zero (the stored ScaledToZero condition), and either a metric needs no pods or `minReplicas` is
+//! now above 0.
 //!
 //! # Effects of a failure
 //!
-//! The recommendation and the conditions are recorded before the scale is written. A failed write keeps the old desired
-//! replicas in the status. An unreadable scale keeps the whole status except its condition. A change of the scale is
-//! recorded only after a successful write, also if the bounds caused it.
+//! The recommendation and the conditions are recorded before the scale is written. If the write fails, the status keeps
+//! the old desired replicas. If the scale cannot be read, only its condition changes. A change of the scale is recorded
+//! only after a successful write, even if the bounds caused it.
 
 mod finish;
 mod measuring;
@@ -40,7 +40,7 @@ use common::time::Timestamp;
 
 pub use finish::{Action, Conclusion, ErrorLabel, Finish, MetricRun};
 pub use reading::{Scale, ScaleError};
-pub use writing::{PAUSE, WriteResult};
+pub use writing::{CONFLICT_PAUSE, WriteResult};
 
 use super::behavior::Rules;
 use super::memory::Memory;
@@ -82,12 +82,11 @@ pub trait Cluster: Send {
     /// Calls `with` with the selectors of all autoscalers.
     fn selectors<T>(&mut self, with: impl FnOnce(&mut Selectors) -> T) -> T;
 
-    /// Sends the request for each metric, and returns the responses in their order. A request is `None` if it would be
-    /// useless.
+    /// Sends the request for each metric, and returns the responses in their order. Malformed metrics have no request.
     fn measure(&mut self, requests: &[Option<Request>]) -> impl Future<Output = Vec<Reading>> + Send;
 
     /// Writes the replicas to `spec.replicas` of the scale. Attempts are numbered from 1. A further attempt follows a
-    /// conflict: it waits for [`PAUSE`] with a jitter of a tenth, and reads the scale anew.
+    /// conflict: it waits for [`CONFLICT_PAUSE`] with a jitter of a tenth, and reads the scale anew.
     fn write_scale(&mut self, replicas: i32, attempt: u32) -> impl Future<Output = WriteResult> + Send;
 }
 
@@ -133,32 +132,34 @@ impl Pass<'_> {
         let scale = self.read_scale(cluster).await?;
         let spec = self.autoscaler.spec;
         let (current, min, max) = (scale.spec_replicas, min_replicas(spec), spec.max_replicas);
-        let jump = |desired, reason: &str| Plan { current, desired, reason: reason.to_owned(), ..Plan::default() };
+        let to_bound = |desired, reason: &str| Plan { current, desired, reason: reason.to_owned(), ..Plan::default() };
         let plan = if current == 0 && !self.is_wakeable() {
-            self.disabled();
+            self.set_disabled();
             return Ok(());
         } else if current != 0 && current > max {
-            jump(max, "Current number of replicas above Spec.MaxReplicas")
+            to_bound(max, "Current number of replicas above Spec.MaxReplicas")
         } else if current != 0 && current < min {
-            jump(min, "Current number of replicas below Spec.MinReplicas")
+            to_bound(min, "Current number of replicas below Spec.MinReplicas")
         } else {
             self.measure(&scale, cluster).await?
         };
-        self.carry_out(plan, cluster).await
+        self.apply(plan, cluster).await
     }
 
+    /// Reports whether this controller may wake a target at zero.
     fn is_wakeable(&self) -> bool {
         let spec = self.autoscaler.spec;
-        self.is_ours_at_zero() && (min_replicas(spec) != 0 || has_pod_independent_metric(spec))
+        self.has_scaled_to_zero() && (min_replicas(spec) != 0 || has_pod_independent_metric(spec))
     }
 
-    fn disabled(&mut self) {
+    /// Ends the reconcile of a target at zero that this controller may not wake.
+    fn set_disabled(&mut self) {
         let message = "scaling is disabled since the replica count of the target is zero";
         self.set(SCALING_ACTIVE, false, "ScalingDisabled", message);
         if !self.gates.scale_to_zero {
-            self.forget_zero();
+            self.remove_scaled_to_zero();
         }
-        self.report(0, 0, Vec::new());
+        self.set_numbers(0, 0, Vec::new());
         self.conclusion.desired_replicas = Some(0);
     }
 
@@ -178,19 +179,19 @@ impl Pass<'_> {
     }
 
     /// Reports whether this controller scaled to zero, according to the stored status.
-    fn is_ours_at_zero(&self) -> bool {
+    fn has_scaled_to_zero(&self) -> bool {
         self.gates.scale_to_zero && status::is_true(self.autoscaler.status, SCALED_TO_ZERO)
     }
 
     /// Removes the ScaledToZero condition.
-    fn forget_zero(&mut self) {
+    fn remove_scaled_to_zero(&mut self) {
         if let Some(list) = &mut self.status.conditions {
             list.retain(|condition| condition.type_ != SCALED_TO_ZERO);
         }
     }
 
     /// Sets the numbers of a rebuilt status.
-    fn report(&mut self, current: i32, desired: i32, metrics: Vec<MetricStatus>) {
+    fn set_numbers(&mut self, current: i32, desired: i32, metrics: Vec<MetricStatus>) {
         self.status.current_replicas = Some(current);
         self.status.desired_replicas = desired;
         self.status.current_metrics = Some(metrics).filter(|metrics| !metrics.is_empty());

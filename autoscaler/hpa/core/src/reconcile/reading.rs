@@ -1,4 +1,4 @@
-//! First step: reads the scale.
+//! First step of a reconcile: reads the scale.
 
 use super::{Cluster, ErrorLabel, Pass};
 use crate::spec::group;
@@ -29,14 +29,14 @@ impl Pass<'_> {
         let target = &self.autoscaler.spec.scale_target_ref;
         if let Err(e) = group(target) {
             self.conclusion.error_label = ErrorLabel::Spec;
-            return Err(self.unreadable(&e, "invalid API version in scale target reference"));
+            return Err(self.fail_without_scale(&e, "invalid API version in scale target reference"));
         }
         let scale = cluster.read_scale(target).await.map_err(|error| {
             let (why, what) = match error {
                 ScaleError::Kind(e) => (e, "unable to determine resource for scale target reference".to_owned()),
                 ScaleError::Read(e) => (e, format!("failed to query scale subresource for {}", self.reference())),
             };
-            self.unreadable(&why, &what)
+            self.fail_without_scale(&why, &what)
         })?;
         let message = "the HPA controller was able to get the target's current scale";
         self.set(ABLE_TO_SCALE, true, "SucceededGetScale", message);
@@ -44,8 +44,8 @@ impl Pass<'_> {
         Ok(scale)
     }
 
-    /// Ends the reconcile with only the condition changed in the status. Returns the error.
-    fn unreadable(&mut self, why: &str, what: &str) -> String {
+    /// Ends the reconcile; of the status, only the condition changes. Returns the error.
+    fn fail_without_scale(&mut self, why: &str, what: &str) -> String {
         self.conclusion.events.push(Event::warning("FailedGetScale", why.to_owned()));
         let message = format!("the HPA controller was unable to get the target's current scale: {why}");
         self.set(ABLE_TO_SCALE, false, "FailedGetScale", message);

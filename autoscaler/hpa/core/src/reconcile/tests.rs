@@ -5,12 +5,12 @@ use crate::behavior::Rules;
 use crate::defaults::policy;
 use crate::memory::Recommendation;
 use crate::tests::scenario::{NOW, Scenario, bogus, cpu, external, object, pods_metric, scenario};
-use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, MetricSpec};
+use k8s_openapi::api::autoscaling::v2::HPAScalingRules;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 const OK: &str = "+SucceededRescale +ValidMetricFound -DesiredWithinRange";
 const HELD: &str = "+ReadyForNewScale +ValidMetricFound -DesiredWithinRange";
-const JUMP: &str = "+SucceededRescale";
+const TO_BOUND: &str = "+SucceededRescale";
 
 /// Checks the desired replicas, the conditions, and the labels.
 #[track_caller]
@@ -25,15 +25,14 @@ fn expect(mut scenario: Scenario, desired: i32, conditions: &str, labels: &str) 
 #[test]
 fn metrics_scale_up() {
     let unready = |usage: [i64; 3], states: [char; 3]| {
-        let mut scenario = scenario((2, 6), 3, vec![cpu(30)]);
-        scenario.pods = states.into_iter().zip(usage).map(|(state, usage)| (state, usage, 1000)).collect();
-        scenario
+        let pods = states.into_iter().zip(usage).map(|(state, usage)| (state, usage, 1000)).collect();
+        Scenario { pods, ..scenario((2, 6), 3, vec![cpu(30)]) }
     };
     expect(unready([300, 500, 700], ['r', 'r', 'r']), 5, OK, "scale_up,none");
     expect(unready([300, 500, 700], ['u', 'r', 'r']), 4, OK, "scale_up,none");
     expect(unready([400, 500, 700], ['r', 'u', 'u']), 3, HELD, "none,none");
-    let mut pods = scenario((2, 6), 3, vec![pods_metric(15_000)]);
-    pods.values = Ok(vec![50_000, 15_000, 30_000]);
+    let values = Ok(vec![50_000, 15_000, 30_000]);
+    let pods = Scenario { values, ..scenario((2, 6), 3, vec![pods_metric(15_000)]) };
     expect(pods, 6, "+SucceededRescale +ValidMetricFound +TooManyReplicas", "scale_up,none");
     expect(scenario((2, 6), 3, vec![object("AverageValue", 10_000)]).total(40_000), 4, OK, "scale_up,none");
     expect(scenario((2, 6), 3, vec![external(6_666, 0)]).total(8_600), 4, OK, "scale_up,none");
@@ -41,33 +40,30 @@ fn metrics_scale_up() {
 }
 
 #[test]
-fn metrics_scale_down_unless_the_past_disagrees() {
+fn metrics_scale_down_unless_a_recent_recommendation_was_higher() {
     let low = [100, 300, 500, 250, 250];
     expect(scenario((2, 6), 5, vec![cpu(50)]).using(&low), 3, OK, "scale_down,none");
-    let mut fresh = scenario((2, 6), 5, vec![cpu(50)]).using(&low);
-    fresh.memory = Memory::default();
+    let fresh = Scenario { memory: Memory::default(), ..scenario((2, 6), 5, vec![cpu(50)]).using(&low) };
     expect(fresh, 5, "+ScaleDownStabilized +ValidMetricFound -DesiredWithinRange", "none,none");
-    let mut mixed = scenario((1, 5), 4, vec![cpu(100)]);
-    mixed.pods = vec![('r', 50, 100); 3];
     let at = |replicas, age| Recommendation { replicas, at: NOW - std::time::Duration::from_secs(age) };
-    mixed.memory.recommendations = vec![at(10, 600), at(4, 60)];
+    let memory = Memory { recommendations: vec![at(10, 600), at(4, 60)], ..Memory::default() };
+    let mixed = Scenario { memory, pods: vec![('r', 50, 100); 3], ..scenario((1, 5), 4, vec![cpu(100)]) };
     expect(mixed, 4, "+ScaleDownStabilized +ValidMetricFound -DesiredWithinRange", "none,none");
 }
 
 #[test]
 fn within_tolerance_the_scale_holds() {
     let busy = || {
-        let mut scenario = scenario((1, 5), 3, vec![cpu(100)]);
-        scenario.pods = vec![('r', 1010, 900), ('r', 1030, 1000), ('r', 1020, 1100)];
-        scenario
+        let pods = vec![('r', 1010, 900), ('r', 1030, 1000), ('r', 1020, 1100)];
+        Scenario { pods, ..scenario((1, 5), 3, vec![cpu(100)]) }
     };
     let tolerating =
         |text: &str| HPAScalingRules { tolerance: Some(Quantity(text.into())), ..HPAScalingRules::default() };
     expect(busy(), 3, HELD, "none,none");
     expect(busy().behaving(Some(tolerating("0.01")), None), 4, OK, "scale_up,none");
-    let mut closed = busy().behaving(Some(tolerating("0.01")), None);
-    closed.gates.configurable_tolerance = false;
-    expect(closed, 3, HELD, "none,none");
+    let mut gate_off = busy().behaving(Some(tolerating("0.01")), None);
+    gate_off.gates.configurable_tolerance = false;
+    expect(gate_off, 3, HELD, "none,none");
     let idle = scenario((1, 5), 3, vec![cpu(100)]).using(&[300; 3]);
     expect(idle.behaving(None, Some(tolerating("0.9"))), 3, HELD, "none,none");
     let mut surge = scenario((1, 8), 4, vec![cpu(50)]).using(&[500; 5]);
@@ -83,12 +79,12 @@ fn bounds_are_kept_with_and_without_metrics() {
     }
     expect(scenario((0, 5), 3, vec![cpu(90)]).using(&[0; 3]), 0, OK, "scale_down,none");
     expect(scenario((3, 5), 0, vec![cpu(90)]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
-    expect(scenario((3, 5), 2, vec![cpu(90)]), 3, JUMP, "scale_up,none");
-    expect(scenario((3, 5), 10, vec![cpu(90)]), 5, JUMP, "scale_down,none");
+    expect(scenario((3, 5), 2, vec![cpu(90)]), 3, TO_BOUND, "scale_up,none");
+    expect(scenario((3, 5), 10, vec![cpu(90)]), 5, TO_BOUND, "scale_down,none");
 }
 
 #[test]
-fn a_jump_into_the_bounds_is_remembered_with_a_behavior() {
+fn a_change_into_the_bounds_is_recorded_with_a_behavior() {
     let mut scenario = scenario((3, 5), 10, vec![cpu(90)]).behaving(None, None);
     assert_eq!(scenario.pass().desired, 5);
     assert_eq!(scenario.memory.scale_downs.iter().map(|e| e.change).collect::<Vec<_>>(), [5]);
@@ -96,7 +92,7 @@ fn a_jump_into_the_bounds_is_remembered_with_a_behavior() {
 }
 
 #[test]
-fn metrics_that_fail_leave_everything_as_it_is() {
+fn failed_metrics_change_neither_the_scale_nor_the_desired_replicas() {
     let failed = |reason: &str| format!("+SucceededGetScale -{reason}");
     for (metric, reason) in [
         (cpu(50), "FailedGetResourceMetric"),
@@ -109,29 +105,19 @@ fn metrics_that_fail_leave_everything_as_it_is() {
         (scenario.values, scenario.total) = (Err("down".into()), Err("down".into()));
         expect(scenario, 3, &failed(reason), "none,internal");
     }
-    let mut empty = scenario((2, 6), 4, vec![cpu(50)]);
-    empty.pods = vec![('r', -1, 1000); 4];
-    expect(empty, 4, &failed("FailedGetResourceMetric"), "none,internal");
-    let mut unrequested = scenario((1, 5), 1, vec![cpu(50)]);
-    unrequested.pods = vec![('r', 200, 0)];
-    expect(unrequested, 1, &failed("FailedGetResourceMetric"), "none,internal");
+    let unmeasured = Scenario { pods: vec![('r', -1, 1000); 4], ..scenario((2, 6), 4, vec![cpu(50)]) };
+    expect(unmeasured, 4, &failed("FailedGetResourceMetric"), "none,internal");
+    let without_request = Scenario { pods: vec![('r', 200, 0)], ..scenario((1, 5), 1, vec![cpu(50)]) };
+    expect(without_request, 1, &failed("FailedGetResourceMetric"), "none,internal");
 }
 
-/// Goal: if some metrics fail, the others may still scale up.
 #[test]
-fn a_partial_failure_blocks_scaling_down_and_nothing_else() {
-    let up = |other: MetricSpec| {
-        let mut scenario = scenario((2, 6), 3, vec![cpu(30), other]).using(&[300, 400, 500]);
-        scenario.total = Err("down".into());
-        scenario
-    };
+fn a_partial_failure_blocks_only_scaling_down() {
+    let failing = |scenario: Scenario| Scenario { total: Err("down".into()), ..scenario };
+    let up = |other| failing(scenario((2, 6), 3, vec![cpu(30), other]).using(&[300, 400, 500]));
     expect(up(bogus()), 4, OK, "scale_up,internal");
     expect(up(external(1000, 0)), 4, OK, "scale_up,internal");
-    let down = |other: MetricSpec| {
-        let mut scenario = scenario((2, 6), 5, vec![cpu(50), other]).using(&[100, 300, 500, 250, 250]);
-        scenario.total = Err("down".into());
-        scenario
-    };
+    let down = |other| failing(scenario((2, 6), 5, vec![cpu(50), other]).using(&[100, 300, 500, 250, 250]));
     expect(down(bogus()), 5, "+SucceededGetScale -InvalidMetricSourceType", "none,internal");
     expect(down(external(1000, 0)), 5, "+SucceededGetScale -FailedGetExternalMetric", "none,internal");
     expect(scenario((0, 6), 0, vec![cpu(50), bogus()]), 0, "+SucceededGetScale -ScalingDisabled", "none,none");
@@ -141,7 +127,7 @@ fn a_partial_failure_blocks_scaling_down_and_nothing_else() {
 }
 
 #[test]
-fn how_each_metric_went_is_counted() {
+fn the_result_of_each_metric_is_counted() {
     let mut scenario = scenario((2, 6), 3, vec![cpu(30), bogus(), external(1000, 0)]).using(&[300, 400, 500]);
     scenario.total = Err("down".into());
     let mut memory = std::mem::take(&mut scenario.memory);
@@ -152,7 +138,7 @@ fn how_each_metric_went_is_counted() {
 }
 
 #[test]
-fn a_selector_must_be_there_be_readable_and_be_ones_own() {
+fn a_selector_must_be_present_valid_and_unambiguous() {
     let selecting = |selector: &str| {
         let mut scenario = scenario((1, 100), 3, vec![cpu(30)]).using(&[300, 500, 700]);
         scenario.scale = scenario.scale.map(|scale| Scale { selector: selector.into(), ..scale });
@@ -175,7 +161,7 @@ fn a_selector_must_be_there_be_readable_and_be_ones_own() {
 }
 
 #[test]
-fn a_scale_that_cannot_be_read_changes_its_condition_alone() {
+fn an_unreadable_scale_changes_only_its_condition() {
     for error in [ScaleError::Read("down".into()), ScaleError::Kind("down".into())] {
         let mut scenario = scenario((1, 100), 3, vec![cpu(30)]);
         scenario.status.desired_replicas = 7;
@@ -191,18 +177,14 @@ fn a_scale_that_cannot_be_read_changes_its_condition_alone() {
 }
 
 #[test]
-fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
-    let busy = |writes: Vec<WriteResult>| {
-        let mut scenario = scenario((1, 6), 3, vec![cpu(50)]).using(&[600, 700, 800]);
-        scenario.writes = writes;
-        scenario.pass()
-    };
+fn a_write_is_tried_five_times_on_conflicts_and_once_otherwise() {
+    let rescale = |writes| Scenario { writes, ..scenario((1, 6), 3, vec![cpu(50)]).using(&[600, 700, 800]) }.pass();
     let conflict = || WriteResult::Conflict("modified".into());
-    let result = busy(vec![conflict()]);
+    let result = rescale(vec![conflict()]);
     assert_eq!((result.desired, result.attempts, result.action, result.error), (5, 2, "scale_up", "none"));
     let failed = "-FailedUpdateScale +ValidMetricFound -DesiredWithinRange";
     for (writes, attempts) in [(vec![conflict(); 9], 5), (vec![WriteResult::Failed("no".into())], 1)] {
-        let result = busy(writes);
+        let result = rescale(writes);
         assert_eq!((result.desired, result.attempts, result.action, result.error), (3, attempts, "none", "internal"));
         assert_eq!(result.conditions.join(" "), failed);
         assert!(result.events[0].starts_with(
@@ -211,11 +193,11 @@ fn a_write_is_tried_five_times_against_conflicts_and_once_otherwise() {
     }
 }
 
-/// Goal: a reconcile that ends like the previous one writes no status, whatever its end, but repeats its events. The
-/// exception is a rejected write of the scale: the scale was readable, so `AbleToScale` was True in between and its
-/// time changes, as upstream's does.
+/// Goal: a reconcile with the same result as the previous one writes no status, whatever the result, but repeats its
+/// events. The exception is a rejected write of the scale: the scale was readable, so `AbleToScale` was True in between
+/// and its time changes, as upstream's does.
 #[test]
-fn a_pass_that_ends_as_the_one_before_writes_no_status() {
+fn a_repeated_result_writes_no_status() {
     let low = || scenario((2, 6), 5, vec![cpu(50), external(1000, 0)]).using(&[100, 300, 500, 250, 250]);
     let busy = || scenario((2, 6), 3, vec![cpu(30)]).using(&[300, 500, 700]);
     let with = |mut scenario: Scenario, change: &dyn Fn(&mut Scenario)| {
@@ -226,41 +208,41 @@ fn a_pass_that_ends_as_the_one_before_writes_no_status() {
         move |s: &mut Scenario| s.scale = s.scale.clone().map(|scale| Scale { selector: text.into(), ..scale })
     };
     let down = |s: &mut Scenario| (s.values, s.total) = (Err("down".into()), Err("down".into()));
-    let refusing = |s: &mut Scenario| s.writes = vec![WriteResult::Failed("no".into())];
+    let failing = |s: &mut Scenario| s.writes = vec![WriteResult::Failed("no".into())];
     let conflicting = |s: &mut Scenario| s.writes = vec![WriteResult::Conflict("modified".into()); 5];
     for (case, mut scenario, events) in [
         ("at rest", scenario((2, 6), 2, vec![cpu(50)]).using(&[500, 500]), 0),
         ("asleep", scenario((3, 5), 0, vec![cpu(90)]), 0),
         ("asleep, with the gate", scenario((3, 5), 0, vec![cpu(90)]).with_gate(), 0),
-        ("no scale", with(busy(), &|s| s.scale = Err(ScaleError::Read("not found".into()))), 1),
-        ("no such kind", with(busy(), &|s| s.scale = Err(ScaleError::Kind("no matches".into()))), 1),
-        ("malformed version", with(busy(), &|s| s.spec.scale_target_ref.api_version = Some("a/b/c".into())), 1),
+        ("an unreadable scale", with(busy(), &|s| s.scale = Err(ScaleError::Read("not found".into()))), 1),
+        ("an unknown kind", with(busy(), &|s| s.scale = Err(ScaleError::Kind("no matches".into()))), 1),
+        ("a malformed version", with(busy(), &|s| s.spec.scale_target_ref.api_version = Some("a/b/c".into())), 1),
         ("no selector", with(busy(), &selector("")), 2),
-        ("unreadable selector", with(busy(), &selector("cheddar cheese")), 2),
+        ("invalid selector", with(busy(), &selector("cheddar cheese")), 2),
         ("ambiguous selector", with(busy(), &|s| s.rival = Some("app=web")), 2),
         ("cpu fails", with(busy(), &down), 2),
         ("an unknown metric", scenario((1, 9), 3, vec![bogus()]), 2),
         ("one of two fails", with(low(), &|s| s.total = Err("down".into())), 2),
         ("one of two fails, and the other holds", with(low().using(&[500; 5]), &|s| s.total = Err("down".into())), 1),
-        ("the scale is refused", with(busy(), &refusing), 1),
-        ("the scale is contested", with(busy(), &conflicting), 1),
-        ("a jump is refused", with(scenario((1, 2), 3, vec![cpu(90)]), &refusing), 1),
+        ("the write fails", with(busy(), &failing), 1),
+        ("the write conflicts", with(busy(), &conflicting), 1),
+        ("the write into the bounds fails", with(scenario((1, 2), 3, vec![cpu(90)]), &failing), 1),
     ] {
-        assert!(scenario.pass().written, "{case}: the first time");
+        assert!(scenario.pass().written, "{case}: first reconcile");
         for turn in 1..4 {
             scenario.now = NOW + std::time::Duration::from_secs(15 * turn);
             let result = scenario.pass();
-            let moves =
+            let expected =
                 scenario.status.conditions.iter().flatten().any(|c| c.reason.as_deref() == Some("FailedUpdateScale"));
-            assert_eq!(result.written, moves, "{case}: {result:?}");
+            assert_eq!(result.written, expected, "{case}: {result:?}");
             assert_eq!(result.events.len(), events, "{case}: {:?}", result.events);
         }
     }
 }
 
-/// Goal: a status is written for any difference, a message included. Times change only with the status of a condition.
+/// Goal: any difference is written, even if only a message differs. Times change only with the status of a condition.
 #[test]
-fn a_pass_that_ends_otherwise_writes_its_status() {
+fn a_changed_result_writes_the_status() {
     let since = |scenario: &Scenario| {
         let time = scenario.status.conditions.as_ref().and_then(|list| list[0].last_transition_time.as_ref());
         status::timestamp(time.expect("a time"))
@@ -274,17 +256,17 @@ fn a_pass_that_ends_otherwise_writes_its_status() {
     assert!(scenario.pass().written, "another message");
     assert_eq!((first, since(&scenario)), (NOW, NOW));
     scenario.scale = Ok(Scale { spec_replicas: 3, status_replicas: 3, selector: "app=web".into() });
-    assert!(scenario.pass().written, "it can be read again");
+    assert!(scenario.pass().written, "the scale can be read again");
     assert_eq!(since(&scenario), scenario.now);
     assert!(!scenario.pass().written);
     scenario.pods[0].1 = 310;
     assert!(scenario.pass().written, "another measurement");
 }
 
-/// Goal: a failure of the scale keeps the unrelated parts of the status, also those set by other clients. A rebuilt
-/// status drops the latter, and is written for that reason.
+/// Goal: if the scale cannot be read, the unrelated parts of the status stay, even those set by other clients. A
+/// rebuilt status drops the parts of other clients, and is written for that reason.
 #[test]
-fn a_generation_that_others_observed_goes_when_the_status_is_rebuilt() {
+fn a_rebuilt_status_drops_the_observed_generation_of_another_client() {
     let mut scenario = scenario((2, 6), 2, vec![cpu(50)]).using(&[500, 500]);
     scenario.pass();
     scenario.status.observed_generation = Some(7);
@@ -299,7 +281,7 @@ fn a_generation_that_others_observed_goes_when_the_status_is_rebuilt() {
 
 /// Goal: an event names the cause of a change, even if no metric caused it.
 #[test]
-fn each_way_to_another_size_has_a_reason() {
+fn the_event_of_each_change_names_its_reason() {
     let value =
         |min: i32, current, target, total| scenario((min, 5), current, vec![object("Value", target)]).total(total);
     let above = "Service metric hits above target";
@@ -315,8 +297,8 @@ fn each_way_to_another_size_has_a_reason() {
             2,
             "Current number of replicas below Spec.MinReplicas",
         ),
-        // As upstream: the limits without a behavior raise it first, and leave the reason as empty as for an unchanged
-        // proposal.
+        // As upstream: without a behavior the limits raise the proposal first. The reason stays empty, as for an
+        // unchanged proposal.
         (value(2, 0, 10_000, 0).with_gate().marked(), 2, ""),
     ] {
         let result = scenario.pass();
@@ -325,9 +307,9 @@ fn each_way_to_another_size_has_a_reason() {
     }
 }
 
-/// Goal: the requests of a reconcile concern its own autoscaler, and its errors name that autoscaler.
+/// Goal: the requests of a reconcile concern its own autoscaler, and its errors name that autoscaler or its target.
 #[test]
-fn a_pass_asks_for_its_own_and_names_it() {
+fn requests_and_errors_concern_the_reconciled_autoscaler() {
     let mut scenario = scenario((1, 9), 3, vec![cpu(30)]).using(&[300, 500, 700]);
     let reference = format!("{}/shop/{}", scenario.spec.scale_target_ref.kind, scenario.spec.scale_target_ref.name);
     assert!(reference.len() > "/shop/".len());
@@ -336,7 +318,7 @@ fn a_pass_asks_for_its_own_and_names_it() {
     let (finish, _) = scenario.finish(&mut Memory::default());
     let conclusion = finish.conclude(Err("busy".into()));
     assert_eq!(conclusion.error, Some(format!("failed to query scale subresource for {reference}: down")));
-    assert_eq!(conclusion.desired_replicas, None, "it did not come that far");
+    assert_eq!(conclusion.desired_replicas, None, "not decided");
     assert!(conclusion.events.iter().any(|event| event.reason == "FailedUpdateStatus"), "{:?}", conclusion.events);
 
     scenario.scale = scale;
@@ -349,9 +331,9 @@ fn a_pass_asks_for_its_own_and_names_it() {
     assert_eq!((conclusion.desired_replicas, conclusion.error_label), (Some(5), ErrorLabel::Internal));
 }
 
-/// Goal: behavior at zero depends on the gate, the marker, and the kinds of metrics.
+/// Goal: at zero, the gate, the condition ScaledToZero and the kinds of metrics decide.
 #[test]
-fn zero_is_left_only_by_who_put_the_target_there() {
+fn only_the_controller_that_scaled_to_zero_wakes_the_target() {
     let value =
         |min: i32, current, target, total| scenario((min, 5), current, vec![object("Value", target)]).total(total);
     let awake = "-NotScaledToZero +SucceededRescale +ValidMetricFound";
@@ -380,9 +362,9 @@ fn zero_is_left_only_by_who_put_the_target_there() {
     expect(growing(), 5, OK, "scale_up,none");
 }
 
-/// Goal: `minReplicas` lifts a waking target even if a limit would hold it.
+/// Goal: a waking target gets `minReplicas` even if a limit allows less.
 #[test]
-fn waking_goes_to_the_minimum_at_once() {
+fn waking_scales_to_the_minimum_despite_a_limit() {
     let policies = Some(vec![policy("Percent", 100, 60)]);
     let up = HPAScalingRules { policies, ..HPAScalingRules::default() };
     let mut scenario = scenario((2, 5), 0, vec![object("Value", 1_000)]).total(9_000).with_gate().marked();

@@ -25,7 +25,7 @@ use std::task::{Context, Poll, Waker};
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 
 pub(crate) fn quantity(milli: i64) -> Option<Quantity> {
-    Some(quantity::written(milli, Format::Decimal))
+    Some(quantity::to_api(milli, Format::Decimal))
 }
 
 fn metric(name: &str) -> MetricIdentifier {
@@ -58,8 +58,8 @@ pub(crate) fn object(kind: &str, milli: i64) -> MetricSpec {
 }
 
 pub(crate) fn external(value: i64, average: i64) -> MetricSpec {
-    let of = |milli| if milli > 0 { quantity(milli) } else { None };
-    let target = MetricTarget { value: of(value), average_value: of(average), ..MetricTarget::default() };
+    let positive = |milli| if milli > 0 { quantity(milli) } else { None };
+    let target = MetricTarget { value: positive(value), average_value: positive(average), ..MetricTarget::default() };
     let external = Some(ExternalMetricSource { metric: metric("queue"), target });
     MetricSpec { type_: "External".into(), external, ..MetricSpec::default() }
 }
@@ -68,7 +68,7 @@ pub(crate) fn bogus() -> MetricSpec {
     MetricSpec { type_: "Bogus".into(), ..MetricSpec::default() }
 }
 
-/// Cluster with one autoscaler, and the result of its reconcile.
+/// Autoscaler with its cluster.
 pub(crate) struct Scenario {
     pub(crate) spec: HorizontalPodAutoscalerSpec,
     pub(crate) status: HorizontalPodAutoscalerStatus,
@@ -84,11 +84,11 @@ pub(crate) struct Scenario {
     pub(crate) writes: Vec<WriteResult>,
 }
 
-/// Checked results of a reconcile.
+/// Results of a reconcile, for assertions.
 #[derive(Debug, PartialEq)]
 pub(crate) struct PassResult {
     pub(crate) desired: i32,
-    /// Type, True or not, and reason.
+    /// Sign and reason of each condition; `+` is True.
     pub(crate) conditions: Vec<String>,
     pub(crate) action: &'static str,
     pub(crate) error: &'static str,
@@ -154,7 +154,7 @@ impl Scenario {
         self
     }
 
-    /// Sets the stored status to a scaling to zero by this controller.
+    /// Sets the stored condition of a target that this controller has scaled to zero.
     pub(crate) fn marked(mut self) -> Self {
         self.status.conditions.get_or_insert_default().push(HorizontalPodAutoscalerCondition {
             type_: SCALED_TO_ZERO.to_owned(),
@@ -207,7 +207,7 @@ impl Scenario {
         reading.unwrap_or_else(Reading::Failed)
     }
 
-    /// Runs one reconcile. Returns its end and the cluster afterwards.
+    /// Runs one reconcile. Returns its result and the cluster afterwards.
     pub(crate) fn finish(&self, memory: &mut Memory) -> (Finish, FakeCluster<'_>) {
         let mut selectors = Selectors::default();
         selectors.register("shop", "web");
@@ -220,7 +220,7 @@ impl Scenario {
         let options = Options::default();
         let pass = reconcile(autoscaler, &options, self.gates, memory, self.now, &mut cluster);
         let Poll::Ready(finish) = pin!(pass).poll(&mut Context::from_waker(Waker::noop())) else {
-            panic!("nothing here waits")
+            panic!("a scenario never waits")
         };
         (finish, cluster)
     }

@@ -19,7 +19,7 @@ use super::quantity::Quantity;
 use super::spec::{self, group};
 use common::field::FieldErrors;
 use k8s_openapi::api::autoscaling::v2::{CrossVersionObjectReference, HorizontalPodAutoscalerSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 
 pub use behavior::validate as behavior;
 pub use metrics::validate as metrics;
@@ -29,59 +29,59 @@ const FORBIDDEN: &str = "forbidden";
 
 /// Returns every violation of a new spec in upstream's order; empty if the spec is valid.
 pub fn validate(spec: &HorizontalPodAutoscalerSpec, gates: Gates) -> FieldErrors {
-    let mut found = FieldErrors::new();
-    let least = i32::from(!gates.scale_to_zero);
-    if let Some(min) = spec.min_replicas.filter(|min| *min < least) {
-        found.invalid_value(min, "spec.minReplicas", format!("must be greater than or equal to {least}"));
+    let mut errors = FieldErrors::new();
+    let min_allowed = i32::from(!gates.scale_to_zero);
+    if let Some(min) = spec.min_replicas.filter(|min| *min < min_allowed) {
+        errors.invalid_value(min, "spec.minReplicas", format!("must be greater than or equal to {min_allowed}"));
     }
     match spec.max_replicas {
-        0 => found.push(REQUIRED, "spec.maxReplicas", "must be set and greater than 0"),
-        max @ ..0 => found.invalid_value(max, "spec.maxReplicas", "must be greater than or equal to 1"),
+        0 => errors.push(REQUIRED, "spec.maxReplicas", "must be set and greater than 0"),
+        max @ ..0 => errors.invalid_value(max, "spec.maxReplicas", "must be greater than or equal to 1"),
         1.. => {}
     }
     if spec.min_replicas.is_some_and(|min| spec.max_replicas < min) {
-        found.invalid_value(spec.max_replicas, "spec.maxReplicas", "must be greater than or equal to `minReplicas`");
+        errors.invalid_value(spec.max_replicas, "spec.maxReplicas", "must be greater than or equal to `minReplicas`");
     }
     let target = &spec.scale_target_ref;
-    reference(&mut found, "spec.scaleTargetRef", target);
+    reference(&mut errors, "spec.scaleTargetRef", target);
     if group(target) == Ok("") && target.kind != "ReplicationController" {
         let path = "spec.scaleTargetRef.apiVersion";
-        invalid_text(&mut found, version(target), path, "apiVersion must specify API group");
+        invalid_text(&mut errors, version(target), path, "apiVersion must specify API group");
     }
     if spec.min_replicas == Some(0) && !spec::has_pod_independent_metric(spec) {
         let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
-        found.push(FORBIDDEN, "spec.metrics", detail);
+        errors.push(FORBIDDEN, "spec.metrics", detail);
     }
-    metrics(&mut found, "spec.metrics", spec::metrics(spec));
+    metrics(&mut errors, "spec.metrics", spec::metrics(spec));
     if let Some(rules) = &spec.behavior {
-        behavior(&mut found, "spec.behavior", rules);
+        behavior(&mut errors, "spec.behavior", rules);
     }
-    found
+    errors
 }
 
-fn invalid_text(found: &mut FieldErrors, text: &str, path: &str, detail: impl Into<String>) {
-    found.invalid_value(format_args!("{text:?}"), path, detail);
+fn invalid_text(errors: &mut FieldErrors, text: &str, path: &str, detail: impl Into<String>) {
+    errors.invalid_value(format_args!("{text:?}"), path, detail);
 }
 
-fn unsupported(found: &mut FieldErrors, value: &str, path: &str, supported: &[&str]) {
+fn unsupported(errors: &mut FieldErrors, value: &str, path: &str, supported: &[&str]) {
     let supported: Vec<_> = supported.iter().map(|name| format!("{name:?}")).collect();
-    found.push(format!("unsupported value: {value:?}"), path, format!("supported values: {}", supported.join(", ")));
+    errors.push(format!("unsupported value: {value:?}"), path, format!("supported values: {}", supported.join(", ")));
 }
 
-/// Adds a violation if `is_wrong` holds for an amount, or if the amount is no quantity.
-fn amount(found: &mut FieldErrors, written: &Written, path: &str, is_wrong: fn(Quantity) -> bool, detail: &str) {
-    match written.0.parse::<Quantity>() {
-        Ok(quantity) if is_wrong(quantity) => invalid_text(found, &quantity.to_string(), path, detail),
+/// Adds a violation if an amount is not a quantity, or `is_wrong` returns true for it.
+fn amount(errors: &mut FieldErrors, amount: &ApiQuantity, path: &str, is_wrong: fn(Quantity) -> bool, detail: &str) {
+    match amount.0.parse::<Quantity>() {
+        Ok(quantity) if is_wrong(quantity) => invalid_text(errors, &quantity.to_string(), path, detail),
         Ok(_) => {}
-        Err(error) => invalid_text(found, &written.0, path, error.to_string()),
+        Err(error) => invalid_text(errors, &amount.0, path, error.to_string()),
     }
 }
 
-fn reference(found: &mut FieldErrors, path: &str, reference: &CrossVersionObjectReference) {
-    segment(found, &format!("{path}.kind"), &reference.kind, "");
-    segment(found, &format!("{path}.name"), &reference.name, "");
+fn reference(errors: &mut FieldErrors, path: &str, reference: &CrossVersionObjectReference) {
+    segment(errors, &format!("{path}.kind"), &reference.kind, "");
+    segment(errors, &format!("{path}.name"), &reference.name, "");
     if let Err(e) = group(reference) {
-        invalid_text(found, version(reference), &format!("{path}.apiVersion"), e);
+        invalid_text(errors, version(reference), &format!("{path}.apiVersion"), e);
     }
 }
 
@@ -89,15 +89,15 @@ fn version(reference: &CrossVersionObjectReference) -> &str {
     reference.api_version.as_deref().unwrap_or_default()
 }
 
-/// Validates a name that becomes part of a path.
-fn segment(found: &mut FieldErrors, path: &str, name: &str, required: &str) {
+/// Validates a name that becomes a segment of a path. `required` is the text if it is empty.
+fn segment(errors: &mut FieldErrors, path: &str, name: &str, required: &str) {
     if name.is_empty() {
-        found.push(REQUIRED, path, required);
+        errors.push(REQUIRED, path, required);
     } else if matches!(name, "." | "..") {
-        invalid_text(found, name, path, format!("may not be '{name}'"));
+        invalid_text(errors, name, path, format!("may not be '{name}'"));
     } else {
         for part in ["/", "%"].into_iter().filter(|part| name.contains(part)) {
-            invalid_text(found, name, path, format!("may not contain '{part}'"));
+            invalid_text(errors, name, path, format!("may not contain '{part}'"));
         }
     }
 }

@@ -1,8 +1,7 @@
 //! Tests of each rule with its path and text.
 
 use super::*;
-use crate::defaults;
-use crate::defaults::policy as limit;
+use crate::defaults::{self, policy};
 use common::field::FieldError;
 use k8s_openapi::api::autoscaling::v2::{
     ContainerResourceMetricSource, ExternalMetricSource, HPAScalingRules, HorizontalPodAutoscalerBehavior,
@@ -10,7 +9,7 @@ use k8s_openapi::api::autoscaling::v2::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-fn good() -> HorizontalPodAutoscalerSpec {
+fn valid_spec() -> HorizontalPodAutoscalerSpec {
     let mut spec = HorizontalPodAutoscalerSpec {
         scale_target_ref: reference("apps/v1", "Deployment", "web"),
         max_replicas: 5,
@@ -39,7 +38,7 @@ fn metric(name: &str) -> MetricIdentifier {
 
 /// Returns the violations of a valid spec after `change`.
 fn violations(gates: Gates, change: impl FnOnce(&mut HorizontalPodAutoscalerSpec)) -> Vec<String> {
-    let mut spec = good();
+    let mut spec = valid_spec();
     change(&mut spec);
     let text = |FieldError { path, message, rule }: &FieldError| match rule.as_str() {
         "" => format!("{path}: {message}"),
@@ -58,30 +57,29 @@ fn of_metric(metric: MetricSpec) -> Vec<String> {
     below("spec.metrics[0].", violations(Gates::default(), |spec| spec.metrics = Some(vec![metric])))
 }
 
+fn external(target: MetricTarget) -> MetricSpec {
+    let external = Some(ExternalMetricSource { metric: metric("queue"), target });
+    MetricSpec { type_: "External".into(), external, ..MetricSpec::default() }
+}
+
 #[test]
-fn a_good_spec_is_accepted() {
-    assert_eq!(violations(Gates::default(), |_| {}), [""; 0]);
-    assert_eq!(
-        violations(Gates::default(), |spec| spec.behavior = Some(HorizontalPodAutoscalerBehavior::default())),
-        [""; 0]
-    );
+fn a_valid_spec_is_accepted() {
+    for behavior in [None, Some(HorizontalPodAutoscalerBehavior::default())] {
+        assert_eq!(violations(Gates::default(), |spec| spec.behavior = behavior), [""; 0]);
+    }
 }
 
 #[test]
 fn bounds_must_be_in_order() {
+    let unset = "spec.maxReplicas: required value: must be set and greater than 0".to_owned();
+    let order = |max| format!("spec.maxReplicas: invalid value: {max}: must be greater than or equal to `minReplicas`");
+    let negative = |field| format!("spec.{field}: invalid value: -1: must be greater than or equal to 1");
     for (min, max, wanted) in [
-        (
-            Some(1),
-            0,
-            vec![
-                "spec.maxReplicas: required value: must be set and greater than 0",
-                "spec.maxReplicas: invalid value: 0: must be greater than or equal to `minReplicas`",
-            ],
-        ),
-        (None, -1, vec!["spec.maxReplicas: invalid value: -1: must be greater than or equal to 1"]),
-        (Some(7), 5, vec!["spec.maxReplicas: invalid value: 5: must be greater than or equal to `minReplicas`"]),
+        (Some(1), 0, vec![unset, order(0)]),
+        (None, -1, vec![negative("maxReplicas")]),
+        (Some(7), 5, vec![order(5)]),
         (Some(5), 5, Vec::new()),
-        (Some(-1), 5, vec!["spec.minReplicas: invalid value: -1: must be greater than or equal to 1"]),
+        (Some(-1), 5, vec![negative("minReplicas")]),
     ] {
         let got = violations(Gates::default(), |spec| (spec.min_replicas, spec.max_replicas) = (min, max));
         assert_eq!(got, wanted);
@@ -91,27 +89,21 @@ fn bounds_must_be_in_order() {
 #[test]
 fn zero_replicas_need_the_gate_and_a_metric_without_pods() {
     let zero = |spec: &mut HorizontalPodAutoscalerSpec| spec.min_replicas = Some(0);
-    let external = |spec: &mut HorizontalPodAutoscalerSpec| {
+    let with_external = |spec: &mut HorizontalPodAutoscalerSpec| {
         zero(spec);
-        let target = target("Value", "1", "", None);
-        let external = Some(ExternalMetricSource { metric: metric("queue"), target });
-        spec.metrics.get_or_insert_default().push(MetricSpec {
-            type_: "External".into(),
-            external,
-            ..MetricSpec::default()
-        });
+        spec.metrics.get_or_insert_default().push(external(target("Value", "1", "", None)));
     };
     let below = "spec.minReplicas: invalid value: 0: must be greater than or equal to 1";
     let pods = "spec.metrics: forbidden: must specify at least one Object or External metric to support scaling to zero replicas";
     let open = Gates { scale_to_zero: true, ..Gates::default() };
-    assert_eq!(violations(Gates::default(), external), [below]);
+    assert_eq!(violations(Gates::default(), with_external), [below]);
     assert_eq!(violations(Gates::default(), zero), [below, pods]);
     assert_eq!(violations(open, zero), [pods]);
-    assert_eq!(violations(open, external), [""; 0]);
+    assert_eq!(violations(open, with_external), [""; 0]);
 }
 
 #[test]
-fn a_target_is_named_by_group_kind_and_name() {
+fn a_target_needs_a_group_kind_and_name() {
     let of = |reference: CrossVersionObjectReference| {
         below("spec.scaleTargetRef.", violations(Gates::default(), |spec| spec.scale_target_ref = reference))
     };
@@ -132,7 +124,7 @@ fn a_target_is_named_by_group_kind_and_name() {
 }
 
 #[test]
-fn a_metric_has_a_type_and_the_source_of_that_type_alone() {
+fn a_metric_needs_a_type_and_only_the_source_of_that_type() {
     let supported = r#"supported values: "ContainerResource", "External", "Object", "Pods", "Resource""#;
     let unknown = |value: &str| format!("type: unsupported value: {value:?}: {supported}");
     let resource = ResourceMetricSource { name: "cpu".into(), target: target("Utilization", "", "", Some(50)) };
@@ -151,56 +143,40 @@ fn a_metric_has_a_type_and_the_source_of_that_type_alone() {
     assert_eq!(of("Pods", Some(&resource), None), [absent]);
     let surplus = "pods: forbidden: must populate the given metric source only";
     assert_eq!(of("Resource", Some(&resource), Some(&pods)), [surplus]);
-    let bad = ResourceMetricSource::default();
-    assert_eq!(of("Resource", Some(&bad), Some(&pods)), [surplus], "only the first source is looked into");
+    let invalid = ResourceMetricSource::default();
+    assert_eq!(of("Resource", Some(&invalid), Some(&pods)), [surplus], "only the first source is validated");
 }
 
 #[test]
-fn a_resource_has_a_name_and_one_target() {
+fn a_resource_needs_a_name_and_one_target() {
     let of = |name: &str, target: MetricTarget| {
         let resource = Some(ResourceMetricSource { name: name.into(), target });
         of_metric(MetricSpec { type_: "Resource".into(), resource, ..MetricSpec::default() })
     };
+    let got = of("", target("AverageValue", "", "1", None));
+    assert_eq!(got.first().map(String::as_str), Some("resource.name: required value: must specify a resource name"));
     let no_quantity = "many".parse::<crate::quantity::Quantity>().expect_err("no quantity");
-    for (name, target, wanted) in [
-        ("", target("AverageValue", "", "1", None), "name: required value: must specify a resource name"),
-        ("cpu", target("", "", "1", None), "target.type: required value: must specify a metric target type"),
-        (
-            "cpu",
-            target("Many", "", "1", None),
-            "target.type: invalid value: \"Many\": must be either Utilization, Value, or AverageValue",
-        ),
-        ("cpu", target("Value", "", "0", None), "target.averageValue: invalid value: \"0\": must be positive"),
-        ("cpu", target("Value", "many", "1", None), &format!("target.value: invalid value: \"many\": {no_quantity}")),
-        ("cpu", target("Value", "-1n", "1", None), "target.value: invalid value: \"-1n\": must be positive"),
-        (
-            "cpu",
-            target("AverageValue", "1n", "-1m", None),
-            "target.averageValue: invalid value: \"-1m\": must be positive",
-        ),
-        (
-            "cpu",
-            target("Utilization", "", "", Some(0)),
-            "target.averageUtilization: invalid value: 0: must be greater than 0",
-        ),
-        (
-            "cpu",
-            target("Utilization", "", "", None),
-            "target.averageUtilization: required value: must set either a target raw value or a target utilization",
-        ),
-        (
-            "cpu",
-            target("Utilization", "", "1", Some(1)),
-            "target.averageValue: forbidden: may not set both a target raw value and a target utilization",
-        ),
+    let types = "must be either Utilization, Value, or AverageValue";
+    let neither = "must set either a target raw value or a target utilization";
+    let both = "may not set both a target raw value and a target utilization";
+    for (target, wanted) in [
+        (target("", "", "1", None), "type: required value: must specify a metric target type"),
+        (target("Many", "", "1", None), &format!("type: invalid value: \"Many\": {types}")),
+        (target("Value", "", "0", None), "averageValue: invalid value: \"0\": must be positive"),
+        (target("Value", "many", "1", None), &format!("value: invalid value: \"many\": {no_quantity}")),
+        (target("Value", "-1n", "1", None), "value: invalid value: \"-1n\": must be positive"),
+        (target("AverageValue", "1n", "-1m", None), "averageValue: invalid value: \"-1m\": must be positive"),
+        (target("Utilization", "", "", Some(0)), "averageUtilization: invalid value: 0: must be greater than 0"),
+        (target("Utilization", "", "", None), &format!("averageUtilization: required value: {neither}")),
+        (target("Utilization", "", "1", Some(1)), &format!("averageValue: forbidden: {both}")),
     ] {
-        let got = below("resource.", of(name, target));
+        let got = below("resource.target.", of("cpu", target));
         assert_eq!(got.first().map(String::as_str), Some(wanted), "{got:?}");
     }
 }
 
 #[test]
-fn a_container_resource_is_one_that_containers_can_request() {
+fn a_container_resource_needs_a_requestable_resource_and_a_container() {
     let of = |name: &str, container: &str| {
         let (name, container) = (name.to_owned(), container.to_owned());
         let target = target("Utilization", "", "", Some(50));
@@ -228,7 +204,7 @@ fn a_container_resource_is_one_that_containers_can_request() {
 }
 
 #[test]
-fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
+fn pods_object_and_external_metrics_need_a_name_and_a_target() {
     let name = "metric.name: required value: must specify a metric name";
     let pods = |name: &str, target| {
         let pods = Some(PodsMetricSource { metric: metric(name), target });
@@ -244,59 +220,47 @@ fn metrics_of_pods_objects_and_the_outside_have_a_name_and_their_targets() {
     };
     let service = reference("v1", "Service", "web");
     assert_eq!(object(service.clone(), "hits", target("Value", "1", "1", None)), [""; 0], "both are allowed");
-    assert_eq!(object(service.clone(), "hits", target("Utilization", "1", "", None)), [""; 0], "fails at run time");
+    assert_eq!(object(service.clone(), "hits", target("Utilization", "1", "", None)), [""; 0], "fails when evaluated");
     let neither = "object.target.averageValue: required value: must set either a target value or averageValue";
     assert_eq!(object(service, "hits", target("Value", "", "", None)), [neither]);
     let kind = "object.describedObject.kind: required value";
     assert_eq!(object(reference("", "", "web"), "hits", target("Value", "1", "", None)), [kind], "no group is needed");
 
-    let external = |target| {
-        let external = Some(ExternalMetricSource { metric: metric("lag"), target });
-        of_metric(MetricSpec { type_: "External".into(), external, ..MetricSpec::default() })
-    };
     let neither =
         "external.target.averageValue: required value: must set either a target value for metric or a per-pod target";
-    assert_eq!(external(target("Value", "", "", None)), [neither]);
+    assert_eq!(of_metric(external(target("Value", "", "", None))), [neither]);
     let both = "external.target.value: forbidden: may not set both a target value for metric and a per-pod target";
-    assert_eq!(external(target("Value", "1", "1", None)), [both]);
+    assert_eq!(of_metric(external(target("Value", "1", "1", None))), [both]);
 }
 
 #[test]
-fn a_behavior_keeps_to_its_ranges() {
+fn a_behavior_must_stay_within_its_ranges() {
     let of = |rules: HPAScalingRules| {
         let behavior = HorizontalPodAutoscalerBehavior { scale_up: None, scale_down: Some(rules) };
         below("spec.behavior.scaleDown.", violations(Gates::default(), |spec| spec.behavior = Some(behavior)))
     };
-    let rules = || HPAScalingRules { policies: Some(vec![limit("Percent", 1000, 1800)]), ..HPAScalingRules::default() };
+    let policies = || Some(vec![policy("Percent", 1000, 1800)]);
+    let rules = || HPAScalingRules { policies: policies(), ..HPAScalingRules::default() };
     let window = |seconds| HPAScalingRules { stabilization_window_seconds: Some(seconds), ..rules() };
-    let policy = |kind, value, period| HPAScalingRules { policies: Some(vec![limit(kind, value, period)]), ..rules() };
+    let limit = |kind, value, period| HPAScalingRules { policies: Some(vec![policy(kind, value, period)]), ..rules() };
+    let tolerance = |text| HPAScalingRules { tolerance: quantity(text), ..rules() };
+    let unknown_select = HPAScalingRules { select_policy: Some("Any".into()), ..rules() };
+    let no_policy = HPAScalingRules { policies: Some(Vec::new()), ..rules() };
     let window_path = "stabilizationWindowSeconds: invalid value";
     let period_path = "policies[0].periodSeconds: invalid value";
     for (rules, wanted) in [
-        (rules(), String::new()),
-        (window(3600), String::new()),
-        (window(-1), format!("{window_path}: -1: must be greater than or equal to zero")),
-        (window(3601), format!("{window_path}: 3601: must be less than or equal to 3600")),
-        (
-            HPAScalingRules { select_policy: Some("Any".into()), ..rules() },
-            r#"selectPolicy: unsupported value: "Any": supported values: "Disabled", "Max", "Min""#.into(),
-        ),
-        (
-            HPAScalingRules { policies: Some(Vec::new()), ..rules() },
-            "policies: required value: must specify at least one Policy".into(),
-        ),
-        (
-            policy("Nodes", 1, 1),
-            r#"policies[0].type: unsupported value: "Nodes": supported values: "Percent", "Pods""#.into(),
-        ),
-        (policy("Pods", 0, 1), "policies[0].value: invalid value: 0: must be greater than zero".into()),
-        (policy("Pods", 1, 0), format!("{period_path}: 0: must be greater than zero")),
-        (policy("Pods", 1, 1801), format!("{period_path}: 1801: must be less than or equal to 1800")),
-        (
-            HPAScalingRules { tolerance: quantity("-0.1"), ..rules() },
-            "tolerance: invalid value: \"-100m\": must be greater than or equal to 0".into(),
-        ),
-        (HPAScalingRules { tolerance: quantity("7"), ..rules() }, String::new()),
+        (rules(), ""),
+        (window(3600), ""),
+        (window(-1), &format!("{window_path}: -1: must be greater than or equal to zero")),
+        (window(3601), &format!("{window_path}: 3601: must be less than or equal to 3600")),
+        (unknown_select, r#"selectPolicy: unsupported value: "Any": supported values: "Disabled", "Max", "Min""#),
+        (no_policy, "policies: required value: must specify at least one Policy"),
+        (limit("Nodes", 1, 1), r#"policies[0].type: unsupported value: "Nodes": supported values: "Percent", "Pods""#),
+        (limit("Pods", 0, 1), "policies[0].value: invalid value: 0: must be greater than zero"),
+        (limit("Pods", 1, 0), &format!("{period_path}: 0: must be greater than zero")),
+        (limit("Pods", 1, 1801), &format!("{period_path}: 1801: must be less than or equal to 1800")),
+        (tolerance("-0.1"), "tolerance: invalid value: \"-100m\": must be greater than or equal to 0"),
+        (tolerance("7"), ""),
     ] {
         assert_eq!(of(rules).join("; "), wanted);
     }

@@ -35,10 +35,10 @@ async fn pass(mock: &Mock, metric: Value) -> (Conclusion, HorizontalPodAutoscale
     (finish.conclude(Ok(())), written)
 }
 
-/// Goal: after a conflict the scale is read again, and the same number is written to the new version, at most five
-/// times.
+/// Goal: after a conflict the scale is read again, and the same replicas are written to the new version, with at most
+/// five attempts.
 #[tokio::test(start_paused = true)]
-async fn a_conflict_is_met_with_a_fresh_read() {
+async fn after_a_conflict_the_scale_is_read_again() {
     let (get, put) = (format!("GET {SCALE}"), format!("PUT {SCALE}"));
     let prepared = || {
         let mock = Mock::default();
@@ -66,46 +66,40 @@ async fn a_conflict_is_met_with_a_fresh_read() {
 
 /// Goal: each layer adds its prefix to an error.
 #[tokio::test]
-async fn errors_are_layered_as_upstreams() {
+async fn errors_have_upstreams_prefixes() {
     let metric =
         |name: &str| json!({"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": "1"}});
     let mut object = metric("hits");
     object["describedObject"] = json!({"apiVersion": "v1", "kind": "Service", "name": "web"});
     let missing = |what: &str| format!("the server could not find the requested resource (get {what})");
-    let no_custom = "no custom metrics API (custom.metrics.k8s.io) registered";
-    let usage = missing("pods.metrics.k8s.io");
-    let queue = missing("queue.external.metrics.k8s.io");
+    let fetch = |api: &str, error: &str| format!("unable to fetch metrics from {api} metrics API: {error}");
+    let custom = fetch("custom", "no custom metrics API (custom.metrics.k8s.io) registered");
+    let usage = fetch("resource", &missing("pods.metrics.k8s.io"));
+    let queue = fetch("external", &missing("queue.external.metrics.k8s.io"));
     for (entry, reason, outer, inner) in [
         (
             cpu(),
             "FailedGetResourceMetric",
             "failed to get cpu resource metric value: ",
-            format!(
-                "failed to get cpu utilization: unable to get metrics for resource cpu: \
-                 unable to fetch metrics from resource metrics API: {usage}"
-            ),
+            format!("failed to get cpu utilization: unable to get metrics for resource cpu: {usage}"),
         ),
         (
             json!({"type": "Pods", "pods": metric("qps")}),
             "FailedGetPodsMetric",
             "failed to get pods metric value: ",
-            format!("unable to get metric qps: unable to fetch metrics from custom metrics API: {no_custom}"),
+            format!("unable to get metric qps: {custom}"),
         ),
         (
             json!({"type": "Object", "object": object}),
             "FailedGetObjectMetric",
             "failed to get object metric value: failed to get hits object metric: ",
-            format!(
-                "unable to get metric hits: Service on shop web/unable to fetch metrics from custom metrics API: {no_custom}"
-            ),
+            format!("unable to get metric hits: Service on shop web/{custom}"),
         ),
         (
             json!({"type": "External", "external": metric("queue")}),
             "FailedGetExternalMetric",
             "failed to get queue external metric value: failed to get queue external metric: ",
-            format!(
-                "unable to get external metric shop/queue/nil: unable to fetch metrics from external metrics API: {queue}"
-            ),
+            format!("unable to get external metric shop/queue/nil: {queue}"),
         ),
     ] {
         let mock = Mock::default();

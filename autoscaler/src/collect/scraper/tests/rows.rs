@@ -6,17 +6,16 @@ const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 const WINDOW: Duration = Duration::from_secs(60);
 
 /// Returns the samples of a scrape, and the number of requested old and young pods.
-async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
+async fn scrape(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
     let mut port = 0;
     let (mut pods, mut requests) = (Vec::new(), Vec::new());
     for pod in 1..=old + young {
         let address = IpAddr::from([127, 2, 0, pod]);
         let listener = TcpListener::bind((address, port)).await.expect("bind");
         port = listener.local_addr().expect("address").port();
-        let answer = if pod <= old { old_answers } else { Answer::Concurrency(2.0) };
+        let (answer, started) = if pod <= old { (old_answers, NOW - WINDOW) } else { (Answer::Concurrency(2.0), NOW) };
         requests.push(SentHeaders::default());
         tokio::spawn(serve(listener, answer, requests[usize::from(pod) - 1].clone()));
-        let started = if pod <= old { NOW - WINDOW } else { NOW };
         pods.push((address, Some(started)));
     }
     let mut http = Http::new(Arc::new(Names::default()));
@@ -29,7 +28,7 @@ async fn ask(old: u8, young: u8, old_answers: Answer) -> (Samples, [usize; 2]) {
 
 /// Goal: the required number of pods is requested, old ones first; a failing pod is replaced by another.
 #[tokio::test]
-async fn a_sample_asks_as_many_pods_as_it_needs() {
+async fn a_sample_covers_the_required_number_of_pods() {
     use Answer::{Concurrency, Status};
     // (old, young, response of the old ones) -> (old requested, young requested, needed, total)
     for (old, young, answer, expected, needed, total) in [
@@ -37,14 +36,9 @@ async fn a_sample_asks_as_many_pods_as_it_needs() {
         (25, 5, Concurrency(2.0), [11, 0], 11, 60.0),
         (11, 19, Status(403), [11, 11], 11, 60.0),
     ] {
-        let (samples, counts) = ask(old, young, answer).await;
-        assert_eq!(
-            (counts, samples.stats.len(), samples.needed),
-            (expected, needed, needed),
-            "{old} old, {young} young"
-        );
-        let population = usize::from(old + young);
-        let combined = sample::combine(&samples.stats, population).expect("samples");
-        assert_eq!(combined.average_concurrent_requests, total, "{old} old, {young} young");
+        let (samples, counts) = scrape(old, young, answer).await;
+        let combined = sample::combine(&samples.stats, usize::from(old + young)).expect("samples");
+        let found = (counts, samples.stats.len(), samples.needed, combined.average_concurrent_requests);
+        assert_eq!(found, (expected, needed, needed, total), "{old} old, {young} young");
     }
 }

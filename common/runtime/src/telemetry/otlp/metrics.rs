@@ -149,7 +149,7 @@ mod tests {
 
     /// Goal: registered metrics are sent with upstream's names, their values and their kinds.
     #[test]
-    fn what_is_registered_is_sent() {
+    fn registered_metrics_are_converted_with_names_values_and_kinds() {
         let metrics = Metrics::default();
         let labels = vec![("k8s_namespace_name", "ns".to_owned()), ("kn_revision_name", "a \"b\"\\".to_owned())];
         let queued: Family<Vec<(&'static str, String)>, Gauge> =

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `metrics-endpoint` | `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, then `OTEL_EXPORTER_OTLP_ENDPOINT` |
 //! | `tracing-endpoint` | `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`, then `OTEL_EXPORTER_OTLP_ENDPOINT` |
-//! | `metrics-export-interval` | `OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds; neither: 60 s |
+//! | `metrics-export-interval` | `OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds; default: 60 s |
 //! | the plane's name | `OTEL_SERVICE_NAME` |
 //!
 //! An endpoint is a URL; a bare `host:port` means `http://`. `https://` trusts the system's CAs, or those in the file
@@ -157,7 +157,7 @@ pub fn push(
     })))
 }
 
-/// Returns nanoseconds. Only this function reads the system's clock: OTLP data points have timestamps.
+/// Returns the nanoseconds since 1970. Only this function reads the system's clock: OTLP data points have timestamps.
 fn since_1970() -> u64 {
     #[expect(clippy::disallowed_methods, reason = "what leaves the process is dated by the wall clock")]
     let now = std::time::SystemTime::now();

@@ -88,10 +88,11 @@ async fn metrics_are_pushed_over_both_transports() {
             let got = timeout(PATIENCE, received.recv()).await.expect("in time").expect("a request");
             assert_eq!((got.0.as_str(), got.1.as_str()), (path, kind));
             let request = ExportMetricsServiceRequest::decode(&got.2[prefix..]).expect("OTLP");
-            let of = &request.resource_metrics[0];
-            assert!(of.resource.as_ref().expect("a resource").attributes.iter().any(|a| a.key == "k8s.pod.name"));
-            assert_eq!(of.scope_metrics[0].scope.as_ref().expect("a scope").name, "knative.dev/serving/pkg/autoscaler");
-            assert_eq!(of.scope_metrics[0].metrics[0].name, "kn.revision.panic.mode");
+            let sent = &request.resource_metrics[0];
+            assert!(sent.resource.as_ref().expect("a resource").attributes.iter().any(|a| a.key == "k8s.pod.name"));
+            let scope_metrics = &sent.scope_metrics[0];
+            assert_eq!(scope_metrics.scope.as_ref().expect("a scope").name, "knative.dev/serving/pkg/autoscaler");
+            assert_eq!(scope_metrics.metrics[0].name, "kn.revision.panic.mode");
         }
         stop.cancel();
         timeout(PATIENCE, pushing).await.expect("in time").expect("no panic");
@@ -100,7 +101,7 @@ async fn metrics_are_pushed_over_both_transports() {
 
 /// Goal: a collector's rejection is an error with the collector's message.
 #[tokio::test]
-async fn refusals_are_told() {
+async fn rejections_are_reported_with_the_collectors_message() {
     for (protocol, status, expected) in
         [(OtlpProtocol::HttpProtobuf, 503, "503 Service Unavailable: words"), (OtlpProtocol::Grpc, 8, "gRPC status 8")]
     {
@@ -113,7 +114,7 @@ async fn refusals_are_told() {
 }
 
 #[test]
-fn endpoints_are_urls_and_the_environment_beats_the_map() {
+fn endpoints_are_urls_and_the_environment_overrides_the_map() {
     use OtlpProtocol::{Grpc, HttpProtobuf};
     let none = Environment::default();
     let base = Environment { endpoint: Some("http://c:4318/otlp/".into()), ..none.clone() };

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_apart() {
+    fn samples_are_parsed_and_other_lines_are_not() {
         let bucket = Sample::parse("a_seconds_bucket{le=\"0.5\",x=\"1\"} 1", "a_seconds").expect("a sample");
         assert_eq!((bucket.suffix, bucket.value), ("_bucket", "1"));
         assert_eq!(bucket.labels, [("le", Cow::Borrowed("0.5")), ("x", Cow::Borrowed("1"))]);

@@ -1,6 +1,6 @@
 //! Fields that are easily lost: switches, old versions, limits, labels.
 
-use super::{lost, one};
+use super::{hpa, noted, one};
 use serde_json::{Value, json};
 
 fn http(fields: &str, metadata: &str) -> super::Imported {
@@ -12,22 +12,17 @@ fn http(fields: &str, metadata: &str) -> super::Imported {
 
 /// Goal: a maximum of zero pods in the source never becomes an unlimited number here.
 #[test]
-fn a_maximum_of_none_is_not_without_a_limit() {
-    let hpa = one("
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web}
-spec: {scaleTargetRef: {kind: Deployment, name: web}, maxReplicas: 0}
-");
-    for (imported, field) in [(http(", replicas: {max: 0}", ""), "spec.replicas.max"), (hpa, "spec.maxReplicas")] {
+fn a_maximum_of_zero_does_not_become_unlimited() {
+    let of_hpa = one(&hpa("v2", "", "maxReplicas: 0"));
+    for (imported, field) in [(http(", replicas: {max: 0}", ""), "spec.replicas.max"), (of_hpa, "spec.maxReplicas")] {
         let spec = &imported.objects[0]["spec"];
         assert_eq!((&spec["scale"]["max"], &spec["paused"]), (&json!(1), &json!(true)), "{field}");
-        assert!(lost(&imported).contains(&field), "{field}: {:?}", imported.notes);
+        assert!(noted(&imported).contains(&field), "{field}: {:?}", imported.notes);
     }
 }
 
 #[test]
-fn annotations_that_pause_and_labels_are_carried_over() {
+fn annotations_that_pause_and_labels_are_translated() {
     let rows = [
         ("paused: 'true'", json!({"paused": true}), 0),
         ("paused: 'false'", json!({}), 0),
@@ -51,7 +46,7 @@ fn annotations_that_pause_and_labels_are_carried_over() {
     let metadata = json!({"name": "web", "labels": {"team": "a"}, "annotations": {"a": "b"}});
     assert_eq!(imported.objects[0]["metadata"], metadata);
     let tools = ["metadata.annotations.meta.helm.sh/release-name", "metadata.labels.app.kubernetes.io/managed-by"];
-    assert_eq!(lost(&imported), tools);
+    assert_eq!(noted(&imported), tools);
 }
 
 #[test]
@@ -65,12 +60,12 @@ spec: {host: a.example.com, scaleTargetRef: {deployment: web-app, service: web, 
     let spec = &imported.objects[0]["spec"];
     assert_eq!(spec["target"], json!({"kind": "Deployment", "name": "web-app"}));
     assert_eq!((&spec["services"][0]["name"], &spec["hosts"]), (&json!("web"), &json!(["a.example.com"])));
-    assert_eq!(lost(&imported), Vec::<&str>::new());
+    assert_eq!(noted(&imported), Vec::<&str>::new());
 }
 
 /// Goal: idle replicas and minimum replicas are translated, and so are cron triggers.
 #[test]
-fn idle_replicas_and_times_of_a_scaled_object() {
+fn idle_replicas_and_cron_triggers_are_translated() {
     let route = "apiVersion: http.keda.sh/v1beta1\nkind: InterceptorRoute\nmetadata: {name: api}\n\
                  spec: {target: {service: api}}\n---\napiVersion: keda.sh/v1alpha1\nkind: ScaledObject\n\
                  metadata: {name: api}\nspec:\n  scaleTargetRef: {name: api}\n  triggers:\n  \
@@ -101,7 +96,7 @@ fn idle_replicas_and_times_of_a_scaled_object() {
 
 /// Goal: each form that a metric had before `autoscaling/v2` is converted to that version.
 #[test]
-fn metrics_of_earlier_versions() {
+fn metrics_of_earlier_versions_are_converted() {
     let rows = [
         (
             r#"{"type": "Resource", "resource": {"name": "memory", "targetAverageValue": "1Gi"}}"#,
@@ -148,33 +143,22 @@ fn metrics_of_earlier_versions() {
 }
 
 #[test]
-fn the_behavior_of_an_annotation_and_a_field_that_is_not_ours() {
+fn an_annotated_behavior_is_translated_and_unknown_fields_are_noted() {
     let behavior = r#"{"ScaleUp":null,"ScaleDown":{"StabilizationWindowSeconds":5,"SelectPolicy":"Min","Policies":[{"Type":"Pods","Value":4,"PeriodSeconds":60}]}}"#;
-    let imported = one(&format!(
-        "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\n\
-         metadata: {{name: web, annotations: {{autoscaling.alpha.kubernetes.io/behavior: '{behavior}'}}}}\n\
-         spec: {{scaleTargetRef: {{kind: Deployment, name: web}}, maxReplicas: 3, targetCPUUtilizationPercentage: 50}}\n"
-    ));
+    let annotations = format!(", annotations: {{autoscaling.alpha.kubernetes.io/behavior: '{behavior}'}}");
+    let imported = one(&hpa("v1", &annotations, "maxReplicas: 3, targetCPUUtilizationPercentage: 50"));
     let expected = json!({"scaleDown": {
         "stabilizationWindowSeconds": 5, "selectPolicy": "Min",
         "policies": [{"type": "Pods", "value": 4, "periodSeconds": 60}]}});
     assert_eq!(imported.objects[0]["spec"]["behavior"], expected);
-    let imported = one("
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web}
-spec:
-  scaleTargetRef: {kind: Deployment, name: web}
-  maxReplicas: 3
-  behavior: {scaleUp: {tolerance: 0.02, speed: 3}}
-");
+    let imported = one(&hpa("v2", "", "maxReplicas: 3, behavior: {scaleUp: {tolerance: 0.02, speed: 3}}"));
     assert_eq!(imported.objects[0]["spec"]["behavior"], json!({"scaleUp": {"tolerance": 0.02}}));
-    assert!(lost(&imported).contains(&"ZeroScaler.spec.behavior.scaleUp.speed"), "{:?}", imported.notes);
+    assert!(noted(&imported).contains(&"ZeroScaler.spec.behavior.scaleUp.speed"), "{:?}", imported.notes);
 }
 
 /// Goal: labels and annotations that only Knative understands are not copied; all others are.
 #[test]
-fn labels_and_annotations_of_a_knative_service() {
+fn metadata_that_only_knative_understands_is_not_copied() {
     let imported = one("
 apiVersion: serving.knative.dev/v1
 kind: Service
@@ -209,7 +193,7 @@ spec:
         format!("{prefix}.annotations.autoscaling.knative.dev/metric"),
         "Deployment.spec.template.spec.containers[0].sparkle".to_owned(),
     ] {
-        assert!(lost(&imported).contains(&field.as_str()), "{field}: {:?}", imported.notes);
+        assert!(noted(&imported).contains(&field.as_str()), "{field}: {:?}", imported.notes);
     }
     assert_eq!(imported.objects[1]["spec"].get("metrics"), None::<&Value>);
 }

@@ -1,10 +1,10 @@
 //! Knative Services.
 
-use super::{Imported, lost, one};
+use super::{Imported, noted, one};
 use serde_json::{Value, json};
 
 #[test]
-fn a_knative_service() {
+fn a_knative_service_is_translated_field_by_field() {
     let imported = one("
 apiVersion: serving.knative.dev/v1
 kind: Service
@@ -60,29 +60,7 @@ spec:
         "spec.template.spec.containers",
         "metadata.name",
     ];
-    assert_eq!(lost(&imported), fields);
-}
-
-#[test]
-fn a_knative_service_of_class_hpa() {
-    let imported = one("
-apiVersion: serving.knative.dev/v1
-kind: Service
-metadata: {name: hello}
-spec:
-  template:
-    metadata:
-      annotations:
-        autoscaling.knative.dev/class: hpa.autoscaling.knative.dev
-        autoscaling.knative.dev/metric: memory
-        autoscaling.knative.dev/target: '75'
-    spec: {containers: [{image: hello}]}
-");
-    let metric = &imported.objects[1]["spec"]["metrics"][0];
-    assert_eq!(
-        metric["resource"],
-        json!({"name": "memory", "target": {"type": "AverageValue", "averageValue": "75Mi"}})
-    );
+    assert_eq!(noted(&imported), fields);
 }
 
 /// Translates a Knative Service whose template has these annotations and labels, in YAML flow style.
@@ -93,12 +71,25 @@ fn knative(annotations: &str, labels: &str) -> Imported {
     ))
 }
 
+/// Returns annotations on scaling with their prefix, in YAML flow style.
+fn scaling(annotations: &[&str]) -> String {
+    let named: Vec<_> = annotations.iter().map(|annotation| format!("autoscaling.knative.dev/{annotation}")).collect();
+    named.join(", ")
+}
+
+#[test]
+fn a_memory_target_of_class_hpa_is_in_mebibytes() {
+    let annotations = ["class: hpa.autoscaling.knative.dev", "metric: memory", "target: '75'"];
+    let imported = knative(&scaling(&annotations), "");
+    let expected = json!({"name": "memory", "target": {"type": "AverageValue", "averageValue": "75Mi"}});
+    assert_eq!(imported.objects[1]["spec"]["metrics"][0]["resource"], expected);
+}
+
 /// Goal: a workload that never scales to zero in Knative does not do so here, unless the user removes the minimum
 /// scale.
 #[test]
 fn a_knative_service_of_class_hpa_keeps_a_pod() {
-    const CLASS: &str = "autoscaling.knative.dev/class";
-    let noted = "spec.template.metadata.annotations.autoscaling.knative.dev/class";
+    let field = "spec.template.metadata.annotations.autoscaling.knative.dev/class";
     for (class, min, expected, is_noted) in [
         ("hpa", None, Some(1), true),
         ("hpa", Some(0), Some(1), true),
@@ -107,24 +98,23 @@ fn a_knative_service_of_class_hpa_keeps_a_pod() {
         ("kpa", None, None, false),
     ] {
         let min = min.map(|min| format!(", autoscaling.knative.dev/min-scale: '{min}'")).unwrap_or_default();
-        let imported = knative(&format!("{CLASS}: {class}.autoscaling.knative.dev{min}"), "");
+        let imported = knative(&scaling(&[format!("class: {class}.autoscaling.knative.dev{min}").as_str()]), "");
         let scale = imported.objects[1]["spec"].pointer("/scale/min").and_then(Value::as_i64);
-        assert_eq!((scale, lost(&imported).contains(&noted)), (expected, is_noted), "{class}{min}");
+        assert_eq!((scale, noted(&imported).contains(&field)), (expected, is_noted), "{class}{min}");
     }
 }
 
 /// Goal: the target of another autoscaler is not mistaken for a concurrency target, and is not dropped silently.
 #[test]
-fn what_an_autoscaler_of_another_class_goes_by_is_lost_with_a_word() {
+fn settings_of_another_autoscalers_class_are_dropped_with_a_note() {
     let annotations =
         ["class: keda.example.com", "metric: queue", "target: '30'", "target-utilization-percentage: '70'"];
-    let annotations = annotations.map(|annotation| format!("autoscaling.knative.dev/{annotation}"));
-    let imported = knative(&annotations.join(", "), "");
+    let imported = knative(&scaling(&annotations), "");
     let spec = &imported.objects[1]["spec"];
     assert_eq!((spec.pointer("/scale/load"), spec.get("metrics")), (None, None), "{spec}");
-    for annotation in &annotations {
+    for annotation in annotations {
         let (name, _) = annotation.split_once(": ").expect("a value");
-        let field = format!("spec.template.metadata.annotations.{name}");
+        let field = format!("spec.template.metadata.annotations.autoscaling.knative.dev/{name}");
         let why = imported.notes.iter().find(|(lost, _)| *lost == field).map(|(_, why)| why.as_str());
         let expected = "only the autoscaler of that class uses it; set spec.scale or spec.metrics";
         assert_eq!(why, Some(expected), "{field}: {:?}", imported.notes);
@@ -133,7 +123,7 @@ fn what_an_autoscaler_of_another_class_goes_by_is_lost_with_a_word() {
 
 /// Goal: a label that our selector needs is not replaced silently.
 #[test]
-fn a_label_of_a_knative_template_that_is_replaced_is_named() {
+fn a_replaced_label_of_a_knative_template_is_noted() {
     let field = "spec.template.metadata.labels.app";
     for (labels, is_noted) in [("app: frontend, team: a", true), ("app: hello, team: a", false), ("team: a", false)] {
         let imported = knative("", labels);

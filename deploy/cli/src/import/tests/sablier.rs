@@ -1,11 +1,11 @@
 //! Workloads with Sablier's labels, and Middlewares.
 
-use super::{import, lost, one};
+use super::{import, noted, one};
 use serde_json::json;
 
 /// Goal: the waiting page and the running hours in Sablier's documentation are translated.
 #[test]
-fn sabliers_page_and_hours_are_carried_over() {
+fn sabliers_page_and_running_hours_are_translated() {
     let rows = [
         ("09:00-18:00", Some("Mon,Tue,Wed,Thu,Fri"), Some(("0 9 * * 1,2,3,4,5", "540m"))),
         ("22:00-06:00", Some("Friday"), Some(("0 22 * * 5", "480m"))),
@@ -37,17 +37,17 @@ spec:
         assert_eq!(spec["wake"], json!({"page": {}}), "{hours}");
         let expected = expected.map(|(cron, duration)| json!([{"cron": cron, "duration": duration, "min": 1}]));
         assert_eq!(spec.get("schedules"), expected.as_ref(), "{hours}");
-        let lost = lost(&imported);
+        let fields = noted(&imported);
         for field in ["metadata.annotations.sablier.running-hours", "Middleware.spec.plugin.sablier.dynamic.theme"] {
-            assert!(lost.contains(&field), "{field}: {lost:?}");
+            assert!(fields.contains(&field), "{field}: {fields:?}");
         }
-        assert!(!lost.iter().any(|field| field.contains("ZeroScaler")), "ours takes it: {lost:?}");
+        assert!(!fields.iter().any(|field| field.contains("ZeroScaler")), "all fields exist: {fields:?}");
     }
 }
 
 /// Goal: Sablier's labels and the Middleware of their group are translated, and nothing of the workload itself.
 #[test]
-fn a_deployment_with_sabliers_labels() {
+fn only_the_labels_of_a_deployment_and_their_middleware_are_translated() {
     let imported = one("
 apiVersion: apps/v1
 kind: Deployment
@@ -89,7 +89,7 @@ spec: {plugin: {sablier: {group: demo, dynamic: {}}}}
         "metadata.name",
         "metadata.labels.sablier.mystery",
     ];
-    assert_eq!(lost(&imported), fields);
+    assert_eq!(noted(&imported), fields);
     let plain = "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a}\n";
     assert!(one(plain).objects.is_empty(), "nothing of Sablier's");
 }

@@ -42,7 +42,7 @@ struct Kind {
     /// True if the kind is cluster-scoped.
     #[serde(default)]
     cluster: bool,
-    /// True if its objects are answered and not stored.
+    /// True if its objects are queries, which are answered and not stored.
     #[serde(default)]
     review: bool,
     #[serde(default)]

@@ -38,7 +38,7 @@ fn qos(spec: &Value) -> &'static str {
     let amounts: Vec<_> = items(spec, "/containers")
         .iter()
         .map(|container| &container["resources"])
-        .flat_map(|of| ["cpu", "memory"].map(|name| (of["limits"].get(name), of["requests"].get(name))))
+        .flat_map(|used| ["cpu", "memory"].map(|name| (used["limits"].get(name), used["requests"].get(name))))
         .collect();
     match () {
         () if amounts.iter().all(|amounts| *amounts == (None, None)) => "BestEffort",

@@ -41,8 +41,8 @@ pub(super) fn validate(value: &Value, causes: &mut Causes) {
     }
 }
 
-/// Validates a HorizontalPodAutoscaler of `autoscaling/v2`. Its controller reports errors of metrics and policies in the
-/// status.
+/// Validates a HorizontalPodAutoscaler of `autoscaling/v2`. Its controller reports errors of metrics and policies in
+/// the status.
 pub(super) fn validate_autoscaler(value: &Value, causes: &mut Causes) {
     let max = number(value, "/spec/maxReplicas").unwrap_or(0);
     if number(value, "/spec/minReplicas").is_some_and(|min| min > max) {

@@ -40,7 +40,7 @@ fn parsed(body: &[u8]) -> std::result::Result<Value, (u16, String)> {
 /// Goal: objects from kubectl are converted to the same JSON: Go's zeros are absent, zeros behind pointers are values,
 /// and maps and lists collect their entries.
 #[test]
-fn what_kubectl_writes_is_read() {
+fn bodies_from_kubectl_are_converted_to_json() {
     let container = [bytes(1, "c"), bytes(2, "i"), bytes(3, "local"), bytes(3, ""), bytes(5, ""), bytes(8, "")];
     let pod = bytes(2, [bytes(2, container.concat()), bytes(3, ""), small(11, 0)].concat());
     let selector = bytes(2, pair(1, "app", "d"));
@@ -54,65 +54,48 @@ fn what_kubectl_writes_is_read() {
     let none = [small(1, 0), small(2, 0), bytes(3, "")].concat();
     let ports = [&number, &text, &none].map(|target| bytes(1, port(target))).concat();
     let minus_one = [&[1 << 3][..], &[0xff; 9], &[1]].concat();
+    let spec = json!({
+        "replicas": 0, "selector": {"matchLabels": {"app": "d"}},
+        "template": {
+            "metadata": {"labels": {"app": "d"}},
+            "spec": {"containers": [{"name": "c", "image": "i", "command": ["local", ""]}]},
+        },
+    });
+    let ports_spec = json!({"ports": [
+        {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 81},
+        {"name": "http", "protocol": "TCP", "port": 80, "targetPort": "web"},
+        {"name": "http", "protocol": "TCP", "port": 80},
+    ]});
+    let options = vec![small(1, 0), bytes(2, bytes(1, "u")), bytes(4, "Background")];
+    let parsed_options =
+        json!({"gracePeriodSeconds": 0, "preconditions": {"uid": "u"}, "propagationPolicy": "Background"});
+    let secret = vec![named("s"), pair(2, "a", "\u{0}"), pair(2, "b", ""), bytes(3, ""), small(5, 0)];
+    let parsed_secret = json!({"metadata": {"name": "s"}, "data": {"a": "AA==", "b": ""}, "immutable": false});
+    let namespace = vec![named("demo"), bytes(2, ""), bytes(3, bytes(1, ""))];
+    let review = vec![named(""), bytes(2, bytes(1, bytes(1, "")))];
     let rows = [
+        ("v1", "Namespace", namespace, json!({"metadata": {"name": "demo"}})),
+        ("v1", "DeleteOptions", options, parsed_options),
+        ("authentication.k8s.io/v1", "SelfSubjectReview", review, json!({})),
+        ("v1", "Secret", secret, parsed_secret),
         (
-            body("v1", "Namespace", &[named("demo"), bytes(2, ""), bytes(3, bytes(1, ""))]),
-            json!({
-                "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "demo"},
-            }),
+            "apps/v1",
+            "Deployment",
+            vec![named("d"), deployment, bytes(3, small(1, 0))],
+            json!({"metadata": {"name": "d"}, "spec": spec}),
         ),
-        (
-            body("v1", "DeleteOptions", &[small(1, 0), bytes(2, bytes(1, "u")), bytes(4, "Background")]),
-            json!({
-                "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "u"},
-                "propagationPolicy": "Background",
-            }),
-        ),
-        (
-            body("authentication.k8s.io/v1", "SelfSubjectReview", &[named(""), bytes(2, bytes(1, bytes(1, "")))]),
-            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}),
-        ),
-        (
-            body("v1", "Secret", &[named("s"), pair(2, "a", "\u{0}"), pair(2, "b", ""), bytes(3, ""), small(5, 0)]),
-            json!({
-                "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "AA==", "b": ""},
-                "immutable": false,
-            }),
-        ),
-        (
-            body("apps/v1", "Deployment", &[named("d"), deployment, bytes(3, small(1, 0))]),
-            json!({
-                "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": {
-                    "replicas": 0, "selector": {"matchLabels": {"app": "d"}},
-                    "template": {"metadata": {"labels": {"app": "d"}}, "spec": {"containers": [
-                        {"name": "c", "image": "i", "command": ["local", ""]},
-                    ]}},
-                },
-            }),
-        ),
-        (
-            body("v1", "Service", &[bytes(2, ports)]),
-            json!({
-                "apiVersion": "v1", "kind": "Service", "spec": {"ports": [
-                    {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 81},
-                    {"name": "http", "protocol": "TCP", "port": 80, "targetPort": "web"},
-                    {"name": "http", "protocol": "TCP", "port": 80},
-                ]},
-            }),
-        ),
-        (
-            body("apps/v1", "Deployment", &[bytes(2, minus_one)]),
-            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replicas": -1}}),
-        ),
+        ("v1", "Service", vec![bytes(2, ports)], json!({"spec": ports_spec})),
+        ("apps/v1", "Deployment", vec![bytes(2, minus_one)], json!({"spec": {"replicas": -1}})),
     ];
-    for (body, expected) in rows {
-        assert_eq!(parsed(&body), Ok(expected));
+    for (api_version, kind, object, mut expected) in rows {
+        (expected["apiVersion"], expected["kind"]) = (api_version.into(), kind.into());
+        assert_eq!(parsed(&body(api_version, kind, &object)), Ok(expected));
     }
 }
 
 /// Goal: unsupported data is never lost silently: neither an unknown kind nor an unknown field with a value.
 #[test]
-fn what_is_not_read_is_refused() {
+fn unsupported_kinds_and_fields_are_rejected() {
     for (body, what) in [
         (body("v1", "Pod", &[named("p")]), "v1 Pod"),
         (body("v1", "Namespace", &[bytes(2, bytes(1, "kubernetes"))]), "field 2 of Named"),
@@ -124,7 +107,7 @@ fn what_is_not_read_is_refused() {
 
 /// Goal: a truncated or invalid body is rejected with 400.
 #[test]
-fn a_broken_body_is_refused() {
+fn a_truncated_or_invalid_body_is_rejected() {
     let whole = body("v1", "ConfigMap", &[named("c"), pair(2, "a", "b")]);
     for length in 0..MAGIC.len() {
         assert_eq!(parsed(&whole[..length]).expect_err("cut off").0, 400, "{length} bytes");

@@ -23,7 +23,7 @@ struct Case {
 async fn with_definition() -> (ApiServer, Client) {
     let (server, client) = start(options()).await;
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    definitions.create(&PostParams::default(), &crd::crd()).await.expect("the definition is taken");
+    definitions.create(&PostParams::default(), &crd::crd()).await.expect("created");
     (server, client)
 }
 
@@ -35,9 +35,9 @@ fn object(name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Goal: good and bad objects get the same result here as on a server that runs CEL.
+/// Goal: valid and invalid objects get the same result here as on a server that runs CEL.
 #[tokio::test]
-async fn good_objects_are_taken_and_bad_ones_refused_by_field() {
+async fn valid_objects_are_accepted_and_invalid_ones_rejected_by_field() {
     let (_server, client) = with_definition().await;
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../common/api/tests/zeroscalers.yaml");
     let cases: Vec<Case> = serde_yaml_ng::from_str(&std::fs::read_to_string(file).expect(file)).expect(file);
@@ -47,7 +47,7 @@ async fn good_objects_are_taken_and_bad_ones_refused_by_field() {
         let name = format!("case-{index}");
         let given: DynamicObject = serde_json::from_value(object(&name, &case.spec)).expect("an object");
         match api.create(&PostParams::default(), &given).await {
-            Ok(_) => assert!(case.refused.is_empty(), "{}: taken", case.name),
+            Ok(_) => assert!(case.refused.is_empty(), "{}: accepted", case.name),
             Err(kube::Error::Api(status)) => {
                 assert_eq!(status.code, 422, "{}: {status:?}", case.name);
                 for field in case.refused.keys() {
@@ -61,11 +61,11 @@ async fn good_objects_are_taken_and_bad_ones_refused_by_field() {
 }
 
 #[tokio::test]
-async fn unknown_fields_and_wrong_types_are_refused() {
+async fn unknown_fields_and_wrong_types_are_rejected() {
     let (_server, client) = with_definition().await;
     let api = untyped(&client);
     let strict = PatchParams::apply("test").validation_strict();
-    for (spec, says) in [
+    for (spec, message) in [
         (json!({"target": {"name": "a"}, "colour": "red"}), "unknown field \"spec.colour\""),
         (json!({"target": {"name": "a"}, "scale": {"window": 60}}), "spec.scale.window"),
         (json!({"target": {"name": "a"}, "hosts": "a.example.com"}), "spec.hosts"),
@@ -74,8 +74,8 @@ async fn unknown_fields_and_wrong_types_are_refused() {
         (json!({}), "spec.target: Required value"),
     ] {
         let applied = api.patch("bad", &strict, &Patch::Apply(object("bad", &spec))).await;
-        let error = applied.expect_err(says).to_string();
-        assert!(error.contains(says), "{error}");
+        let error = applied.expect_err(message).to_string();
+        assert!(error.contains(message), "{error}");
     }
 }
 
@@ -87,21 +87,18 @@ async fn defaults_status_and_columns_are_served() {
     let mut given = object("hello", &json!({"target": {"name": "hello"}, "services": null}));
     given["status"] = json!({"state": "Awake"});
     let given: DynamicObject = serde_json::from_value(given).expect("an object");
-    let made = untyped(&client).create(&PostParams::default(), &given).await.expect("taken");
-    assert_eq!(made.data["spec"]["target"], json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"}));
-    assert_eq!(made.data["spec"]["wake"], json!({"timeout": "300s", "maxHeld": 10_000, "probe": "auto"}));
+    let created = untyped(&client).create(&PostParams::default(), &given).await.expect("created");
+    assert_eq!(created.data["spec"]["target"], json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "hello"}));
+    assert_eq!(created.data["spec"]["wake"], json!({"timeout": "300s", "maxHeld": 10_000, "probe": "auto"}));
     let timeouts = json!({"request": "0s", "responseStart": "0s", "idle": "0s"});
-    assert_eq!(made.data["spec"]["timeouts"], timeouts);
-    assert_eq!(made.data["spec"]["concurrency"], json!(0));
+    assert_eq!(created.data["spec"]["timeouts"], timeouts);
+    assert_eq!(created.data["spec"]["concurrency"], json!(0));
 
     let typed: Api<ZeroScaler> = Api::default_namespaced(client.clone());
     let read = typed.get("hello").await.expect("readable");
     assert!(!read.is_ready() && read.condition("Ready").is_some_and(|ready| ready.status == "Unknown"));
-    assert_eq!(
-        read.status.as_ref().map(|status| status.state),
-        Some(SleepState::Unknown),
-        "nobody writes a status that way"
-    );
+    let state = read.status.as_ref().map(|status| status.state);
+    assert_eq!(state, Some(SleepState::Unknown), "a creation does not set the status");
     let status = ZeroScalerStatus {
         state: SleepState::Asleep,
         min: Some(0),

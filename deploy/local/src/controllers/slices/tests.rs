@@ -1,7 +1,7 @@
 //! Contents of slices, and minimal changes of them.
 
 use super::*;
-use crate::controllers::tests::fixture::{next_version, now, patched, pod, ready, running, with_ip};
+use crate::controllers::tests::fixture::{created, next_version, now, patched, pod, ready, running, with_ip};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
@@ -34,31 +34,19 @@ fn index(service: Service, pods: impl IntoIterator<Item = Pod>) -> Index {
     index
 }
 
-/// Applies the planned writes of slices, as a server would.
+/// Applies the planned writes, as a server would. Returns their number.
 fn settle(index: &mut Index) -> usize {
     let writes = plan(index, &key()).writes;
-    let mut slices = 0;
+    let count = writes.len();
     for write in writes {
         match write {
-            Write::Slice(Request::Create(mut slice)) => {
-                slice.metadata.name = Some(format!("a-{}", next_version()));
-                slice.metadata.uid = slice.metadata.name.clone();
-                slice.metadata.resource_version = Some(next_version());
-                index.slices.answered(*slice);
-                slices += 1;
-            }
-            Write::Slice(Request::Patch { key, patch, .. }) => {
-                patched(&mut index.slices, &key, &patch);
-                slices += 1;
-            }
-            Write::Slice(Request::Delete { key, uid }) => {
-                index.slices.removed(&key, &uid);
-                slices += 1;
-            }
-            _ => {}
+            Write::Slice(Request::Create(slice)) => created(&mut index.slices, *slice),
+            Write::Slice(Request::Patch { key, patch, .. }) => patched(&mut index.slices, &key, &patch),
+            Write::Slice(Request::Delete { key, uid }) => drop(index.slices.removed(&key, &uid)),
+            other => panic!("not a write of a slice: {other:?}"),
         }
     }
-    slices
+    count
 }
 
 fn only_slice(index: &Index) -> &EndpointSlice {
@@ -69,7 +57,7 @@ fn only_slice(index: &Index) -> &EndpointSlice {
 }
 
 #[test]
-fn a_slice_holds_ready_and_other_pods_each_with_its_conditions() {
+fn a_slice_has_each_pod_with_its_conditions() {
     let mut ending = with_ip(ready(pod("ending"), 0), "127.1.0.3");
     ending.metadata.deletion_timestamp = Some(Time(now()));
     let mut finished = with_ip(pod("finished"), "127.1.0.4");
@@ -90,15 +78,11 @@ fn a_slice_holds_ready_and_other_pods_each_with_its_conditions() {
     assert_eq!(labels.get(SERVICE_NAME).map(String::as_str), Some("a"));
     assert_eq!(slice.owner_references()[0].kind, "Service");
     assert_eq!(slice.ports.as_ref().map(|p| p[0].port), Some(Some(8080)), "the name is resolved in the pod");
-    let mut conditions: Vec<_> = slice
-        .endpoints
-        .iter()
-        .flatten()
-        .map(|e| {
-            let c = e.conditions.clone().expect("conditions");
-            (e.addresses[0].clone(), c.ready == Some(true), c.serving == Some(true), c.terminating == Some(true))
-        })
-        .collect();
+    let row = |e: &Endpoint| {
+        let c = e.conditions.clone().expect("conditions");
+        (e.addresses[0].clone(), c.ready == Some(true), c.serving == Some(true), c.terminating == Some(true))
+    };
+    let mut conditions: Vec<_> = slice.endpoints.iter().flatten().map(row).collect();
     conditions.sort();
     let expected =
         [("127.1.0.1", true, true, false), ("127.1.0.2", false, false, false), ("127.1.0.3", false, true, true)];
@@ -107,7 +91,7 @@ fn a_slice_holds_ready_and_other_pods_each_with_its_conditions() {
 }
 
 #[test]
-fn publish_not_ready_addresses_calls_every_address_ready() {
+fn publish_not_ready_addresses_makes_every_address_ready() {
     let pods = [with_ip(running(pod("starting")), "127.1.0.2")];
     let mut index = index(service(json!({"publishNotReadyAddresses": true})), pods);
     settle(&mut index);
@@ -118,15 +102,14 @@ fn publish_not_ready_addresses_calls_every_address_ready() {
 
 /// Goal: scaling from zero pods to one and back takes one write each, to the same slice.
 #[test]
-fn the_empty_slice_is_used_again() {
+fn the_empty_slice_is_reused() {
     let mut index = index(service(json!({})), []);
     assert_eq!(settle(&mut index), 1);
     let name = only_slice(&index).name_any();
     index.pods.answered(with_ip(running(pod("p")), "127.1.0.1"));
     assert_eq!(settle(&mut index), 1);
     assert_eq!(only_slice(&index).name_any(), name);
-    let uid = "p".to_owned();
-    index.pods.removed(&ObjectKey::new("ns", "p"), &uid);
+    index.pods.removed(&ObjectKey::new("ns", "p"), "p");
     assert_eq!(settle(&mut index), 1);
     let slice = only_slice(&index);
     assert_eq!(slice.name_any(), name);
@@ -145,7 +128,7 @@ fn a_changed_target_port_changes_the_slice() {
 /// Goal: pods that have a named port at different numbers are in separate slices, and one more pod changes only one
 /// slice.
 #[test]
-fn each_number_of_a_named_port_has_a_slice() {
+fn each_number_of_a_named_port_has_its_own_slice() {
     let at = |name: &str, ip: &str, port: i32| {
         let mut pod = with_ip(ready(pod(name), 0), ip);
         let containers = &mut pod.spec.as_mut().expect("a spec").containers;

@@ -4,7 +4,7 @@ use crate::controllers::index::{Index, owned_by};
 use common_controller::{Cache, Kind, ObjectKey};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -32,16 +32,26 @@ pub(crate) fn patched<K: Kind>(store: &mut Cache<Arc<K>>, key: &ObjectKey, patch
     store.answered(object);
 }
 
+/// Stores a created object, as a server would.
+pub(crate) fn created<K: Kind>(store: &mut Cache<Arc<K>>, mut object: K) {
+    let (version, meta) = (next_version(), object.meta_mut());
+    let generated = format!("{}{version}", meta.generate_name.as_deref().unwrap_or_default());
+    meta.uid = Some(meta.name.get_or_insert(generated).clone());
+    (meta.generation, meta.resource_version) = (Some(1), Some(version));
+    store.answered(object);
+}
+
+fn template(labels: Value) -> Value {
+    json!({"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "command": ["x"]}]}})
+}
+
 pub(crate) fn deployment(replicas: i32, label: &str) -> Deployment {
     serde_json::from_value(json!({
         "metadata": {"name": "a", "namespace": "ns", "uid": "d", "generation": 1, "resourceVersion": next_version()},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": {"app": "a"}},
-            "template": {
-                "metadata": {"labels": {"app": "a", "version": label}},
-                "spec": {"containers": [{"name": "main", "command": ["x"]}]},
-            },
+            "template": template(json!({"app": "a", "version": label})),
         },
     }))
     .expect("a valid Deployment")
@@ -55,10 +65,7 @@ pub(crate) fn replica_set(replicas: i32) -> (Index, ObjectKey) {
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": {"app": "a"}},
-            "template": {
-                "metadata": {"labels": {"app": "a"}},
-                "spec": {"containers": [{"name": "main", "command": ["x"]}]},
-            },
+            "template": template(json!({"app": "a"})),
         },
     }))
     .expect("a valid ReplicaSet");
@@ -95,16 +102,14 @@ pub(crate) fn on_node(mut pod: Pod) -> Pod {
 }
 
 pub(crate) fn running(mut pod: Pod) -> Pod {
-    let status = pod.status.get_or_insert_default();
-    status.phase = Some("Running".into());
+    pod.status.get_or_insert_default().phase = Some("Running".into());
     pod
 }
 
 /// Makes a pod ready since this many seconds after the epoch.
 pub(crate) fn ready(pod: Pod, since: i64) -> Pod {
     let mut pod = running(pod);
-    let status: &mut PodStatus = pod.status.get_or_insert_default();
-    status.conditions = Some(vec![PodCondition {
+    pod.status.get_or_insert_default().conditions = Some(vec![PodCondition {
         type_: "Ready".into(),
         status: "True".into(),
         last_transition_time: Some(Time(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(since))),

@@ -33,14 +33,14 @@ fn links() -> Variables {
     [("WEB_SERVICE_HOST", "10.0.0.1"), ("PORT", "nowhere")].map(|(n, v)| (n.to_owned(), v.to_owned())).into()
 }
 
-fn env(container: serde_json::Value) -> Result<BTreeMap<String, String>, String> {
+fn env(container: serde_json::Value) -> Result<Variables, String> {
     let pod = pod(container);
     let main = &pod.spec.as_ref().expect("a spec").containers[0];
     environment(&pod, main, &placement(), &sources(), &links(), |name| (name == "PATH").then(|| "/bin".to_owned()))
 }
 
 #[test]
-fn a_container_is_told_where_to_listen_and_what_it_is() {
+fn the_environment_has_address_port_and_names() {
     let env = env(json!({"ports": [{"containerPort": 9000}]})).expect("valid");
     let expected = [
         ("PATH", "/bin"),
@@ -85,7 +85,7 @@ fn variables_come_from_values_fields_config_maps_and_secrets() {
 }
 
 #[test]
-fn what_is_missing_is_named_unless_it_is_optional() {
+fn a_missing_source_is_an_error_unless_it_is_optional() {
     let reference = |name: &str, key: &str, optional: bool| {
         let source = json!({"configMapKeyRef": {"name": name, "key": key, "optional": optional}});
         env(json!({"env": [{"name": "X", "valueFrom": source}]}))
@@ -95,13 +95,12 @@ fn what_is_missing_is_named_unless_it_is_optional() {
     let error = reference("c", "absent", false).expect_err("missing").to_string();
     assert!(error.contains("no key \"absent\""), "{error}");
     assert!(!reference("absent", "k", true).expect("optional").contains_key("X"));
-    assert!(
-        env(json!({"env": [{"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}]})).is_err()
-    );
+    let unsupported = json!({"resourceFieldRef": {"resource": "limits.cpu"}});
+    assert!(env(json!({"env": [{"name": "X", "valueFrom": unsupported}]})).is_err());
 }
 
 #[test]
-fn env_from_takes_every_key_and_env_wins() {
+fn env_from_adds_every_key_and_env_overrides_it() {
     let env = env(json!({
         "envFrom": [{"prefix": "P_", "configMapRef": {"name": "c"}}, {"secretRef": {"name": "absent", "optional": true}}],
         "env": [{"name": "P_other", "value": "mine"}, {"name": "Y", "value": "$(P_k)!"}],
@@ -112,7 +111,7 @@ fn env_from_takes_every_key_and_env_wins() {
 }
 
 #[test]
-fn references_expand_as_kubernetes_defines_it() {
+fn references_expand_as_kubernetes_defines() {
     let one = "1".to_owned();
     let lookup = |name: &str| (name == "A").then_some(&one);
     let rows = [
@@ -132,7 +131,7 @@ fn references_expand_as_kubernetes_defines_it() {
 }
 
 #[test]
-fn a_variable_sees_only_what_came_before_it() {
+fn a_reference_resolves_only_to_earlier_variables() {
     let env = env(json!({"env": [
         {"name": "EARLY", "value": "$(LATE)"}, {"name": "LATE", "value": "l"}, {"name": "BOTH", "value": "$(EARLY)-$(LATE)"},
     ]}))
@@ -142,24 +141,17 @@ fn a_variable_sees_only_what_came_before_it() {
 }
 
 #[test]
-fn a_container_without_a_command_is_refused_with_the_rule() {
-    let pod = pod(json!({"command": null, "args": ["a"], "image": "i"}));
-    let error = command_line(&pod.spec.expect("a spec").containers[0], &Variables::new()).expect_err("refused");
-    assert!(error.to_string().contains("needs a command"), "{error}");
-}
-
-#[test]
-fn commands_and_arguments_are_expanded() {
-    let pod = pod(json!({"command": ["x", "$(PORT)"], "args": ["--at=$(HOST)"]}));
+fn commands_and_arguments_are_expanded_and_a_missing_command_is_rejected() {
     let env = [("PORT".to_owned(), "1".to_owned()), ("HOST".to_owned(), "h".to_owned())].into();
-    assert_eq!(
-        command_line(&pod.spec.expect("a spec").containers[0], &env),
-        Ok(vec!["x".into(), "1".into(), "--at=h".into()])
-    );
+    let words = |container| command_line(&pod(container).spec.expect("a spec").containers[0], &env);
+    let expanded = words(json!({"command": ["x", "$(PORT)"], "args": ["--at=$(HOST)"]}));
+    assert_eq!(expanded, Ok(vec!["x".into(), "1".into(), "--at=h".into()]));
+    let error = words(json!({"command": null, "args": ["a"], "image": "i"})).expect_err("rejected");
+    assert!(error.contains("needs a command"), "{error}");
 }
 
 #[test]
-fn containers_that_declare_no_port_get_different_ones() {
+fn containers_without_a_declared_port_get_distinct_ones() {
     let pod: Pod = serde_json::from_value(json!({"spec": {"containers": [
         {"name": "a"}, {"name": "b", "ports": [{"containerPort": 8081}]}, {"name": "c"},
         {"name": "d", "ports": [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 7000}]},

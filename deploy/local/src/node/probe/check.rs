@@ -41,7 +41,7 @@ impl Handler {
     /// container's own, with another program.
     ///
     /// # Errors
-    /// Fails if a port does not exist or this node does not support the probe. The error says what is wrong.
+    /// Fails if a port does not exist or this node does not support the probe.
     pub(crate) fn new(
         probe: &Probe,
         ip: IpAddr,
@@ -137,7 +137,7 @@ async fn http(address: SocketAddr, path: &str, headers: &[(String, String)]) -> 
     }
     let request =
         request.body(Empty::<Bytes>::new()).map_err(|error| format!("GET http://{address}{path}: {error}"))?;
-    let status = driven(sender.send_request(request), connection).await.map_err(failed)?.status();
+    let status = drive(sender.send_request(request), connection).await.map_err(failed)?.status();
     if (200..400).contains(&status.as_u16()) {
         Ok(())
     } else {
@@ -163,7 +163,7 @@ async fn grpc(address: SocketAddr, service: &str) -> Result<(), String> {
         let in_trailers = body.trailers().and_then(grpc_status);
         Ok::<_, hyper::Error>((in_trailers.or(in_head), body.to_bytes()))
     };
-    let (status, body) = driven(exchange, connection).await.map_err(failed)?;
+    let (status, body) = drive(exchange, connection).await.map_err(failed)?;
     match status.as_deref() {
         Some("0") if is_serving(&body) => Ok(()),
         Some("0") => Err(format!("grpc {address}: service {service:?} is not serving")),
@@ -174,7 +174,7 @@ async fn grpc(address: SocketAddr, service: &str) -> Result<(), String> {
 
 /// Drives a connection during one exchange, not in a task, so that it ends with the attempt. If the connection ends
 /// first, the exchange returns its own result or error.
-async fn driven<T>(exchange: impl Future<Output = T>, connection: impl Future) -> T {
+async fn drive<T>(exchange: impl Future<Output = T>, connection: impl Future) -> T {
     let mut exchange = std::pin::pin!(exchange);
     tokio::select! {
         outcome = &mut exchange => outcome,

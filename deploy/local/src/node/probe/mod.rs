@@ -5,7 +5,8 @@
 //! least [`PACE_MIN`] and at most the period. The `failureThreshold` of a startup probe counts elapsed periods instead
 //! of attempts, so frequent attempts do not make it fail earlier.
 //!
-//! `initialDelaySeconds` is respected. Results and times are arguments of this module; [`check`] makes the attempts.
+//! `initialDelaySeconds` is respected. [`ProbeState`] gets results and times as arguments; [`check`] makes the
+//! attempts.
 
 pub(crate) mod check;
 
@@ -19,7 +20,7 @@ const PACE_MIN: Duration = Duration::from_millis(1);
 /// Minimum pause for probes that start a process per attempt.
 const PACE_MIN_EXEC: Duration = Duration::from_millis(10);
 /// Interval of events about a container that has never been ready.
-const TELLS_EVERY: Duration = Duration::from_secs(5);
+const EVENT_INTERVAL: Duration = Duration::from_secs(5);
 /// Divisor of the waiting time that gives the pause between two attempts.
 const PACE_DIVISOR: u32 = 20;
 
@@ -136,27 +137,27 @@ impl ProbeState {
     fn failed(&mut self, reason: String, now: Instant) -> Option<ProbeOutcome> {
         let Spec { purpose, period, failure_threshold, .. } = self.spec;
         let message = format!("{purpose:?} probe failed: {reason}");
-        let is_over = self.failures >= failure_threshold;
+        let at_threshold = self.failures >= failure_threshold;
         match purpose {
             Purpose::Startup => {
                 let patience = period.saturating_mul(failure_threshold);
-                let is_over = now.saturating_duration_since(self.first) >= patience;
-                is_over.then_some(ProbeOutcome::Dead(message))
+                let is_late = now.saturating_duration_since(self.first) >= patience;
+                is_late.then_some(ProbeOutcome::Dead(message))
             }
             Purpose::Readiness if !self.is_good => {
                 // Limit the events, since attempts are frequent.
                 let since = now.saturating_duration_since(self.last_event.unwrap_or(self.first));
-                (since >= TELLS_EVERY).then(|| {
+                (since >= EVENT_INTERVAL).then(|| {
                     self.last_event = Some(now);
                     ProbeOutcome::Unhealthy(message)
                 })
             }
-            Purpose::Readiness if is_over => {
+            Purpose::Readiness if at_threshold => {
                 self.is_good = false;
-                self.first = now; // The pace starts again from here.
+                self.first = now; // The pauses start again from the minimum.
                 Some(ProbeOutcome::Ready(false, message))
             }
-            Purpose::Liveness if is_over => Some(ProbeOutcome::Dead(message)),
+            Purpose::Liveness if at_threshold => Some(ProbeOutcome::Dead(message)),
             Purpose::Readiness | Purpose::Liveness => Some(ProbeOutcome::Unhealthy(message)),
         }
     }
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_not_ready_yet_is_asked_in_proportion_to_the_wait() {
+    fn the_pause_before_readiness_grows_with_the_wait() {
         let start = epoch();
         let state = ProbeState::new(spec(Purpose::Readiness), start);
         for (waited_ms, pause_ms) in [(0, 1), (10, 1), (100, 5), (1000, 50), (60_000, 1000)] {
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn readiness_comes_with_one_success_and_goes_with_three_failures() {
+    fn one_success_makes_ready_and_three_failures_make_unready() {
         let now = epoch();
         let mut state = ProbeState::new(spec(Purpose::Readiness), now);
         assert_eq!(state.record(bad(), now), None, "it was not ready anyway");
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn success_threshold_counts_successes_in_a_row() {
+    fn the_success_threshold_counts_consecutive_successes() {
         let now = epoch();
         let mut state = ProbeState::new(Spec { success_threshold: 2, ..spec(Purpose::Readiness) }, now);
         assert_eq!(state.record(Ok(()), now), None);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn three_failures_in_a_row_are_death() {
+    fn three_consecutive_failures_require_a_restart() {
         let now = epoch();
         let mut state = ProbeState::new(spec(Purpose::Liveness), now);
         for answer in [bad(), bad(), Ok(()), bad(), bad()] {
@@ -252,7 +253,7 @@ mod tests {
 
     /// Goal: frequent attempts on a starting container do not use up its failure threshold, which counts periods.
     #[test]
-    fn startup_patience_is_periods_not_attempts() {
+    fn the_startup_threshold_counts_periods_instead_of_attempts() {
         let start = epoch();
         let mut state = ProbeState::new(spec(Purpose::Startup), start);
         for millis in 0..2999 {

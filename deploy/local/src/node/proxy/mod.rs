@@ -23,6 +23,7 @@ use common_controller::Cache;
 use common_runtime::listen;
 use common_runtime::watching::watch;
 use forward::Backends;
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher;
@@ -35,8 +36,6 @@ use std::time::Duration;
 use table::PortKey;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
-
-use futures::StreamExt;
 
 /// Pause before the proxy tries again to listen for a Service.
 const LISTEN_RETRY: Duration = Duration::from_secs(1);
@@ -90,22 +89,22 @@ impl Proxy {
         if !self.services.is_synced() || !self.slices.is_synced() {
             return;
         }
-        let wanted =
-            table::wanted(self.services.all().map(|service| &**service), self.slices.all().map(|slice| &**slice));
-        self.listeners.retain(|key, held| wanted.get(key).is_some_and(|(address, _)| *address == Some(held.requested)));
-        self.refused.retain(|key| wanted.contains_key(key));
-        for (key, (address, backends)) in &wanted {
+        let (services, slices) = (self.services.all(), self.slices.all());
+        let ports = table::service_ports(services.map(|service| &**service), slices.map(|slice| &**slice));
+        self.listeners.retain(|key, open| ports.get(key).is_some_and(|(address, _)| *address == Some(open.requested)));
+        self.refused.retain(|key| ports.contains_key(key));
+        for (key, (address, backends)) in &ports {
             match (self.listeners.get(key), address) {
-                (Some(held), _) => held.backends.set(backends.clone()),
+                (Some(open), _) => open.backends.set(backends.clone()),
                 (None, Some(requested)) => match listener(*requested) {
                     Ok(listener) => {
                         self.listeners.insert(key.clone(), accept(*requested, listener, backends.clone()));
                         if self.refused.remove(key) {
-                            tracing::info!(service = %key.0, asked = %requested, "the proxy now listens for the Service");
+                            tracing::info!(service = %key.0, %requested, "the proxy now listens for the Service");
                         }
                     }
                     Err(error) if self.refused.insert(key.clone()) => {
-                        tracing::warn!(service = %key.0, asked = %requested, %error, "the proxy cannot listen for the Service; it tries again until it can");
+                        tracing::warn!(service = %key.0, %requested, %error, "the proxy cannot listen for the Service; it tries again until it can");
                     }
                     Err(_) => {} // Already logged.
                 },
@@ -113,8 +112,8 @@ impl Proxy {
             }
         }
         let listeners = &self.listeners;
-        self.table.replace(wanted.into_iter().filter_map(|(key, (address, backends))| match address {
-            Some(_) => listeners.get(&key).map(|held| (key.clone(), vec![held.local])),
+        self.table.replace(ports.into_iter().filter_map(|(key, (address, backends))| match address {
+            Some(_) => listeners.get(&key).map(|open| (key.clone(), vec![open.local])),
             None => Some((key, backends)),
         }));
     }
@@ -131,7 +130,7 @@ fn listener(requested: SocketAddr) -> io::Result<TcpListener> {
     let listener = elsewhere.into_iter().find_map(|address| listen::listen(address).ok());
     let Some(listener) = listener else { return Err(first) };
     let local = listener.local_addr()?;
-    tracing::info!(asked = %requested, %local, error = %first, "the proxy listens for the Service on another address");
+    tracing::info!(%requested, %local, error = %first, "the proxy listens for the Service on another address");
     Ok(listener)
 }
 

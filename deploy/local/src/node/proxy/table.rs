@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(crate) type PortKey = (ObjectKey, u16);
 
 /// ClusterIP and port, or `None` for a headless Service; and the preferred endpoints, sorted.
-pub(crate) type Wanted = (Option<SocketAddr>, Vec<SocketAddr>);
+pub(crate) type ServicePort = (Option<SocketAddr>, Vec<SocketAddr>);
 
 /// Service ports of a cluster, updated by the node. Clones are cheap and share the table.
 #[derive(Clone, Debug, Default)]
@@ -41,9 +41,9 @@ impl ServiceTable {
     pub(crate) fn variables(&self, namespace: &str, all: bool) -> BTreeMap<String, String> {
         let services = self.services.read();
         let variables = services.iter().flat_map(|service| {
-            let (of, name) = (service.namespace().unwrap_or_default(), service.name_any());
-            let is_linked = (all && of == namespace) || (of.as_str(), name.as_str()) == MASTER;
-            let links = is_linked.then(|| service_links::variables(service, |port| self.lookup(&of, &name, port)));
+            let (home, name) = (service.namespace().unwrap_or_default(), service.name_any());
+            let is_linked = (all && home == namespace) || (home.as_str(), name.as_str()) == MASTER;
+            let links = is_linked.then(|| service_links::variables(service, |port| self.lookup(&home, &name, port)));
             links.into_iter().flatten().collect::<Vec<_>>()
         });
         variables.collect()
@@ -59,10 +59,10 @@ impl ServiceTable {
 }
 
 /// Returns all TCP ports of `services`, with their endpoints in `slices`.
-pub(crate) fn wanted<'a>(
+pub(crate) fn service_ports<'a>(
     services: impl Iterator<Item = &'a Service>,
     slices: impl Iterator<Item = &'a EndpointSlice>,
-) -> BTreeMap<PortKey, Wanted> {
+) -> BTreeMap<PortKey, ServicePort> {
     let mut by_service: HashMap<ObjectKey, Vec<&EndpointSlice>> = HashMap::new();
     for slice in slices {
         if let Some(service) = slice.labels().get("kubernetes.io/service-name") {
@@ -70,7 +70,7 @@ pub(crate) fn wanted<'a>(
             by_service.entry(service).or_default().push(slice);
         }
     }
-    let mut wanted = BTreeMap::new();
+    let mut ports = BTreeMap::new();
     for service in services {
         let (key, Some(spec)) = (key_of(service), service.spec.as_ref()) else { continue };
         let address = spec.cluster_ip.as_deref().unwrap_or_default();
@@ -85,10 +85,10 @@ pub(crate) fn wanted<'a>(
             };
             let backends = backends(slices, port.name.as_deref().unwrap_or_default());
             let address = cluster_ip.map(|ip| SocketAddr::new(ip, number));
-            wanted.insert((key.clone(), number), (address, backends));
+            ports.insert((key.clone(), number), (address, backends));
         }
     }
-    wanted
+    ports
 }
 
 /// Returns the ready endpoints of the port with that name, or, if there is none, terminating endpoints that still

@@ -26,7 +26,7 @@ fn endpoint(address: &str, ready: bool, serving: bool, terminating: bool) -> ser
 }
 
 #[test]
-fn ready_endpoints_come_first_then_those_that_still_serve() {
+fn ready_endpoints_are_preferred_to_terminating_ones() {
     let (ready, starting) = (endpoint("127.1.0.1", true, true, false), endpoint("127.1.0.2", false, false, false));
     let ending = endpoint("127.1.0.3", false, true, true);
     let rows = [
@@ -36,9 +36,9 @@ fn ready_endpoints_come_first_then_those_that_still_serve() {
         (json!([{"addresses": ["127.1.0.4"]}]), vec!["127.1.0.4:8080"]), // No conditions: ready.
     ];
     for (endpoints, expected) in rows {
-        let wanted = table::wanted([service("127.1.128.1")].iter(), [slice(endpoints.clone())].iter());
-        assert_eq!(wanted.len(), 1, "TCP ports only");
-        let (address, backends) = wanted.values().next().expect("a port");
+        let ports = table::service_ports([service("127.1.128.1")].iter(), [slice(endpoints.clone())].iter());
+        assert_eq!(ports.len(), 1, "TCP ports only");
+        let (address, backends) = ports.values().next().expect("a port");
         let backends: Vec<_> = backends.iter().map(ToString::to_string).collect();
         assert_eq!(backends, expected, "{endpoints}");
         assert_eq!(address.map(|a| a.to_string()).as_deref(), Some("127.1.128.1:80"));
@@ -46,7 +46,7 @@ fn ready_endpoints_come_first_then_those_that_still_serve() {
 }
 
 /// Starts a server that sends its name and closes the connection.
-async fn named(name: &'static str) -> SocketAddr {
+async fn server(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
@@ -64,8 +64,8 @@ async fn ask(address: SocketAddr) -> io::Result<String> {
 }
 
 #[tokio::test]
-async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
-    let (a, b) = (named("a").await, named("b").await);
+async fn connections_rotate_skip_refusing_endpoints_and_follow_changes() {
+    let (a, b) = (server("a").await, server("b").await);
     // Bound without a listener, so that connections are refused.
     let bound = TcpSocket::new_v4().expect("a socket");
     bound.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
@@ -81,7 +81,7 @@ async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
     }
     listening.backends.set(Vec::new());
     let refused = ask(listening.local).await.map_err(|e| e.kind());
-    assert_eq!(refused, Err(io::ErrorKind::ConnectionReset), "nobody is there");
+    assert_eq!(refused, Err(io::ErrorKind::ConnectionReset), "no endpoint is left");
     let local = listening.local;
     drop(listening);
     let closed = async {
@@ -95,7 +95,7 @@ async fn connections_take_turns_pass_over_the_dead_and_follow_changes() {
 /// Goal: a Service with an address of another machine gets a substitute. Method: an address of TEST-NET-1, which no
 /// machine has.
 #[tokio::test]
-async fn an_address_that_cannot_be_had_gets_a_substitute() {
+async fn an_address_of_another_machine_gets_a_substitute() {
     let listener = listener("192.0.2.1:80".parse().expect("an address")).expect("a substitute");
     assert!(listener.local_addr().expect("an address").ip().is_loopback());
 }

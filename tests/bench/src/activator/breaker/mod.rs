@@ -1,9 +1,9 @@
 //! Cost of a permit of the breaker: acquire and release, on one thread and on two threads that share one breaker.
 //!
-//! Rounds are short, so that some run undisturbed on a busy machine. A row's repetition is the lower quartile of its
-//! rounds: the cost of the code, not of the machine's other work. The peer is upstream's breaker ([`upstream`]),
-//! measured in turn. For orientation, the same is measured with two bare atomics, the minimum for any breaker, and with
-//! a throttler, pod included.
+//! Rounds are short, so that some run undisturbed on a busy machine. A repetition's figure is the lower quartile of
+//! its rounds: the cost of the code, not of the machine's other work. The peer is upstream's breaker ([`upstream`]),
+//! measured in turn. For orientation, the same is measured with two atomic operations, the minimum for any breaker,
+//! and with a throttler including the choice of a pod.
 #![allow(clippy::disallowed_methods, reason = "tokio's clock costs more than what is measured")]
 
 mod upstream;
@@ -43,14 +43,14 @@ fn run(settings: &Settings) -> Figures {
     let breaker = Breaker::new(Capacity::Limited(1000), 10);
     let pair = || drop(black_box(breaker.try_acquire()));
     let peer = upstream::Breaker::new(1000, 10);
-    let peers_pair = || {
+    let peer_pair = || {
         if black_box(peer.reserve()) {
             peer.release();
         }
     };
     for (row, threads) in [("breaker-alone", 1), ("breaker-two", 2)] {
         let turns: Vec<(f64, f64)> = (0..settings.repetitions)
-            .map(|_| (measure(threads, &pair), measure(threads, &peers_pair)))
+            .map(|_| (measure(threads, &pair), measure(threads, &peer_pair)))
             .filter(|(ours, theirs)| ours.is_finite() && theirs.is_finite())
             .collect();
         let (ours, theirs): (Vec<f64>, Vec<f64>) = turns.into_iter().unzip();
@@ -96,13 +96,13 @@ fn measure(threads: u32, pair: &(impl Fn() + Sync)) -> f64 {
     quantile(&rounds, 0.25)
 }
 
-/// Runs one round. Returns `None` if the threads ran one after the other.
+/// Runs one round. Returns the nanoseconds of one pair, or `None` if the threads did not run at the same time.
 fn round(threads: u32, pair: &(impl Fn() + Sync)) -> Option<f64> {
-    // The threads spin here instead of sleeping, so that each is on a core when it passes.
-    let here = AtomicU32::new(0);
+    // The threads wait for each other by spinning, so that each is on a core when the round starts.
+    let arrived = AtomicU32::new(0);
     let run = || {
-        here.fetch_add(1, Ordering::AcqRel);
-        while here.load(Ordering::Acquire) < threads {
+        arrived.fetch_add(1, Ordering::AcqRel);
+        while arrived.load(Ordering::Acquire) < threads {
             std::hint::spin_loop();
         }
         let start = Instant::now();

@@ -1,6 +1,6 @@
-//! Upstream's breaker in Rust, limited to the path of a request that finds a free place and an empty queue: the same
-//! atomics in the same order (`pkg/queue/breaker.go`). The Go version additionally pays for closures and interfaces, so
-//! this is the harder peer.
+//! Upstream's breaker in Rust, limited to the path of a request that gets a permit without waiting: the same atomics in
+//! the same order (`pkg/queue/breaker.go`). The Go version additionally pays for closures and interfaces, so this
+//! peer is faster.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 

@@ -1,13 +1,13 @@
-//! Minimal activators as an autoscaler sees them: they report which port numbers they have bound, and send stats. So
-//! thirty thousand workloads are possible even if a process may not have a descriptor for each.
+//! Simulated activators: they answer queries about bound port numbers and send stats, but bind only the port for these
+//! queries. Thus thirty thousand workloads are possible even if a process may not have a descriptor for each.
 //!
-//! Each activator binds the numbers of the ledger as they are written. When it starts, it binds the existing ones one
-//! after the other within [`BINDING`]. Once per second it attests its presence, and reports the load of the busy
-//! workloads that are routed to it, and of those with waiting requests.
+//! An activator reports the numbers of the ledger as bound once they are written. After its start, it reports the
+//! existing ones one after the other within [`BINDING`]. Once per second it sends an attestation, and the load of the
+//! busy workloads that are routed to it and of those with waiting requests.
 
 use super::super::wake::stat_socket;
 use super::BUSY;
-use super::watched::Watched;
+use super::cluster_watch::ClusterWatch;
 use crate::fleet::namespace_of;
 use anyhow::Context;
 use bytes::Bytes;
@@ -31,14 +31,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use tokio_tungstenite::tungstenite::Message;
 
-/// Time from an activator's start until it has bound the last number.
+/// Time from an activator's start until it reports the last number as bound.
 const BINDING: Duration = Duration::from_secs(1);
 
 /// Interval between two frames of an activator.
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Time between two attempts to connect.
-const AGAIN: Duration = Duration::from_millis(20);
+const RETRY_AFTER: Duration = Duration::from_millis(20);
 
 /// Maximum number of first signals that wait to be sent.
 const SIGNALS: usize = 256;
@@ -53,15 +53,15 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// Reports whether an activator at `address` has bound a number of the ledger.
+    /// Returns true if the activator at `address` reports a number of the ledger as bound.
     pub(super) fn is_bound(&self, address: IpAddr, number: u16, now: Instant) -> bool {
         let since = self.since.lock().expect("no panic").get(&address).copied();
-        since.is_some_and(|since| now.saturating_duration_since(since) >= turn(number))
+        since.is_some_and(|since| now.saturating_duration_since(since) >= binding_delay(number))
     }
 }
 
-/// Returns the delay after the start at which a number is bound. Consecutive numbers are scattered.
-fn turn(number: u16) -> Duration {
+/// Returns the time from an activator's start until a number counts as bound. Consecutive numbers are scattered.
+fn binding_delay(number: u16) -> Duration {
     BINDING * u32::from(number.wrapping_mul(40_503)) / 0x1_0000
 }
 
@@ -73,27 +73,27 @@ pub(super) struct Activators {
 }
 
 struct SharedActivators {
-    watched: Arc<Watched>,
+    cluster: Arc<ClusterWatch>,
     listeners: Arc<Listeners>,
     /// Autoscaler to which stats are sent.
     stats: watch::Sender<Option<SocketAddr>>,
     /// Signals that a workload has its first waiting request at an activator.
     signals: broadcast::Sender<(IpAddr, String)>,
     /// All workloads with waiting requests, and their activators.
-    waited_for: Mutex<BTreeSet<(IpAddr, String)>>,
-    /// Upper limit of the busy workloads' numbers that receive load.
-    busy: watch::Sender<u32>,
+    requests: Mutex<BTreeSet<(IpAddr, String)>>,
+    /// Number below which busy workloads have load.
+    busy_below: watch::Sender<u32>,
 }
 
 impl Activators {
-    pub(super) fn new(watched: Arc<Watched>, listeners: Arc<Listeners>) -> Self {
+    pub(super) fn new(cluster: Arc<ClusterWatch>, listeners: Arc<Listeners>) -> Self {
         let shared = SharedActivators {
-            watched,
+            cluster,
             listeners,
             stats: watch::Sender::new(None),
             signals: broadcast::Sender::new(SIGNALS),
-            waited_for: Mutex::default(),
-            busy: watch::Sender::new(0),
+            requests: Mutex::default(),
+            busy_below: watch::Sender::new(0),
         };
         Self { shared: Arc::new(shared), running: BTreeMap::new(), started: 0 }
     }
@@ -124,16 +124,16 @@ impl Activators {
     }
 
     /// Gives load to the busy workloads with a number below `below` from now on.
-    pub(super) fn call(&self, below: u32) {
-        self.shared.busy.send_replace(below);
+    pub(super) fn set_busy(&self, below: u32) {
+        self.shared.busy_below.send_replace(below);
     }
 
-    /// Lets a request wait for a sleeping workload, at an activator to which the workload is routed. Returns the time
-    /// of the signal.
-    pub(super) fn wait_for(&self, workload: &str) -> anyhow::Result<Instant> {
-        let led = self.shared.watched.now().led_of(workload);
-        let at = led.into_iter().next().with_context(|| format!("{workload} is led to nobody"))?;
-        self.shared.waited_for.lock().expect("no panic").insert((at, workload.to_owned()));
+    /// Simulates a request that waits for a sleeping workload, at an activator to which the workload is routed. Returns
+    /// the time of the signal.
+    pub(super) fn add_request(&self, workload: &str) -> anyhow::Result<Instant> {
+        let routes = self.shared.cluster.state().activators_of(workload);
+        let at = routes.into_iter().next().with_context(|| format!("{workload} is routed to no activator"))?;
+        self.shared.requests.lock().expect("no panic").insert((at, workload.to_owned()));
         let begin = Instant::now();
         // An activator without a link reports the request once it is connected.
         let _ = self.shared.signals.send((at, workload.to_owned()));
@@ -141,12 +141,12 @@ impl Activators {
     }
 
     /// Ends all waiting requests.
-    pub(super) fn wait_no_more(&self) {
-        self.shared.waited_for.lock().expect("no panic").clear();
+    pub(super) fn end_requests(&self) {
+        self.shared.requests.lock().expect("no panic").clear();
     }
 }
 
-/// Responds to probes and port queries, forever.
+/// Responds to probes and port queries forever.
 async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: String, shared: Arc<SharedActivators>) {
     let mut connections = JoinSet::new();
     loop {
@@ -155,7 +155,7 @@ async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: 
                 let Ok((stream, _)) = accepted else { continue };
                 let (name, instance, shared) = (name.clone(), instance.clone(), shared.clone());
                 let answer = service_fn(move |request: Request<Incoming>| {
-                    let body = shared.bound(address, &name, &instance, &request);
+                    let body = shared.response(address, &name, &instance, &request);
                     async move { Ok::<_, Infallible>(Response::new(Full::new(body))) }
                 });
                 let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
@@ -168,11 +168,11 @@ async fn answer(listener: TcpListener, address: IpAddr, name: String, instance: 
 
 impl SharedActivators {
     /// Returns the response to a port query, or an empty one to other requests.
-    fn bound(&self, address: IpAddr, pod: &str, instance: &str, request: &Request<Incoming>) -> Bytes {
+    fn response(&self, address: IpAddr, pod: &str, instance: &str, request: &Request<Incoming>) -> Bytes {
         let question = request.headers().get(QUESTION).and_then(|value| Question::parse(value.to_str().ok()?).ok());
         let Some(question) = question else { return Bytes::new() };
         let now = Instant::now();
-        let state = self.watched.now();
+        let state = self.cluster.state();
         let requested: Vec<(u16, &Arc<str>)> = match question {
             Question::All => state.numbers().collect(),
             Question::Numbers(numbers) => {
@@ -193,18 +193,18 @@ impl SharedActivators {
 
     /// Returns the frame that the activator at `address` sends once per second.
     fn frame(&self, address: IpAddr) -> Bytes {
-        let below = *self.busy.borrow();
-        let calls = |workload: &str| {
+        let below = *self.busy_below.borrow();
+        let is_busy = |workload: &str| {
             let number = workload.strip_prefix(BUSY).and_then(|rest| rest.strip_prefix('-')?.parse::<u32>().ok());
             number.is_some_and(|number| number < below)
         };
         let mut messages = vec![common::wire::attestation(e2e::bare::SYSTEM, &address.to_string())];
-        // The entries are created after the lock on the watched state is released.
-        let called: Vec<String> =
-            self.watched.now().led_to(address).filter(|name| calls(name)).map(str::to_owned).collect();
-        messages.extend(called.iter().map(|name| entry(address, name)));
-        let waited_for = self.waited_for.lock().expect("no panic");
-        messages.extend(waited_for.iter().filter(|(at, _)| *at == address).map(|(_, name)| entry(address, name)));
+        // The entries are created after the lock on the state is released.
+        let busy: Vec<String> =
+            self.cluster.state().workloads_of(address).filter(|name| is_busy(name)).map(str::to_owned).collect();
+        messages.extend(busy.iter().map(|name| entry(address, name)));
+        let requests = self.requests.lock().expect("no panic");
+        messages.extend(requests.iter().filter(|(at, _)| *at == address).map(|(_, name)| entry(address, name)));
         common::wire::encode(&WireStatMessages { messages }).into()
     }
 }
@@ -228,14 +228,14 @@ async fn report(address: IpAddr, shared: Arc<SharedActivators>) {
         tokio::select! {
             _ = stats.changed() => {}
             // If the autoscaler is gone or not there yet, the link is retried.
-            _ = link(address, to, &shared) => sleep(AGAIN).await,
+            _ = link(address, to, &shared) => sleep(RETRY_AFTER).await,
         }
     }
 }
 
-/// Returns the time within a second at which an activator sends its frames. It differs between activators, as for
+/// Returns the offset within a second at which an activator sends its frames. It differs between activators, as for
 /// processes that started at different times.
-fn beat(address: IpAddr) -> Duration {
+fn phase(address: IpAddr) -> Duration {
     let last = match address {
         IpAddr::V4(ip) => ip.octets()[3],
         IpAddr::V6(ip) => ip.octets()[15],
@@ -246,9 +246,9 @@ fn beat(address: IpAddr) -> Duration {
 /// Sends stats until the connection ends.
 async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &SharedActivators) -> anyhow::Result<()> {
     let mut signals = shared.signals.subscribe();
-    let mut socket = stat_socket(to.context("nobody")?).await?;
+    let mut socket = stat_socket(to.context("no autoscaler yet")?).await?;
     socket.send(Message::Binary(shared.frame(address))).await?;
-    let mut seconds = interval_at(Instant::now() + SECOND + beat(address), SECOND);
+    let mut seconds = interval_at(Instant::now() + SECOND + phase(address), SECOND);
     seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -268,7 +268,7 @@ async fn link(address: IpAddr, to: Option<SocketAddr>, shared: &SharedActivators
 mod tests {
     use super::*;
 
-    /// Goal: an activator that has just started counts as bound only for the numbers that it reports.
+    /// Goal: an activator has bound nothing before its start, half of the numbers after half of `BINDING`, then all.
     #[test]
     fn numbers_are_bound_one_after_another() {
         let (listeners, address, start) = (Listeners::default(), IpAddr::from([127, 0, 0, 9]), Instant::now());

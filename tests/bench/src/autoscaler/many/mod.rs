@@ -1,9 +1,9 @@
-//! One autoscaler with a whole cluster's workloads, most asleep and some busy: how soon it is ready, the cost of the
-//! workloads, how soon one of them wakes, and the cost of lost watches, of a killed autoscaler, and of an activator that
-//! leaves and returns.
+//! One autoscaler with the workloads of a whole cluster, most asleep and some busy: how soon it is ready, the cost of
+//! the workloads, how soon one of them wakes, and the effects of lost watches, of a killed autoscaler, and of an
+//! activator that ends and returns.
 //!
 //! The control plane ([`ControlPlane`]) is embedded or real. Objects are created as users create them, pods are
-//! reported as running, and activators ([`activators`]) send stats and respond to queries, but none relays a request:
+//! reported as running, and activators ([`activators`]) send stats and respond to queries, but do not serve requests:
 //! other rows measure that. The same is measured first with [`FEW`] sleeping workloads and a fifth of that busy, on the
 //! same API server.
 //!
@@ -20,10 +20,10 @@
 //! time.
 
 mod activators;
-mod troubles;
-mod watched;
+mod cluster_watch;
+mod faults;
 
-use super::fleet_rows::cpu;
+use super::fleet_rows::cpu_per_revision;
 use super::wake::{PAUSE, SLEEPERS};
 use crate::fleet::{self, ActivatorState, Autoscaler, ControlPlane};
 use crate::idle::SETTLE;
@@ -32,13 +32,13 @@ use crate::settings::{Settings, quantile};
 use crate::stalls::StallDetector;
 use activators::{Activators, Listeners};
 use anyhow::ensure;
+use cluster_watch::{ClusterState, ClusterWatch};
 use futures::FutureExt;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
-use watched::Watched;
 
 /// Number of starts, whose median counts. A request waits for a different sleeping workload at each.
 const STARTS: u32 = 3;
@@ -61,11 +61,11 @@ const FIRST_ACTIVATOR: u32 = 2;
 const WAITING: u32 = 24;
 
 /// Maximum processor time per second of an idle autoscaler, whatever the number of its objects.
-const CALM: Duration = Duration::from_millis(100);
+const IDLE_CPU_MAX: Duration = Duration::from_millis(100);
 /// Additional maximum per busy workload: the bound of its row.
-const BUSY_MOST: Duration = Duration::from_micros(60);
+const BUSY_CPU_MAX: Duration = Duration::from_micros(60);
 /// Maximum time to wait for an idle autoscaler.
-const CALM_WITHIN: Duration = Duration::from_secs(300);
+const IDLE_WITHIN: Duration = Duration::from_secs(300);
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
@@ -103,36 +103,36 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (asleep, busy) = (u32::try_from(settings.revisions)?, u32::try_from(settings.busy)?);
-    ensure!(asleep >= 2 * FEW && busy > FEW_BUSY, "at least {} asleep and {} busy", 2 * FEW, FEW_BUSY + 1);
+    ensure!(asleep >= 2 * FEW && busy > FEW_BUSY, "at least {} asleep and {} busy are needed", 2 * FEW, FEW_BUSY + 1);
     let mut bench = Bench::start(settings, asleep + busy).await?;
-    let (few, autoscaler) = bench.part(settings, 0..FEW, 0..FEW_BUSY).await?;
+    let (few, autoscaler) = bench.measure(settings, 0..FEW, 0..FEW_BUSY).await?;
     autoscaler.process.end()?;
-    let (many, autoscaler) = bench.part(settings, FEW..asleep, FEW_BUSY..busy).await?;
+    let (many, autoscaler) = bench.measure(settings, FEW..asleep, FEW_BUSY..busy).await?;
     let mut figures = Figures::default();
-    let median = |part: &Part| quantile(&part.starts, MEDIAN);
+    let median = |measured: &Measured| quantile(&measured.starts, MEDIAN);
     figures.row("many-start", vec![median(&many) / median(&few)]);
     let more = f64::from(asleep + busy - FEW - FEW_BUSY);
     figures.row("many-memory", vec![(many.resident as f64 - few.resident as f64) / 1024.0 / more]);
     figures.row("many-cpu", many.cpu.clone());
     figures.row("many-patch", many.patches.clone());
-    for (workloads, part) in [(FEW + FEW_BUSY, few), (asleep + busy, many)] {
+    for (workloads, measured) in [(FEW + FEW_BUSY, few), (asleep + busy, many)] {
         let mut beside = |what: &str, samples| figures.beside(format!("{workloads} workloads: {what}"), samples);
-        beside("s until a new autoscaler has reconciled all new workloads", vec![part.filled]);
-        beside("s from start until workloads with waiting requests are started", part.starts);
-        beside("s from start to ready", part.ready);
-        beside("writes after a start without changes", vec![part.written]);
-        beside("MiB of resident memory", vec![part.resident as f64 / 1024.0 / 1024.0]);
-        beside("µs of CPU per workload and second before the new ones are busy", part.rest);
-        beside("µs of CPU per busy workload and second", part.cpu);
-        beside("s until all busy workloads have a pod", vec![part.woken]);
-        beside("pods of the busy workloads, which need one each", vec![part.pods as f64]);
-        beside("ms from stat to replicas", part.patches);
-        beside("ms from a patch to replicas without an autoscaler, measured alternately", part.bare);
+        beside("s until a new autoscaler has reconciled all new workloads", vec![measured.filled]);
+        beside("s from start until workloads with waiting requests are started", measured.starts);
+        beside("s from start to ready", measured.ready);
+        beside("writes after a start without changes", vec![measured.written]);
+        beside("MiB of resident memory", vec![measured.resident as f64 / 1024.0 / 1024.0]);
+        beside("µs of CPU per workload and second before the new ones are busy", measured.rest);
+        beside("µs of CPU per busy workload and second", measured.cpu);
+        beside("s until all busy workloads have a pod", vec![measured.woken]);
+        beside("pods of the busy workloads, which need one each", vec![measured.pods as f64]);
+        beside("ms from stat to replicas", measured.patches);
+        beside("ms from a patch to replicas without an autoscaler, measured alternately", measured.bare);
     }
     // The woken workloads go to sleep again. That cost is not part of the following figures.
-    bench.watched.until("all others to sleep", |now| (now.ready_pods(ASLEEP) == 0).then_some(())).await?;
+    bench.cluster.until("woken workloads to sleep", |state| (state.ready_pods(ASLEEP) == 0).then_some(())).await?;
     // The figures so far took minutes, so they are kept even if the rest fails.
-    if let Err(error) = bench.troubles(autoscaler, asleep, asleep + busy, &mut figures).await {
+    if let Err(error) = bench.faults(autoscaler, asleep, asleep + busy, &mut figures).await {
         eprintln!("{error:#}");
     }
     Ok(figures)
@@ -140,20 +140,20 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
 
 /// Waits until the autoscalers' processor time shows that they are idle except for `busy` workloads. Writes may have
 /// ended while an autoscaler still processes objects. The wait is limited; after it, the measurement proceeds anyway.
-async fn until_calm(autoscalers: &[&Autoscaler], busy: u32) -> anyhow::Result<()> {
-    let most = CALM + BUSY_MOST * busy;
+async fn until_idle(autoscalers: &[&Autoscaler], busy: u32) -> anyhow::Result<()> {
+    let limit = IDLE_CPU_MAX + BUSY_CPU_MAX * busy;
     let begin = Instant::now();
     for autoscaler in autoscalers {
         loop {
             let (before, since) = (autoscaler.process.cpu()?, Instant::now());
             sleep(SETTLE).await;
             let used = autoscaler.process.cpu()?.saturating_sub(before);
-            if used <= most.mul_f64(since.elapsed().as_secs_f64()) {
+            if used <= limit.mul_f64(since.elapsed().as_secs_f64()) {
                 break;
             }
-            if begin.elapsed() > CALM_WITHIN {
+            if begin.elapsed() > IDLE_WITHIN {
                 eprintln!(
-                    "an autoscaler still takes {:.2} of a processor",
+                    "an autoscaler still uses {:.2} processors",
                     used.as_secs_f64() / since.elapsed().as_secs_f64()
                 );
                 break;
@@ -163,8 +163,8 @@ async fn until_calm(autoscalers: &[&Autoscaler], busy: u32) -> anyhow::Result<()
     Ok(())
 }
 
-/// Figures with some of the workloads.
-struct Part {
+/// Figures with all workloads that exist at the time.
+struct Measured {
     filled: f64,
     starts: Vec<f64>,
     ready: Vec<f64>,
@@ -179,110 +179,113 @@ struct Part {
 }
 
 struct Bench {
-    plane: ControlPlane,
-    watched: Arc<Watched>,
+    control_plane: ControlPlane,
+    cluster: Arc<ClusterWatch>,
     activators: Activators,
 }
 
 impl Bench {
     async fn start(settings: &Settings, workloads: u32) -> anyhow::Result<Self> {
-        let plane = ControlPlane::start(settings, workloads as usize).await?;
+        let control_plane = ControlPlane::start(settings, workloads as usize).await?;
         let listeners = Arc::new(Listeners::default());
-        let watched = Watched::start(&plane.client, listeners.clone());
-        let mut activators = Activators::new(watched.clone(), listeners);
+        let cluster = ClusterWatch::start(&control_plane.client, listeners.clone());
+        let mut activators = Activators::new(cluster.clone(), listeners);
         for number in 0..ACTIVATORS {
-            activators.start(plane.plane(FIRST_ACTIVATOR + number)).await?;
+            activators.start(control_plane.plane_address(FIRST_ACTIVATOR + number)).await?;
         }
-        let bench = Self { plane, watched, activators };
-        bench.plane.publish(&bench.activator_states(Some(ActivatorState::Ready))).await?;
-        bench.plane.bare(BARE).await?;
+        let bench = Self { control_plane, cluster, activators };
+        bench.control_plane.publish(&bench.activator_states(Some(ActivatorState::Ready))).await?;
+        bench.control_plane.create_deployment(BARE).await?;
         Ok(bench)
     }
 
-    /// Returns all activators, the last one with state `last`. Without it, the last one is absent.
+    /// Returns all activators, the last one with state `last`, or without the last one.
     fn activator_states(&self, last: Option<ActivatorState>) -> Vec<(IpAddr, ActivatorState)> {
-        let ready =
-            (0..ACTIVATORS - 1).map(|number| (self.plane.plane(FIRST_ACTIVATOR + number), ActivatorState::Ready));
-        ready.chain(last.map(|state| (self.last(), state))).collect()
+        let others = (0..ACTIVATORS - 1).map(|number| self.control_plane.plane_address(FIRST_ACTIVATOR + number));
+        others.map(|address| (address, ActivatorState::Ready)).chain(last.map(|state| (self.last(), state))).collect()
     }
 
+    /// Returns the address of the last activator.
     fn last(&self) -> IpAddr {
-        self.plane.plane(FIRST_ACTIVATOR + ACTIVATORS - 1)
+        self.control_plane.plane_address(FIRST_ACTIVATOR + ACTIVATORS - 1)
     }
 
     /// Starts an autoscaler that writes at its default rate, and directs all stats to it.
-    async fn autoscaler(&self, number: u32) -> anyhow::Result<Autoscaler> {
-        let autoscaler = self.plane.autoscaler(number, true).await?;
+    async fn start_autoscaler(&self, number: u32) -> anyhow::Result<Autoscaler> {
+        let autoscaler = self.control_plane.start_autoscaler(number, true).await?;
         self.activators.report_to(autoscaler.stats);
         Ok(autoscaler)
     }
 
     /// Creates these workloads, which are the next ones, and measures with all workloads that exist.
-    async fn part(
+    async fn measure(
         &self,
         settings: &Settings,
         asleep: Range<u32>,
         busy: Range<u32>,
-    ) -> anyhow::Result<(Part, Autoscaler)> {
+    ) -> anyhow::Result<(Measured, Autoscaler)> {
         let (all, start) = (asleep.end + busy.end, Instant::now());
         let progress = |what: &str| eprintln!("{all} workloads: {what} after {:.0?}", start.elapsed());
-        self.plane.fill(ASLEEP, asleep.clone()).await?;
-        self.plane.fill(BUSY, busy.clone()).await?;
-        progress("made");
+        self.control_plane.fill(ASLEEP, asleep.clone()).await?;
+        self.control_plane.fill(BUSY, busy.clone()).await?;
+        progress("created");
         // The work of Kubernetes' controllers for new objects, including the bare one, is not part of the following
         // figures.
-        self.watched.until("controllers", |now| (now.observed() > all as usize).then_some(())).await?;
-        progress("seen by controllers");
+        let all_observed = |state: &ClusterState| (state.observed_deployments() > all as usize).then_some(());
+        self.cluster.until("controllers to observe all", all_observed).await?;
+        progress("observed by controllers");
         let begin = Instant::now();
-        let filling = self.plane.autoscaler(0, self.plane.is_real()).await?;
+        let filling = self.control_plane.start_autoscaler(0, self.control_plane.is_real()).await?;
         self.activators.report_to(filling.stats);
-        self.watched.until("all to be led", |now| (now.count_led() >= all as usize).then_some(())).await?;
-        let filled = (self.watched.until_quiet(begin).await? - begin).as_secs_f64();
-        progress("led to activators");
-        self.watched
-            .until("all to say that they are served", |now| (now.count_served() >= all as usize).then_some(()))
+        self.cluster
+            .until("all to be routed", |state| (state.routed_workloads() >= all as usize).then_some(()))
             .await?;
+        let filled = (self.cluster.until_quiet(begin).await? - begin).as_secs_f64();
+        progress("routed to activators");
+        let all_served = |state: &ClusterState| (state.served_workloads() >= all as usize).then_some(());
+        self.cluster.until("all to be reported as served", all_served).await?;
         filling.process.end()?;
-        progress("told that they are served");
+        progress("reported as served");
 
-        let mut autoscaler = self.autoscaler(0).await?;
-        self.plane.until_it_leads(0).await?;
-        until_calm(&[&autoscaler], 0).await?;
+        let mut autoscaler = self.start_autoscaler(0).await?;
+        self.control_plane.until_leading(0).await?;
+        until_idle(&[&autoscaler], 0).await?;
         let written = autoscaler.writes().await?;
-        let rest = cpu(settings, &autoscaler, all as usize).await?;
+        let rest = cpu_per_revision(settings, &autoscaler, all as usize).await?;
         let begin = Instant::now();
-        self.activators.call(busy.end);
-        let have_pods = |now: &watched::ClusterState| (now.ready_pods(BUSY) >= busy.end as usize).then_some(());
-        self.watched.until("all busy ones to have a pod", have_pods).await?;
+        self.activators.set_busy(busy.end);
+        let have_pods = |state: &ClusterState| (state.ready_pods(BUSY) >= busy.end as usize).then_some(());
+        self.cluster.until("all busy workloads to have a pod", have_pods).await?;
         let woken = begin.elapsed().as_secs_f64();
-        progress("given pods, the busy ones");
-        self.watched.until_quiet(begin).await?;
-        until_calm(&[&autoscaler], busy.end).await?;
-        let (resident, pods) = (autoscaler.process.resident()?, self.watched.now().ready_pods(BUSY));
-        let cpu = cpu(settings, &autoscaler, busy.end as usize).await?;
+        progress("busy ones have pods");
+        self.cluster.until_quiet(begin).await?;
+        until_idle(&[&autoscaler], busy.end).await?;
+        let (resident, pods) = (autoscaler.process.resident()?, self.cluster.state().ready_pods(BUSY));
+        let cpu = cpu_per_revision(settings, &autoscaler, busy.end as usize).await?;
         let (patches, bare) = self.patches(asleep.start..asleep.end - STARTS).await?;
-        progress("woken, some of them");
+        progress("some sleeping ones woken");
 
         let (mut starts, mut ready) = (Vec::new(), Vec::new());
         for name in (1..=STARTS).map(|n| fleet::name(ASLEEP, asleep.end - n)) {
             autoscaler.process.end()?;
-            self.activators.wait_for(&name)?;
+            self.activators.add_request(&name)?;
             let begin = Instant::now();
-            autoscaler = self.autoscaler(0).await?;
+            autoscaler = self.start_autoscaler(0).await?;
             ready.push(begin.elapsed().as_secs_f64());
-            let woken = self.watched.until(&name, |now| now.woken(&name).filter(|woken| *woken >= begin)).await?;
-            self.activators.wait_no_more();
+            let woken =
+                self.cluster.until(&name, |state| state.woken_at(&name).filter(|woken| *woken >= begin)).await?;
+            self.activators.end_requests();
             starts.push((woken - begin).as_secs_f64());
         }
-        self.watched.until_quiet(Instant::now()).await?;
-        // The rest takes minutes and may fail.
+        self.cluster.until_quiet(Instant::now()).await?;
+        // Printed now, because the rest takes minutes and may fail.
         let (mib, [cpu_us, patch_ms, start_s]) =
             (resident >> 20, [(&cpu, MEDIAN), (&patches, P99), (&starts, MEDIAN)].map(|(all, q)| quantile(all, q)));
         progress(&format!(
-            "{mib} MiB, {cpu_us:.0} µs for each busy one and second, {patch_ms:.1} ms to replicas at p99, {start_s:.1} s \
+            "{mib} MiB, {cpu_us:.0} µs per busy one and second, {patch_ms:.1} ms to replicas at p99, {start_s:.1} s \
              from start to a wake,"
         ));
-        Ok((Part { filled, starts, ready, resident, written, rest, cpu, woken, pods, patches, bare }, autoscaler))
+        Ok((Measured { filled, starts, ready, resident, written, rest, cpu, woken, pods, patches, bare }, autoscaler))
     }
 
     /// Returns the milliseconds from a first stat to the replicas, for [`SLEEPERS`] workloads spread over the range,
@@ -291,26 +294,27 @@ impl Bench {
     async fn patches(&self, asleep: Range<u32>) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
         let stalls = StallDetector::new();
         let (mut delays, mut bare) = (Vec::with_capacity(SLEEPERS), Vec::with_capacity(SLEEPERS));
-        let mut aside = 0;
+        let mut discarded = 0;
         let count = SLEEPERS as u32;
         for n in 0..count {
             let name = fleet::name(ASLEEP, asleep.start + n * (asleep.end - asleep.start) / count);
-            let begin = self.activators.wait_for(&name)?;
-            let woken = self.watched.until(&name, |now| now.woken(&name).filter(|woken| *woken >= begin)).await?;
-            self.activators.wait_no_more();
-            self.watched.until(&name, |now| (now.ready_pods(&name) > 0).then_some(())).await?;
+            let begin = self.activators.add_request(&name)?;
+            let woken =
+                self.cluster.until(&name, |state| state.woken_at(&name).filter(|woken| *woken >= begin)).await?;
+            self.activators.end_requests();
+            self.cluster.until(&name, |state| (state.ready_pods(&name) > 0).then_some(())).await?;
             let (patched, reported) = self.wake_bare().await?;
             for (from, to, delays) in [(begin, woken, &mut delays), (patched, reported, &mut bare)] {
                 if stalls.stalled_between(from, to).await {
-                    aside += 1;
+                    discarded += 1;
                 } else {
                     delays.push((to - from).as_secs_f64() * 1e3);
                 }
             }
             sleep(PAUSE).await;
         }
-        if aside > 0 {
-            eprintln!("{aside} of {} wakes were measured while the machine stood still, and put aside", 2 * count);
+        if discarded > 0 {
+            eprintln!("{discarded} of {} wakes were discarded because the machine stalled", 2 * count);
         }
         Ok((delays, bare))
     }
@@ -319,11 +323,11 @@ impl Bench {
     /// reported it.
     async fn wake_bare(&self) -> anyhow::Result<(Instant, Instant)> {
         let patched = Instant::now();
-        self.plane.scale(BARE, 1).await?;
-        let reported = self.watched.until(BARE, |now| now.woken(BARE).filter(|reported| *reported >= patched)).await?;
-        self.watched.until(BARE, |now| (now.ready_pods(BARE) > 0).then_some(())).await?;
-        self.plane.scale(BARE, 0).await?;
-        self.watched.until(BARE, |now| (now.ready_pods(BARE) == 0).then_some(())).await?;
+        self.control_plane.scale(BARE, 1).await?;
+        let reported = self.cluster.until(BARE, |state| state.woken_at(BARE).filter(|at| *at >= patched)).await?;
+        self.cluster.until(BARE, |state| (state.ready_pods(BARE) > 0).then_some(())).await?;
+        self.control_plane.scale(BARE, 0).await?;
+        self.cluster.until(BARE, |state| (state.ready_pods(BARE) == 0).then_some(())).await?;
         Ok((patched, reported))
     }
 }

@@ -62,7 +62,7 @@ async fn render_with(flags: &[&str], namespace: &str, with: &Value) -> anyhow::R
 }
 
 /// Returns objects by kind, namespace and name.
-fn named(objects: Vec<Value>) -> BTreeMap<String, Value> {
+fn by_name(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let name = |object: &Value| {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let meta = &object["metadata"];
@@ -71,25 +71,25 @@ fn named(objects: Vec<Value>) -> BTreeMap<String, Value> {
     objects.into_iter().map(|object| (name(&object), object)).collect()
 }
 
-/// Converts whole floats to integers: some writers print `0.0` as `0`.
-fn whole(value: &mut Value) {
+/// Converts floats without a fraction to integers: some writers print `0.0` as `0`.
+fn unify_numbers(value: &mut Value) {
     match value {
         Value::Number(number) => {
             let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9e15);
-            if let Some(whole) = float.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
-                *value = whole.into();
+            if let Some(integer) = float.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
+                *value = integer.into();
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(whole),
-        Value::Object(fields) => fields.values_mut().for_each(whole),
+        Value::Array(items) => items.iter_mut().for_each(unify_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(unify_numbers),
         _ => {}
     }
 }
 
-/// Checks that both have the same objects.
-fn same(what: &str, mut rendered: Vec<Value>, mut expected: Vec<Value>) -> anyhow::Result<()> {
-    rendered.iter_mut().chain(&mut expected).for_each(whole);
-    let (rendered, expected) = (named(rendered), named(expected));
+/// Compares the objects of two lists, in any order.
+fn assert_same_objects(what: &str, mut rendered: Vec<Value>, mut expected: Vec<Value>) -> anyhow::Result<()> {
+    rendered.iter_mut().chain(&mut expected).for_each(unify_numbers);
+    let (rendered, expected) = (by_name(rendered), by_name(expected));
     assert_eq!(rendered.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
     for (name, object) in expected {
         assert_eq!(rendered[&name], object, "{what}: {name}");
@@ -111,7 +111,7 @@ fn chart_objects(folders: &[&str]) -> anyhow::Result<Vec<Value>> {
 }
 
 /// Moves objects to another namespace, like `namespace` of a kustomization.
-fn within(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
+fn in_namespace(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
     for object in &mut all {
         if object["metadata"].get("namespace").is_some() {
             object["metadata"]["namespace"] = json!(namespace);
@@ -125,7 +125,7 @@ fn within(namespace: &str, mut all: Vec<Value>) -> Vec<Value> {
 
 /// Goal: with each choice of components the chart renders exactly the kustomizations' objects.
 #[tokio::test]
-async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
+async fn the_chart_renders_the_kustomizations_objects() -> anyhow::Result<()> {
     let system = "zeroscale-system";
     let rights = json!({"customMetrics": true, "argoRollouts": true, "openshift": true, "podLogs": true});
     let monitoring = json!({"podMonitors": true, "rules": true, "board": true});
@@ -142,23 +142,23 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
         ("knative-serving", json!({"mode": "knative", "knative": {"autoscaler": false}}), vec!["knative/activator"]),
     ];
     for (namespace, values, folders) in rows {
-        same(&values.to_string(), render(namespace, &values).await?, chart_objects(&folders)?)?;
+        assert_same_objects(&values.to_string(), render(namespace, &values).await?, chart_objects(&folders)?)?;
     }
     let values = json!({"mode": "knative", "hpa": {"install": true}, "monitoring": monitoring});
     let mut expected = chart_objects(&["monitoring"])?;
     expected.retain(|object| object["kind"] != "PodMonitor"); // It monitors pods that do not exist here.
-    expected = within("knative-serving", expected);
+    expected = in_namespace("knative-serving", expected);
     expected.extend(chart_objects(&["knative"])?);
-    expected.extend(within("knative-serving", chart_objects(&["monitoring/knative"])?));
-    same("monitoring of Knative's", render("knative-serving", &values).await?, expected)?;
+    expected.extend(in_namespace("knative-serving", chart_objects(&["monitoring/knative"])?));
+    assert_same_objects("monitoring of Knative's", render("knative-serving", &values).await?, expected)?;
     // If Knative is in another namespace, missing targets there may be Knative's own.
     let elsewhere = serde_json::to_string(&render("kn", &values).await?)?;
     ensure!(elsewhere.contains("namespace!=\\\"kn\\\"") && elsewhere.contains(r#""matchNames":["kn"]"#));
     ensure!(!elsewhere.contains("\\\"knative-serving\\\""), "{elsewhere}");
     // In another namespace, a variable contains that name instead of a reference to it.
     let values = json!({"namespaces": ["shop"], "crds": {"install": false}});
-    let mut expected = within("shop", chart_objects(&["namespaced"])?);
-    for entry in expected.iter_mut().flat_map(environment) {
+    let mut expected = in_namespace("shop", chart_objects(&["namespaced"])?);
+    for entry in expected.iter_mut().filter_map(environment).flatten() {
         if entry["name"] == "ZEROSCALE_NAMESPACES" {
             *entry = json!({"name": "ZEROSCALE_NAMESPACES", "value": "shop"});
         }
@@ -166,22 +166,29 @@ async fn the_chart_renders_what_the_kustomizations_say() -> anyhow::Result<()> {
     expected.iter_mut().for_each(sort_environment);
     let mut rendered = render("shop", &values).await?;
     rendered.iter_mut().for_each(sort_environment);
-    same("one namespace", rendered, expected)
+    assert_same_objects("one namespace", rendered, expected)
 }
 
-fn environment(object: &mut Value) -> impl Iterator<Item = &mut Value> {
-    object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut).into_iter().flatten()
+fn environment(object: &mut Value) -> Option<&mut Vec<Value>> {
+    object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut)
 }
 
 fn sort_environment(object: &mut Value) {
-    if let Some(env) = object.pointer_mut("/spec/template/spec/containers/0/env").and_then(Value::as_array_mut) {
+    if let Some(env) = environment(object) {
         env.sort_by_key(|entry| entry["name"].as_str().unwrap_or_default().to_owned());
     }
 }
 
-/// Goal: each value has exactly its effect.
+/// Checks fields, given by the name of their object and by a pointer.
+fn assert_fields<const N: usize>(all: &BTreeMap<String, Value>, rows: [(&str, String, Value); N]) {
+    for (name, pointer, expected) in rows {
+        let found = all.get(name).and_then(|object| object.pointer(&pointer));
+        assert_eq!(found, Some(&expected), "{name} {pointer}");
+    }
+}
+
 #[tokio::test]
-async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
+async fn each_value_has_exactly_its_effect() -> anyhow::Result<()> {
     let values = json!({
         "namespaces": ["shop", "stage"],
         "images": {"registry": "r.example.com/z", "tag": "9", "pullPolicy": "Always", "pullSecrets": ["s"]},
@@ -195,12 +202,9 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         "stats": {"tlsSecret": "stat-tls", "activatorTlsSecret": "activator-tls"}, "userRoles": false,
         "monitoring": {"podMonitors": true, "rules": true, "board": true, "labels": {"release": "prometheus"}},
     });
-    let all = named(render("planes", &values).await?);
-    let get = |name: &str, pointer: &str| {
-        all.get(name).and_then(|object| object.pointer(pointer)).cloned().with_context(|| format!("{name} {pointer}"))
-    };
+    let all = by_name(render("planes", &values).await?);
     let variable = |plane: &str, name: &str| -> anyhow::Result<Value> {
-        let env = get(&format!("Deployment planes/{plane}"), "/spec/template/spec/containers/0/env")?;
+        let env = &all[&format!("Deployment planes/{plane}")]["spec"]["template"]["spec"]["containers"][0]["env"];
         let found: Vec<_> = env.as_array().into_iter().flatten().filter(|entry| entry["name"] == name).collect();
         ensure!(found.len() <= 1, "{plane}: {name} twice");
         Ok(found.first().map_or(Value::Null, |entry| entry["value"].clone()))
@@ -240,9 +244,7 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
         ("RoleBinding stage/zeroscale-autoscaler", "/subjects/0/namespace".into(), json!("planes")),
         ("Role planes/zeroscale-activator", "/rules/0/verbs/0".into(), json!("list")),
     ];
-    for (name, pointer, expected) in rows {
-        assert_eq!(get(name, &pointer)?, expected, "{name} {pointer}");
-    }
+    assert_fields(&all, rows);
     let folder = "/var/run/secrets/zeroscale.dev/stat-tls";
     for (plane, name, expected) in [
         ("activator", "ZEROSCALE_NAMESPACES", json!("shop,stage")),
@@ -259,19 +261,20 @@ async fn values_are_laid_over_the_manifests() -> anyhow::Result<()> {
     }
     ensure!(!all.keys().any(|name| name.starts_with("ClusterRole")), "{:?}", all.keys());
     // It selects only its own namespace.
-    ensure!(get("PodMonitor planes/zeroscale-activator", "/spec/namespaceSelector").is_err());
+    let monitor = &all["PodMonitor planes/zeroscale-activator"]["spec"];
+    ensure!(monitor.get("namespaceSelector").is_none(), "{monitor}");
     let without = render("planes", &json!({"policies": false, "stats": {"tlsSecret": "stat-tls"}})).await?;
     ensure!(!without.iter().any(|object| object["kind"] == "NetworkPolicy"));
     let ports = without.iter().find(|object| object["metadata"]["name"] == "config-ports").context("config-ports")?;
-    assert_eq!(ports["data"]["guarded"], "off", "nobody closes guarded numbers");
-    let activator = named(without).remove(activator).context("an activator")?.to_string();
+    assert_eq!(ports["data"]["guarded"], "off", "no policy closes guarded numbers");
+    let activator = by_name(without).remove(activator).context("an activator")?.to_string();
     ensure!(activator.contains("stat-tls/ca.crt") && !activator.contains("_TLS_KEY"), "{activator}");
     Ok(())
 }
 
 /// Goal: an operator's additions to a plane are merged with the existing fields, and disabled objects are absent.
 #[tokio::test]
-async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
+async fn an_operators_additions_are_merged() -> anyhow::Result<()> {
     let values = json!({
         "labels": {"team": "a"}, "annotations": {"owner": "b"},
         "activator": {
@@ -288,10 +291,10 @@ async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
         },
         "monitoring": {"rules": true, "runbooks": "https://docs.example.com/alerts"},
     });
-    let all = named(render("planes", &values).await?);
+    let all = by_name(render("planes", &values).await?);
     let (activator, autoscaler, pod) =
         ("Deployment planes/activator", "Deployment planes/autoscaler", "/spec/template");
-    for (name, pointer, expected) in [
+    let rows = [
         (activator, "/spec/replicas".to_owned(), json!(4)),
         (activator, "/spec/strategy".to_owned(), json!({"type": "Recreate"})),
         (activator, "/metadata/labels/l".to_owned(), json!("1")),
@@ -314,16 +317,14 @@ async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
             "/spec/groups/0/rules/0/annotations/runbook_url".to_owned(),
             json!("https://docs.example.com/alerts#zeroscaleactivatormissing"),
         ),
-    ] {
-        let found = all.get(name).and_then(|object| object.pointer(&pointer));
-        assert_eq!(found, Some(&expected), "{name} {pointer}");
-    }
+    ];
+    assert_fields(&all, rows);
     let env = all[activator].pointer("/spec/template/spec/containers/0/env").context("env")?.to_string();
     ensure!(env.contains(r#"{"name":"A","valueFrom":"#) && env.contains("POD_NAME"), "{env}");
     let env = all[autoscaler].pointer("/spec/template/spec/containers/0/env").context("env")?.to_string();
     ensure!(env.contains("0.0.0.0:8090") && env.contains("zeroscale.dev/dashboard/token"), "{env}");
-    ensure!(!all.contains_key("HorizontalPodAutoscaler planes/activator"), "it is switched off");
-    ensure!(!all.contains_key("PodDisruptionBudget planes/activator"), "it is switched off");
+    ensure!(!all.contains_key("HorizontalPodAutoscaler planes/activator"), "it is disabled");
+    ensure!(!all.contains_key("PodDisruptionBudget planes/activator"), "it is disabled");
     Ok(())
 }
 
@@ -333,7 +334,7 @@ async fn a_plane_takes_what_an_operator_adds() -> anyhow::Result<()> {
 async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
     let values =
         |restore: bool| json!({"images": {"registry": "r"}, "namespaces": ["shop"], "uninstall": {"restore": restore}});
-    let all = named(render_with(&[], "planes", &values(true)).await?);
+    let all = by_name(render_with(&[], "planes", &values(true)).await?);
     for (name, at, hook, command) in [
         ("Pod planes/zeroscale-test", "", "test", "verify"),
         ("Job planes/zeroscale-restore", "/spec/template", "pre-delete", "end"),
@@ -342,10 +343,8 @@ async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
         let spec = object.pointer(&format!("{at}/spec")).context("a pod")?;
         assert_eq!(object["metadata"]["annotations"]["helm.sh/hook"], hook, "{name}");
         assert_eq!(spec["serviceAccountName"], "autoscaler", "{name}");
-        assert_eq!(
-            spec["containers"][0]["image"],
-            all["Deployment planes/autoscaler"]["spec"]["template"]["spec"]["containers"][0]["image"]
-        );
+        let autoscaler = &all["Deployment planes/autoscaler"]["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(spec["containers"][0]["image"], autoscaler["image"]);
         assert_eq!(spec["containers"][0]["args"], json!([command]), "{name}");
         assert_eq!(spec["containers"][0]["env"][1]["value"], "shop", "{name}");
     }
@@ -354,21 +353,21 @@ async fn hooks_run_the_autoscalers_program() -> anyhow::Result<()> {
         !all.contains_key("ClusterRole /zeroscale-restore"),
         "a release of some namespaces has no cluster-wide right"
     );
-    let without = named(render_with(&[], "planes", &values(false)).await?);
-    ensure!(!without.contains_key("Job planes/zeroscale-restore"), "it is switched off");
+    let without = by_name(render_with(&[], "planes", &values(false)).await?);
+    ensure!(!without.contains_key("Job planes/zeroscale-restore"), "it is disabled");
     Ok(())
 }
 
-/// Goal: helm's own lint reports nothing, and an unknown or invalid value is rejected by name.
+/// Goal: helm's own lint reports nothing, and the error about an unknown or invalid value names it.
 #[tokio::test]
-async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
+async fn invalid_values_are_rejected_by_name() -> anyhow::Result<()> {
     let registry = "images.registry=zeroscale";
     run(Command::new(tool("helm").await?).args(["lint", "--strict", "--set", registry]).arg(chart())).await?;
     for mode in ["standalone", "knative"] {
         let error = render_with(&[], "x", &json!({"mode": mode})).await.err().context("no registry")?;
         ensure!(format!("{error:#}").contains("images.registry: must say where the images are"), "{error:#}");
     }
-    for (bad, named) in [
+    for (bad, expected) in [
         (json!({"activators": {}}), "'activators'"),
         (json!({"mode": "native"}), "/mode"),
         (json!({"namespaces": ["Shop"]}), "/namespaces/0"),
@@ -406,14 +405,14 @@ async fn a_value_that_is_none_is_refused() -> anyhow::Result<()> {
         (json!({"mode": "knative", "rights": {"openshift": true}}), "rights.openshift:"),
     ] {
         let error = format!("{:#}", render("x", &bad).await.err().context("taken")?);
-        ensure!(error.contains(named), "{bad}: {error}");
+        ensure!(error.contains(expected), "{bad}: {error}");
     }
     Ok(())
 }
 
-/// Goal: the chart's instructions for the end of a release affect the workloads of this release and of no other.
+/// Goal: the chart's notes on uninstalling affect the workloads of this release and of no other.
 #[tokio::test]
-async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
+async fn uninstall_notes_cover_only_this_releases_workloads() -> anyhow::Result<()> {
     let notes = async |set: &str| -> anyhow::Result<Vec<String>> {
         let mut helm = Command::new(tool("helm").await?);
         helm.args(["install", "zeroscale", "--namespace", "planes", "--dry-run=client", "--set", set]);
@@ -424,12 +423,12 @@ async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
             |line: &&str| line.contains("deployments,statefulsets") || line.contains("delete zeroscalers");
         Ok(notes.lines().filter(of_workloads).map(|line| line.trim().to_owned()).collect())
     };
-    let commands = |place: &str| {
+    let commands = |scope: &str| {
         [
             format!(
-                "kubectl label deployments,statefulsets {place} --selector zeroscale.dev/enabled=true zeroscale.dev/enabled-"
+                "kubectl label deployments,statefulsets {scope} --selector zeroscale.dev/enabled=true zeroscale.dev/enabled-"
             ),
-            format!("kubectl delete zeroscalers --all {place}"),
+            format!("kubectl delete zeroscalers --all {scope}"),
         ]
     };
     assert_eq!(notes("mode=standalone").await?, commands("--all-namespaces"));
@@ -442,8 +441,8 @@ async fn the_way_back_is_the_releases_own() -> anyhow::Result<()> {
 
 /// Goal: kustomize's output of our kustomizations equals that of these tests' own reader.
 #[tokio::test]
-async fn kustomize_reads_them_as_these_tests_do() -> anyhow::Result<()> {
-    let folder_of = tempfile::tempdir()?;
+async fn kubectl_kustomize_agrees_with_these_tests() -> anyhow::Result<()> {
+    let output = tempfile::tempdir()?;
     for kustomization in [
         "standalone",
         "namespaced",
@@ -458,9 +457,9 @@ async fn kustomize_reads_them_as_these_tests_do() -> anyhow::Result<()> {
     ] {
         let mut kubectl = Command::new(tool("kubectl").await?);
         let made = run(kubectl.arg("kustomize").arg(folder().join(kustomization))).await?;
-        let path = folder_of.path().join("made.yaml");
+        let path = output.path().join("made.yaml");
         std::fs::write(&path, made)?;
-        same(kustomization, documents(&path)?, objects(&folder().join(kustomization))?)?;
+        assert_same_objects(kustomization, documents(&path)?, objects(&folder().join(kustomization))?)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! HorizontalPodAutoscalers.
 
 use crate::install::manifests::{apply, folder, objects};
-use crate::install::rights::{Record, none_is_surplus};
+use crate::install::rights::{Record, ensure_all_used};
 use crate::install::site::{HPA, SYSTEM, Site};
 use anyhow::ensure;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Reports whether the API server would permit `verb` on a resource, given as `GROUP/RESOURCE[/PART]`.
-async fn may(client: &Client, account: &str, verb: &str, what: &str) -> anyhow::Result<bool> {
+async fn is_allowed(client: &Client, account: &str, verb: &str, what: &str) -> anyhow::Result<bool> {
     let mut parts = what.split('/');
     let mut part = || parts.next().unwrap_or_default();
     let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
@@ -39,7 +39,7 @@ async fn apply_all(site: &Site, kustomization: &str) -> anyhow::Result<()> {
 
 /// Goal: each kustomization grants its permissions to the accounts that need them and to no others.
 #[tokio::test]
-async fn each_component_gives_its_rights() -> anyhow::Result<()> {
+async fn each_component_grants_its_permissions() -> anyhow::Result<()> {
     let rows = [
         ("custom-metrics", "autoscaler", "get", "custom.metrics.k8s.io/pods/queue_length", true),
         ("custom-metrics", "autoscaler", "list", "external.metrics.k8s.io/queue_length", true),
@@ -55,13 +55,13 @@ async fn each_component_gives_its_rights() -> anyhow::Result<()> {
     ];
     let site = Site::install().await?;
     for (_, account, verb, what, _) in rows {
-        ensure!(!may(&site.client, account, verb, what).await?, "base allows {account} to {verb} {what}");
+        ensure!(!is_allowed(&site.client, account, verb, what).await?, "base allows {account} to {verb} {what}");
     }
     for kustomization in ["custom-metrics", "argo-rollouts", "openshift"] {
         apply_all(&site, kustomization).await?;
     }
     for (kustomization, account, verb, what, expected) in rows {
-        let allowed = may(&site.client, account, verb, what).await?;
+        let allowed = is_allowed(&site.client, account, verb, what).await?;
         ensure!(allowed == expected, "{kustomization}: {account}: {verb} {what}: {allowed}");
     }
     Ok(())
@@ -70,7 +70,7 @@ async fn each_component_gives_its_rights() -> anyhow::Result<()> {
 /// Goal: the controller's roles are exactly sufficient. Method: it scales an object with its account's permissions,
 /// renews its lease, and meets a conflicting write to it.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() -> anyhow::Result<()> {
+async fn the_roles_of_autoscaler_hpa_are_exactly_sufficient() -> anyhow::Result<()> {
     let record = Record::default();
     let site = Site::audited(Some(record.audit())).await?;
     let controller = site.start(HPA, site.address()?, false).await?;
@@ -107,5 +107,5 @@ async fn the_controller_of_horizontal_pod_autoscalers_has_the_rights_it_needs() 
     }
     controller.process.terminate().await?;
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
-    none_is_surplus(&record, "native")
+    ensure_all_used(&record, "native")
 }

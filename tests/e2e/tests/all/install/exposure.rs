@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Returns the complete response to a request, head and body, as received.
-async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
+async fn raw_response(at: SocketAddr, head: &str) -> anyhow::Result<String> {
     let mut stream = TcpStream::connect(at).await?;
     stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n").as_bytes()).await?;
     let mut answer = Vec::new();
@@ -18,9 +18,9 @@ async fn raw(at: SocketAddr, head: &str) -> anyhow::Result<String> {
 }
 
 /// Goal: our own responses name nothing of the cluster, neither software nor version. Method: every error that a
-/// stranger can cause at a public port, read byte for byte.
+/// client without rights can cause at a public port, read byte for byte.
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
+async fn our_responses_reveal_nothing_about_the_cluster() -> anyhow::Result<()> {
     let env = TestEnv::start().await?;
     env.deploy(&Workload::new("crash").env("HELLO_START_MS", 60_000).env("HELLO_EXIT_AFTER_MS", 1)).await?;
     env.deploy(&Workload::new("never").env("HELLO_NEVER_READY", 1).set("wake.timeout", "2s")).await?;
@@ -48,19 +48,12 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
             "401",
         ),
     ];
-    let mut secrets = vec![
-        env.namespace.clone(),
-        "zeroscale-system".to_owned(),
-        "cluster.local".to_owned(),
-        env!("CARGO_PKG_VERSION").to_owned(),
-        "hyper".to_owned(),
-        "Server:".to_owned(),
-        activator.ip().to_string(),
-        autoscaler.ip().to_string(),
-    ];
+    let words = ["zeroscale-system", "cluster.local", env!("CARGO_PKG_VERSION"), "hyper", "Server:"];
+    let mut secrets = vec![env.namespace.clone(), activator.ip().to_string(), autoscaler.ip().to_string()];
+    secrets.extend(words.map(str::to_owned));
     let mut answers = Vec::new();
     for (at, request, status) in &rows {
-        let answer = raw(*at, request).await.with_context(|| request.clone())?;
+        let answer = raw_response(*at, request).await.with_context(|| request.clone())?;
         ensure!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer}");
         answers.push((request, answer));
     }
@@ -70,13 +63,13 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
             secrets.extend(pod.status.and_then(|status| status.pod_ip));
         }
     }
-    ensure!(secrets.len() > 8, "no pods were made");
+    ensure!(secrets.len() > 8, "no pods were created");
     for (request, answer) in answers {
         for secret in &secrets {
             // Bytes that the client itself has sent are not secret.
             let is_revealed =
                 answer.to_lowercase().contains(&secret.to_lowercase()) && !request.contains(secret.as_str());
-            ensure!(!is_revealed, "{request:?} is told {secret:?}: {answer}");
+            ensure!(!is_revealed, "{request:?} reveals {secret:?}: {answer}");
         }
     }
     // Paths that do not exist.
@@ -85,6 +78,5 @@ async fn answers_of_ours_tell_nothing_of_the_cluster() -> anyhow::Result<()> {
         let answer = Load::new(admin, "admin").get(path).await?;
         ensure!(answer.status == 404 && !answer.headers.contains_key("server"), "{path}: {}", answer.status);
     }
-    env.end().await;
-    Ok(())
+    env.end().await
 }

@@ -17,10 +17,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
-/// Log messages about a fault and its end.
-const FAILS: &str = "keeps failing";
-const WORKS: &str = "succeeds again";
-const WAY: &str = "the connection to the API server";
+/// Parts of log messages: about a fault, its end, and the affected thing.
+const FAILING: &str = "keeps failing";
+const RECOVERED: &str = "succeeds again";
+const CONNECTION: &str = "the connection to the API server";
 /// A fault is reported at the next attempt after it has lasted for 5 s; watches retry at least every 10 s.
 const REPORTED_WITHIN: Duration = Duration::from_secs(90);
 
@@ -35,29 +35,29 @@ async fn until(what: &str, mut state: impl AsyncFnMut() -> anyhow::Result<bool>)
 
 /// Waits for a log line with all of `parts`.
 async fn wait_for_line(plane: &Running, parts: &[&str]) -> anyhow::Result<()> {
-    let what = format!("{} to say {parts:?}", plane.plane.binary);
+    let what = format!("{} to log {parts:?}", plane.plane.binary);
     let found = until(&what, async || Ok(!plane.log.with(parts).is_empty())).await;
-    found.map_err(|error| anyhow::anyhow!("{error}; it says {:#?}", plane.log.with(&[])))
+    found.map_err(|error| anyhow::anyhow!("{error}; its log is {:#?}", plane.log.with(&[])))
 }
 
 /// Waits until the plane works.
-async fn goes_on(plane: &Running, site: &Site) -> anyhow::Result<()> {
+async fn until_works(plane: &Running, site: &Site) -> anyhow::Result<()> {
     let worked = until("the plane to work", async || plane.works(site).await).await;
     worked.with_context(|| format!("{}: {:#?}", plane.plane.binary, plane.log.with(&[])))
 }
 
 /// Checks that a fault was reported `times` times, and that nothing else was.
 fn reported_times(plane: &Running, thing: &str, times: usize) -> anyhow::Result<()> {
-    let lines = plane.log.with(&[FAILS, thing]);
-    ensure!(lines.len() == times, "{}: told {} times: {lines:#?}", plane.plane.binary, lines.len());
+    let lines = plane.log.with(&[FAILING, thing]);
+    ensure!(lines.len() == times, "{}: reported {} times: {lines:#?}", plane.plane.binary, lines.len());
     let surplus = plane.surplus(&[thing]);
-    ensure!(surplus.is_empty(), "{} says more: {surplus:#?}", plane.plane.binary);
+    ensure!(surplus.is_empty(), "{} logs more: {surplus:#?}", plane.plane.binary);
     Ok(())
 }
 
 /// Goal: a missing permission is reported with account, verb and resource, and the plane continues when it is granted.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
+async fn a_missing_permission_is_reported_once_with_its_remedy() -> anyhow::Result<()> {
     let site = Site::install().await?;
     let roles: Api<ClusterRole> = Api::all(site.client.clone());
     let rows: [(Plane, &str, &str, &str); 3] = [
@@ -77,20 +77,17 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
     }
     for (plane, whole, thing) in &planes {
         let account = format!("system:serviceaccount:{SYSTEM}:{}", plane.plane.binary);
-        wait_for_line(
-            plane,
-            &[FAILS, &format!("\"thing\":\"{thing}\""), &account, "deploy/kubernetes/base/roles.yaml"],
-        )
-        .await?;
-        ensure!(!plane.works(&site).await? || plane.plane.binary == "activator", "{thing}: works without the right");
-        let mut mended = whole.clone();
-        mended.metadata.resource_version = None;
-        mended.metadata.managed_fields = None;
-        roles.replace(&whole.name_any(), &PostParams::default(), &mended).await?;
+        let reported = format!("\"operation\":\"{thing}\"");
+        wait_for_line(plane, &[FAILING, &reported, &account, "deploy/kubernetes/base/roles.yaml"]).await?;
+        ensure!(!plane.works(&site).await? || plane.plane.binary == "activator", "{thing}: works without it");
+        let mut restored = whole.clone();
+        restored.metadata.resource_version = None;
+        restored.metadata.managed_fields = None;
+        roles.replace(&whole.name_any(), &PostParams::default(), &restored).await?;
     }
     for (plane, _, thing) in &planes {
-        wait_for_line(plane, &[WORKS, thing]).await?;
-        goes_on(plane, &site).await?;
+        wait_for_line(plane, &[RECOVERED, thing]).await?;
+        until_works(plane, &site).await?;
         reported_times(plane, thing, 1)?;
     }
     Ok(())
@@ -99,7 +96,7 @@ async fn a_missing_right_is_told_once_with_its_remedy() -> anyhow::Result<()> {
 /// Goal: without the custom resources the autoscaler reports which kustomization contains them, once for each, and
 /// continues when they exist.
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result<()> {
+async fn missing_definitions_are_reported_once_with_their_remedy() -> anyhow::Result<()> {
     let site = Site::install().await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(site.client.clone());
     let names: Vec<String> = common_api::crds().iter().map(ResourceExt::name_any).collect();
@@ -110,51 +107,51 @@ async fn missing_definitions_are_told_once_with_their_remedy() -> anyhow::Result
     until("the resources to go", async || Ok(anything.list(&Default::default()).await.is_err())).await?;
     let autoscaler = site.start(AUTOSCALER, site.address()?, false).await?;
     for name in &names {
-        wait_for_line(&autoscaler, &[FAILS, name, "kubectl apply --server-side -k deploy/kubernetes/crds"]).await?;
+        wait_for_line(&autoscaler, &[FAILING, name, "kubectl apply --server-side -k deploy/kubernetes/crds"]).await?;
     }
     bare::define_resources(&site.client).await?;
     for name in &names {
-        wait_for_line(&autoscaler, &[WORKS, name]).await?;
-        ensure!(autoscaler.log.with(&[FAILS, name]).len() == 1, "{name}");
+        wait_for_line(&autoscaler, &[RECOVERED, name]).await?;
+        ensure!(autoscaler.log.with(&[FAILING, name]).len() == 1, "{name}");
     }
-    goes_on(&autoscaler, &site).await?;
+    until_works(&autoscaler, &site).await?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     ensure!(autoscaler.surplus(&names).is_empty(), "{:#?}", autoscaler.surplus(&names));
     Ok(())
 }
 
-/// Starts these planes with an API server that is not there, and ends the outage by `mend`. Each plane must report the
-/// fault once, and continue by itself.
-async fn comes_to_the_api_server(
+/// Starts these planes during an outage of the API server `at`, and ends the outage by `repair`. Each plane must report
+/// the fault once, with these parts, and continue by itself.
+async fn recover_from_outage(
     site: &Site,
     planes: &[Plane],
     (at, trusts, parts): (SocketAddr, bool, &[&str]),
-    mend: impl AsyncFnOnce() -> anyhow::Result<Relay>,
+    repair: impl AsyncFnOnce() -> anyhow::Result<Relay>,
 ) -> anyhow::Result<(Vec<Running>, Relay)> {
     let mut running = Vec::new();
     for plane in planes {
         running.push(site.start(*plane, at, trusts).await?);
     }
     for plane in &running {
-        wait_for_line(plane, &[&[FAILS, WAY, "remedy"], parts].concat()).await?;
+        wait_for_line(plane, &[&[FAILING, CONNECTION, "remedy"], parts].concat()).await?;
     }
-    let relay = mend().await?;
+    let relay = repair().await?;
     for plane in &running {
-        wait_for_line(plane, &[WORKS, WAY]).await?;
-        goes_on(plane, site).await?;
-        reported_times(plane, WAY, 1)?;
+        wait_for_line(plane, &[RECOVERED, CONNECTION]).await?;
+        until_works(plane, site).await?;
+        reported_times(plane, CONNECTION, 1)?;
     }
     Ok((running, relay))
 }
 
-/// Goal: each plane reports once that no API server listens, and once more when it is lost later.
+/// Goal: each plane reports once that no API server listens, and once more when the connection is lost later.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_refuses_connections_is_waited_for() -> anyhow::Result<()> {
+async fn planes_wait_for_an_api_server_that_refuses_connections() -> anyhow::Result<()> {
     let site = Site::install().await?;
     // No other test uses the port, because the address is ours alone.
     let at = SocketAddr::new(free_address()?, 6443);
     let outage: (_, _, &[&str]) = (at, true, &["no process listens at"]);
-    let (planes, relay) = comes_to_the_api_server(&site, &[ACTIVATOR, AUTOSCALER, HPA], outage, async || {
+    let (planes, relay) = recover_from_outage(&site, &[ACTIVATOR, AUTOSCALER, HPA], outage, async || {
         let relay = Relay::bind(at, false).await?;
         relay.join(site.address()?);
         Ok(relay)
@@ -163,24 +160,24 @@ async fn an_api_server_that_refuses_connections_is_waited_for() -> anyhow::Resul
     relay.cut();
     for plane in &planes {
         let what = format!("{} to report it again", plane.plane.binary);
-        until(&what, async || Ok(plane.log.with(&[FAILS, WAY]).len() == 2)).await?;
+        until(&what, async || Ok(plane.log.with(&[FAILING, CONNECTION]).len() == 2)).await?;
     }
     relay.join(site.address()?);
     for plane in &planes {
-        until("the second end", async || Ok(plane.log.with(&[WORKS, WAY]).len() == 2)).await?;
-        reported_times(plane, WAY, 2)?;
+        until("the second end", async || Ok(plane.log.with(&[RECOVERED, CONNECTION]).len() == 2)).await?;
+        reported_times(plane, CONNECTION, 2)?;
     }
     Ok(())
 }
 
-/// Goal: other causes are recognized: an API server that hangs, another one's certificate, and another one's accounts.
+/// Goal: other causes are recognized: an API server that hangs, and another server's certificate or accounts.
 /// Method: one plane for each, since all planes connect in the same way.
 #[tokio::test(flavor = "multi_thread")]
-async fn another_api_server_is_told_from_the_right_one() -> anyhow::Result<()> {
+async fn hanging_and_wrong_api_servers_are_recognized() -> anyhow::Result<()> {
     let (site, other) = (Site::install().await?, Site::install().await?);
     let hangs = Relay::bind(SocketAddr::new(free_address()?, 6443), true).await?;
     let outage: (_, _, &[&str]) = (hangs.address, true, &["no response within"]);
-    comes_to_the_api_server(&site, &[ACTIVATOR], outage, async || {
+    recover_from_outage(&site, &[ACTIVATOR], outage, async || {
         hangs.join(site.address()?);
         Ok(hangs)
     })
@@ -190,7 +187,7 @@ async fn another_api_server_is_told_from_the_right_one() -> anyhow::Result<()> {
         let relay = Relay::start().await?;
         relay.join(other.address()?);
         let outage: (_, _, &[&str]) = (relay.address, trusts, &[part]);
-        comes_to_the_api_server(&site, &[plane], outage, async || {
+        recover_from_outage(&site, &[plane], outage, async || {
             relay.cut();
             relay.join(site.address()?);
             Ok(relay)
@@ -202,7 +199,7 @@ async fn another_api_server_is_told_from_the_right_one() -> anyhow::Result<()> {
 
 /// Goal: an invalid value and an unknown key are reported once each, and take effect as soon as they are fixed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()> {
+async fn configuration_errors_are_reported_once() -> anyhow::Result<()> {
     let site = Site::install().await?;
     let maps: Api<ConfigMap> = Api::namespaced(site.client.clone(), SYSTEM);
     let write = async |data: serde_json::Value| {
@@ -216,7 +213,7 @@ async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()
     write(json!({"min-scale": "0"})).await?;
     write(json!({"stable-window": "6s", "max-scale-up-rat": null})).await?;
     wait_for_line(&autoscaler, &["config-autoscaler", "valid again"]).await?;
-    goes_on(&autoscaler, &site).await?;
+    until_works(&autoscaler, &site).await?;
     for part in ["5parsecs", "max-scale-up-rat\\\"", "\"key\":\"max-scale-up-rat\""] {
         ensure!(autoscaler.log.with(&[part]).len() <= 1, "{:#?}", autoscaler.log.with(&[part]));
     }
@@ -226,7 +223,7 @@ async fn a_typing_error_in_the_configuration_is_told_once() -> anyhow::Result<()
 
 /// Goal: a process without a usable kubeconfig ends with an error that names the file and the expected content.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_kubeconfig_is_named() -> anyhow::Result<()> {
+async fn an_unusable_kubeconfig_ends_the_process() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let file = |name: &str, text: &str| -> anyhow::Result<String> {
         let path = folder.path().join(name);
@@ -242,7 +239,7 @@ async fn a_bad_kubeconfig_is_named() -> anyhow::Result<()> {
         (None, "automountServiceAccountToken"),
     ];
     for plane in [ACTIVATOR, AUTOSCALER, HPA] {
-        // All planes read it in the same way.
+        // All planes read a kubeconfig in the same way.
         let rows = if plane.binary == ACTIVATOR.binary { &rows[..] } else { &rows[2..] };
         for (kubeconfig, remedy) in rows.iter().copied() {
             let mut env = vec![("HOME", folder.path().display().to_string())];
@@ -261,7 +258,7 @@ async fn a_bad_kubeconfig_is_named() -> anyhow::Result<()> {
 
 /// Goal: the files that remedies name exist.
 #[test]
-fn remedies_name_what_exists() -> anyhow::Result<()> {
+fn files_named_in_remedies_exist() -> anyhow::Result<()> {
     ensure!(!documents(&folder().join("base/roles.yaml"))?.is_empty());
     ensure!(!documents(&folder().join("base/accounts.yaml"))?.is_empty());
     for kustomization in ["crds", "custom-metrics"] {

@@ -73,7 +73,7 @@ pub(crate) fn objects(folder: &Path) -> anyhow::Result<Vec<Value>> {
 }
 
 fn generated(folder: &Path, generator: &Generator) -> anyhow::Result<Value> {
-    ensure!(generator.options.disable_name_suffix_hash, "names with a suffix are not understood here");
+    ensure!(generator.options.disable_name_suffix_hash, "names with a suffix are not supported here");
     let mut data = BTreeMap::new();
     for file in &generator.files {
         let (key, file) = file.split_once('=').context("KEY=FILE")?;
@@ -97,7 +97,7 @@ fn apply(all: &mut Vec<Value>, patch: &Patch) -> anyhow::Result<()> {
         }
         None => {
             let object: Value = serde_yaml_ng::from_str(&patch.patch)?;
-            ensure!(object["$patch"] == "delete", "only a deletion is understood here without a target");
+            ensure!(object["$patch"] == "delete", "without a target only a deletion is supported");
             all.retain(|other| !is(other, &object["kind"], &object["metadata"]["name"]));
             ensure!(all.len() + 1 == before, "deletes {} objects", before - all.len());
         }

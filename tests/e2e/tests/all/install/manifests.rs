@@ -7,8 +7,7 @@ use common::config::{
 };
 use e2e::bare;
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,27 +29,21 @@ pub(crate) fn documents(path: &Path) -> anyhow::Result<Vec<Value>> {
 /// Applies an object, or only checks that it would be accepted.
 pub(crate) async fn apply(client: &Client, object: &Value, dry: bool) -> anyhow::Result<()> {
     let object: DynamicObject = serde_json::from_value(object.clone())?;
-    let types = object.types.clone().context("a kind")?;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
-    let api: Api<DynamicObject> = match &object.metadata.namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
+    let api = bare::api_of(client, object.metadata.namespace.as_deref(), &object)?;
     let name = object.metadata.name.clone().context("a name")?;
     // The same parameters as `kubectl apply --server-side --validate=strict`.
     let params = PatchParams { dry_run: dry, ..PatchParams::apply("test").validation_strict() };
     let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
-    applied.with_context(|| format!("{} {name}", types.kind))?;
-    Ok(())
+    applied.with_context(|| format!("{:?} {name}", object.types)).map(drop)
 }
 
 /// Goal: every object of every kustomization passes strict validation, and applying it again changes nothing.
 #[tokio::test]
-async fn every_object_is_taken_by_an_api_server() -> anyhow::Result<()> {
+async fn every_object_passes_strict_validation() -> anyhow::Result<()> {
     let (_server, client) = bare::start("127.201.128.0/17").await?;
     let mut installed = objects(&folder().join("standalone"))?;
-    for beside in ["native", "custom-metrics", "argo-rollouts", "openshift", "namespaced"] {
-        installed.extend(objects(&folder().join(beside))?);
+    for addition in ["native", "custom-metrics", "argo-rollouts", "openshift", "namespaced"] {
+        installed.extend(objects(&folder().join(addition))?);
     }
     for object in &installed {
         apply(&client, object, false).await?;
@@ -102,7 +95,7 @@ fn uninstalling_leaves_the_definitions() -> anyhow::Result<()> {
 /// ready once it can act. Every policy, Service and budget selects existing pods, and no budget blocks a node drain
 /// because of pods that are not ready.
 #[test]
-fn manifests_agree_with_each_other() -> anyhow::Result<()> {
+fn manifests_are_consistent() -> anyhow::Result<()> {
     for folder in ["standalone", "namespaced", "native", "knative"] {
         let all = objects(&self::folder().join(folder))?;
         let of_kind = |kind: &str| all.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
@@ -152,11 +145,8 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
         for kind in ["NetworkPolicy", "PodDisruptionBudget", "Service", "Deployment"] {
             for object in of_kind(kind) {
                 let field = if kind == "NetworkPolicy" { "podSelector" } else { "selector" };
-                ensure!(
-                    selects(&object["spec"][field]),
-                    "{folder}: {kind} {} selects nothing",
-                    object["metadata"]["name"]
-                );
+                let name = &object["metadata"]["name"];
+                ensure!(selects(&object["spec"][field]), "{folder}: {kind} {name} selects nothing");
             }
         }
     }
@@ -166,7 +156,7 @@ fn manifests_agree_with_each_other() -> anyhow::Result<()> {
 /// Goal: each PodMonitor selects the pods of one of our components and no others, alongside ordinary Deployments or in
 /// place of Knative's. The alternative scrape configuration uses the same labels and namespaces.
 #[test]
-fn monitors_find_our_pods() -> anyhow::Result<()> {
+fn each_pod_monitor_selects_one_of_our_components() -> anyhow::Result<()> {
     let scrape = std::fs::read_to_string(folder().join("monitoring/scrape.yaml"))?;
     for (monitors, installs, others) in [
         ("monitoring", &["standalone", "native"][..], "knative"),
@@ -186,10 +176,8 @@ fn monitors_find_our_pods() -> anyhow::Result<()> {
                 wanted.iter().all(|(key, value)| labels[key] == *value)
             };
             let names = |all: &[Value]| -> Vec<String> {
-                all.iter()
-                    .filter(is)
-                    .filter_map(|object| Some(object["metadata"]["name"].as_str()?.to_owned()))
-                    .collect()
+                let selected = all.iter().filter(is);
+                selected.filter_map(|object| Some(object["metadata"]["name"].as_str()?.to_owned())).collect()
             };
             let (ours, endpoint) = (names(&pods(installs)?), &spec["podMetricsEndpoints"][0]);
             assert_eq!(names(&pods(&[others])?), [""; 0], "{monitor}");
@@ -197,10 +185,8 @@ fn monitors_find_our_pods() -> anyhow::Result<()> {
             assert_eq!(endpoint["relabelings"][0]["replacement"], format!("zeroscale-{}", ours[0]));
             for deployment in pods(installs)?.iter().filter(is) {
                 let ports = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"];
-                ensure!(
-                    ports.as_array().into_iter().flatten().any(|port| port["name"] == endpoint["port"]),
-                    "{ours:?}"
-                );
+                let mut ports = ports.as_array().into_iter().flatten();
+                ensure!(ports.any(|port| port["name"] == endpoint["port"]), "{ours:?}");
                 let namespace = match &spec["namespaceSelector"] {
                     Value::Null => &monitor["metadata"]["namespace"],
                     selector => &selector["matchNames"][0],
@@ -238,17 +224,17 @@ fn accounts_on_openshift_may_use_the_constraints_of_their_pods() -> anyhow::Resu
             accounts.insert(subject["name"].to_string());
         }
     }
-    let mut asking = BTreeSet::new();
+    let mut used = BTreeSet::new();
     for folder in ["standalone", "native"] {
         for deployment in objects(&self::folder().join(folder))?.iter().filter(|object| object["kind"] == "Deployment")
         {
             let pod = &deployment["spec"]["template"]["spec"];
             let context = &pod["securityContext"];
             ensure!(context["runAsUser"] == context["fsGroup"] && context["runAsNonRoot"] == true, "{context}");
-            asking.insert(pod["serviceAccountName"].to_string());
+            used.insert(pod["serviceAccountName"].to_string());
         }
     }
-    assert_eq!(accounts, asking);
+    assert_eq!(accounts, used);
     Ok(())
 }
 
@@ -270,18 +256,18 @@ fn check<T: PartialEq + std::fmt::Debug>(
     parse: impl Fn(&Data) -> Result<T, ConfigError>,
 ) -> anyhow::Result<()> {
     let whole = parse(manual)?;
-    ensure!(whole == parse(default)?, "the defaults are others: {whole:?}");
+    ensure!(whole == parse(default)?, "these are not the defaults: {whole:?}");
     for key in manual.keys().filter(|key| !free.contains(&key.as_str())) {
         let mut data = manual.clone();
         data.insert(key.clone(), "nonsense".into());
-        ensure!(parse(&data).is_err_and(|error| error.key == *key), "{key} is not a key that is read");
+        ensure!(parse(&data).is_err_and(|error| error.key == *key), "{key} is not read");
     }
     Ok(())
 }
 
 /// Goal: the ConfigMaps' comments list every key that is read, and its correct default.
 #[test]
-fn the_operators_manual_is_true() -> anyhow::Result<()> {
+fn the_documented_configuration_matches_the_code() -> anyhow::Result<()> {
     let all = objects(&folder().join("standalone"))?;
     let of = |name: &str| {
         let found = all.iter().find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name);

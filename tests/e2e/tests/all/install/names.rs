@@ -46,9 +46,9 @@ async fn an_image_resolves_names_of_services() -> anyhow::Result<()> {
         ensure!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         std::fs::write(root.join("etc/resolv.conf"), RESOLV_CONF)?;
         std::fs::write(root.join("kubeconfig"), kubeconfig.to_string())?;
-        let called = block_in_place(|| Namespace::start()?.within(move || calls_by_name(binary, root)))?;
-        let head = called.to_ascii_lowercase();
-        ensure!(head.contains("host: kubernetes.default.svc:6443"), "{binary}: {called}");
+        let request = block_in_place(|| Namespace::start()?.within(move || first_request(binary, root)))?;
+        let head = request.to_ascii_lowercase();
+        ensure!(head.contains("host: kubernetes.default.svc:6443"), "{binary}: {request}");
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ impl Drop for Killed {
 }
 
 /// Starts the binary in `root` and returns the head of its first request.
-fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
+fn first_request(binary: &str, root: PathBuf) -> anyhow::Result<String> {
     let (queries, questions) = mpsc::channel();
     let names = UdpSocket::bind("127.0.0.1:53")?;
     let api = TcpListener::bind("127.0.0.1:6443")?;
@@ -91,7 +91,7 @@ fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
             Ok((stream, _)) => break stream,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 if Instant::now() >= deadline {
-                    bail!("{binary} did not call; it asked for {:?}", questions.try_iter().collect::<Vec<_>>());
+                    bail!("{binary} sent no request; it looked up {:?}", questions.try_iter().collect::<Vec<_>>());
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -106,7 +106,7 @@ fn calls_by_name(binary: &str, root: PathBuf) -> anyhow::Result<String> {
     // An empty packet ends the name server.
     stop.send_to(&[], stop.local_addr()?)?;
     serving.join().ok().context("the name server panicked")??;
-    ensure!(questions.iter().any(|name| name == NAME), "{NAME} was not asked for");
+    ensure!(questions.iter().any(|name| name == NAME), "{NAME} was not looked up");
     Ok(String::from_utf8_lossy(&head[..length]).into_owned())
 }
 

@@ -1,12 +1,12 @@
 //! Installation for some namespaces: everything works with Roles in these, and the planes request nothing elsewhere.
 
 use crate::install::manifests::{documents, folder, objects};
-use crate::install::rights::{Record, Right, live, none_of_these_is_surplus, rights};
+use crate::install::rights::{Record, Right, ensure_all_of_these_used, exercise, rights};
 use anyhow::{Context, ensure};
 use common_api::ZeroScaler;
 use common_runtime::namespaces::Namespaces;
-use e2e::TestEnv;
 use e2e::space::SOON;
+use e2e::{TestEnv, bare};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
@@ -21,7 +21,7 @@ const DENIED: &str = "listed-and-denied";
 /// permissions before they restarted. They request nothing cluster-wide and nothing unnecessary. They ignore a
 /// ZeroScaler elsewhere, and observe a namespace's confinement of hosts.
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_in_a_namespace_are_enough() -> anyhow::Result<()> {
+async fn roles_in_the_watched_namespaces_suffice() -> anyhow::Result<()> {
     let record = Record::default();
     let namespaces = Namespaces::only(["listed", DENIED]);
     let options = UpOptions { autoscalers: 2, audit: Some(record.audit()), namespaces, ..UpOptions::default() };
@@ -34,29 +34,28 @@ async fn roles_in_a_namespace_are_enough() -> anyhow::Result<()> {
         env.cluster.start_plane(plane)?;
     }
     let elsewhere: Api<ZeroScaler> = Api::namespaced(env.client.clone(), "default");
-    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "elsewhere"},
-        "spec": {"target": {"kind": "Deployment", "name": "elsewhere"}}});
+    let scaler = bare::zeroscaler("elsewhere", json!({"target": {"kind": "Deployment", "name": "elsewhere"}}));
     elsewhere.create(&PostParams::default(), &serde_json::from_value(scaler)?).await?;
-    let lived = live(&env, &record).await;
-    let confined = match lived {
-        Ok(()) => confine(&env).await,
+    let exercised = exercise(&env, &record).await;
+    let confined = match exercised {
+        Ok(()) => check_confinement(&env).await,
         Err(error) => Err(error),
     };
     let untouched = elsewhere.get("elsewhere").await?;
-    env.end().await;
+    env.end().await?;
 
     let denied = record.denied_where(|access| access.namespace != DENIED);
     ensure!(denied.is_empty(), "missing rights: {denied:#?}");
-    ensure!(!record.denied().is_empty(), "nobody asked for what was taken away");
+    ensure!(!record.denied().is_empty(), "no plane requested the revoked permissions");
     confined?;
     let observed = untouched.status.as_ref().and_then(|status| status.observed_generation);
     ensure!(observed.is_none() && untouched.metadata.finalizers.is_none(), "{untouched:?}");
     let anywhere = rights("namespaced")?.into_iter().map(Right::anywhere);
-    none_of_these_is_surplus(&record, anywhere.collect())
+    ensure_all_of_these_used(&record, anywhere.collect())
 }
 
 /// Checks that an annotation of the namespace takes a host away, although the planes may not watch namespaces.
-async fn confine(env: &TestEnv) -> anyhow::Result<()> {
+async fn check_confinement(env: &TestEnv) -> anyhow::Result<()> {
     let workload = e2e::Workload::new("confined").set("hosts", vec!["confined.example.com"]);
     env.create::<k8s_openapi::api::apps::v1::Deployment>(workload.deployment(&e2e::space::program()?)).await?;
     env.create::<ZeroScaler>(workload.set("services", json!([{"name": "confined", "create": true}])).scaler()).await?;
@@ -74,7 +73,7 @@ async fn confine(env: &TestEnv) -> anyhow::Result<()> {
 
 /// Goal: a namespace's permissions equal the cluster's, without those that only a cluster role can grant.
 #[test]
-fn a_namespaces_rights_are_the_clusters() -> anyhow::Result<()> {
+fn a_namespaces_permissions_equal_the_clusters() -> anyhow::Result<()> {
     let rules = |file: &str, kind: &str, name: &str| -> anyhow::Result<Vec<Value>> {
         let all = documents(&folder().join(file))?;
         let role = all.into_iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);

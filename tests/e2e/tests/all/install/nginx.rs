@@ -3,6 +3,7 @@
 use crate::install::site::free_address;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
+use e2e::several::until;
 use e2e::space::SOON;
 use e2e::{Load, Process, TestEnv, Workload};
 use futures::{SinkExt, StreamExt};
@@ -73,18 +74,14 @@ async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Res
     let mut command = Command::new("nginx");
     command.arg("-p").arg(folder).arg("-c").arg(folder.join("nginx.conf")).args(["-e", "stderr"]);
     let process = Process::spawn(command).context("nginx (Debian: nginx-light) is needed")?;
-    let deadline = tokio::time::Instant::now() + SOON;
-    while TcpStream::connect(at).await.is_err() {
-        ensure!(tokio::time::Instant::now() < deadline, "nginx does not listen; its error output tells why");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    until("nginx to listen; see its error output", async || TcpStream::connect(at).await.is_ok()).await?;
     Ok(process)
 }
 
 /// Goal: no request is lost behind nginx while a workload scales to zero and back; uploads, events and WebSockets pass
 /// without buffering.
 #[tokio::test(flavor = "multi_thread")]
-async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
+async fn no_request_is_lost_behind_nginx() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
     env.deploy(&Workload::new("hello").set("hosts", vec![HELLO])).await?;
@@ -96,8 +93,7 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     let nginx = start(folder.path(), &servers, at).await?;
 
     let load = Load::new(at, HELLO);
-    let answer = load.get("/").await?;
-    ensure!(answer.status == 200, "{} {:?}", answer.status, answer.body);
+    load.get_ok("/").await?;
     large_bodies_pass(at).await?;
     // While the last pod ends, and after it has ended.
     for _ in 0..2 {
@@ -113,8 +109,7 @@ async fn nginx_in_front_loses_nothing() -> anyhow::Result<()> {
     env.until_asleep("streams").await?;
     events_pass_one_by_one(at).await?;
     nginx.terminate().await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 /// Sends large bodies in both directions. The response does not begin before the upload has ended, since nginx aborts
@@ -128,8 +123,8 @@ async fn large_bodies_pass(at: SocketAddr) -> anyhow::Result<()> {
     ensure!(answer.status() == 200, "{}", answer.status());
     let received = answer.into_body().collect().await?.to_bytes();
     ensure!(received == expected.as_bytes(), "{received:?} of {expected}");
-    let back = Load::new(at, HELLO).get(&format!("/?bytes={LARGE}")).await?;
-    ensure!(back.status == 200 && back.body.len() == LARGE, "{}: {} bytes", back.status, back.body.len());
+    let back = Load::new(at, HELLO).get_ok(&format!("/?bytes={LARGE}")).await?;
+    ensure!(back.body.len() == LARGE, "{} bytes", back.body.len());
     Ok(())
 }
 
@@ -152,8 +147,7 @@ async fn events_pass_one_by_one(at: SocketAddr) -> anyhow::Result<()> {
     stream.write_all(head.as_bytes()).await?;
     let mut received = Vec::new();
     read_until(&mut stream, &mut received, "data: first").await?;
-    let answer = Load::new(at, STREAMS).get("/release").await?;
-    ensure!(answer.status == 200, "{}", answer.status);
+    Load::new(at, STREAMS).get_ok("/release").await?;
     read_until(&mut stream, &mut received, "data: second").await
 }
 

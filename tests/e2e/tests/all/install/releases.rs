@@ -2,9 +2,12 @@
 
 use crate::install::chart::{chart, run, tool};
 use crate::install::manifests::folder;
+use crate::install::site::SYSTEM;
 use anyhow::{Context, ensure};
 use autoscaler::install;
 use common_api::ZeroScaler;
+use e2e::bare;
+use e2e::space::Namespaced;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -20,16 +23,16 @@ use tokio::process::Command;
 /// Registry of a release's images.
 const REGISTRY: &str = "images.registry=zeroscale";
 
-/// API server with a client, and programs that use its kubeconfig.
-pub(crate) struct Place {
+/// API server with a client, and with helm and kubectl that use its kubeconfig.
+pub(crate) struct ToolCluster {
     _server: ApiServer,
     pub(crate) client: Client,
     pub(crate) folder: TempDir,
 }
 
-impl Place {
+impl ToolCluster {
     pub(crate) async fn start(range: &str) -> anyhow::Result<Self> {
-        let (server, client) = e2e::bare::start(range).await?;
+        let (server, client) = bare::start(range).await?;
         let folder = tempfile::tempdir()?;
         std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig())?;
         Ok(Self { _server: server, client, folder })
@@ -42,26 +45,32 @@ impl Place {
         run(&mut command).await
     }
 
-    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
-    where
-        K: kube::Resource<Scope = kube::core::NamespaceResourceScope>,
-        K::DynamicType: Default,
-    {
+    /// Installs or upgrades the release with the chart and these further arguments.
+    async fn helm(&self, verb: &str, args: &[&str]) -> anyhow::Result<String> {
+        let chart = chart().display().to_string();
+        let release = [verb, "zeroscale", &chart, "--namespace", SYSTEM, "--set", REGISTRY];
+        self.run("helm", &[&release[..], args].concat()).await
+    }
+
+    /// Uninstalls the release without its hooks.
+    async fn uninstall(&self) -> anyhow::Result<()> {
+        self.run("helm", &["uninstall", "zeroscale", "--namespace", SYSTEM, "--no-hooks"]).await.map(drop)
+    }
+
+    pub(crate) fn api<K: Namespaced>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
     async fn write_scaler(&self) -> anyhow::Result<()> {
-        let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "kept"},
-            "spec": {"target": {"kind": "Deployment", "name": "kept"}}});
+        let scaler = bare::zeroscaler("kept", json!({"target": {"kind": "Deployment", "name": "kept"}}));
         self.api::<ZeroScaler>("default").create(&PostParams::default(), &serde_json::from_value(scaler)?).await?;
         Ok(())
     }
 
     /// Checks that everything is gone except the definition and the users' objects.
-    async fn is_uninstalled(&self) -> anyhow::Result<()> {
-        let system = "zeroscale-system";
-        ensure!(self.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a Deployment");
-        ensure!(self.api::<ServiceAccount>(system).get_opt("autoscaler").await?.is_none(), "an account");
+    async fn ensure_uninstalled(&self) -> anyhow::Result<()> {
+        ensure!(self.api::<Deployment>(SYSTEM).get_opt("activator").await?.is_none(), "a Deployment");
+        ensure!(self.api::<ServiceAccount>(SYSTEM).get_opt("autoscaler").await?.is_none(), "an account");
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
         for role in ["zeroscale-autoscaler", "zeroscale-edit"] {
             ensure!(roles.get_opt(role).await?.is_none(), "the role {role}");
@@ -75,34 +84,32 @@ impl Place {
 /// all users' objects.
 #[tokio::test]
 async fn helm_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
-    let place = Place::start("127.203.128.0/17").await?;
-    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
-    let release = ["zeroscale", chart.as_str(), "--namespace", system, "--set", REGISTRY];
-    place.run("helm", &[&["install"][..], &release, &["--create-namespace"]].concat()).await?;
-    let autoscaler = async || place.api::<Deployment>(system).get("autoscaler").await;
+    let cluster = ToolCluster::start("127.203.128.0/17").await?;
+    cluster.helm("install", &["--create-namespace"]).await?;
+    let autoscaler = async || cluster.api::<Deployment>(SYSTEM).get("autoscaler").await;
     let first = autoscaler().await?;
     ensure!(first.spec.and_then(|spec| spec.replicas) == Some(2));
-    place.write_scaler().await?;
+    cluster.write_scaler().await?;
     let set = ["--set", "autoscaler.replicas=3,images.tag=0.2.0,config.autoscaler.stable-window=30s"];
-    place.run("helm", &[&["upgrade"][..], &release, &set].concat()).await?;
+    cluster.helm("upgrade", &set).await?;
     let second = autoscaler().await?.spec.context("a spec")?;
     let image = second.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|c| c.image);
     assert_eq!((second.replicas, image.as_deref()), (Some(3), Some("zeroscale/autoscaler:0.2.0")));
-    let map = place.api::<ConfigMap>(system).get("config-autoscaler").await?.data.unwrap_or_default();
+    let map = cluster.api::<ConfigMap>(SYSTEM).get("config-autoscaler").await?.data.unwrap_or_default();
     assert_eq!(map.get("stable-window").map(String::as_str), Some("30s"));
-    works_once_it_is_ready_and_ends(&place, system).await?;
-    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--no-hooks"]).await?;
-    place.is_uninstalled().await
+    check_hooks(&cluster).await?;
+    cluster.uninstall().await?;
+    cluster.ensure_uninstalled().await
 }
 
 /// Runs the hooks' functions: each fault of the installation is reported until there is none, and uninstalling begins
 /// with the autoscalers.
-async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow::Result<()> {
-    let fault = async || install::verify(&place.client, system, &[]).await.err().map(|error| format!("{error:#}"));
-    let deployments = place.api::<Deployment>(system);
+async fn check_hooks(cluster: &ToolCluster) -> anyhow::Result<()> {
+    let fault = async || install::verify(&cluster.client, SYSTEM, &[]).await.err().map(|error| format!("{error:#}"));
+    let deployments = cluster.api::<Deployment>(SYSTEM);
     for plane in ["activator", "autoscaler"] {
         let found = fault().await.context("a fault")?;
-        ensure!(found.contains(&format!("{system}/{plane} has no ready pod")), "{found}");
+        ensure!(found.contains(&format!("{SYSTEM}/{plane} has no ready pod")), "{found}");
         let ready = Patch::Merge(json!({"status": {"replicas": 1, "readyReplicas": 1}}));
         deployments.patch_status(plane, &PatchParams::default(), &ready).await?;
     }
@@ -112,10 +119,10 @@ async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow:
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "autoscaler-bucket-00-of-01"},
         "spec": {"holderIdentity": "a", "leaseDurationSeconds": 60, "renewTime": now}});
-    e2e::bare::create(&place.client, Some(system), lease).await?;
+    bare::create(&cluster.client, Some(SYSTEM), lease).await?;
     assert_eq!(fault().await, None);
     let mut steps = Vec::new();
-    install::end(&place.client, system, &[], |step| steps.push(step)).await?;
+    install::end(&cluster.client, SYSTEM, &[], |step| steps.push(step)).await?;
     ensure!(steps.first().is_some_and(|step| step.contains("have ended")), "{steps:?}");
     assert_eq!(deployments.get("autoscaler").await?.spec.and_then(|spec| spec.replicas), Some(0));
     Ok(())
@@ -125,16 +132,14 @@ async fn works_once_it_is_ready_and_ends(place: &Place, system: &str) -> anyhow:
 /// former range, and only that one, until the next upgrade. The default range is no exception.
 #[tokio::test]
 async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::Result<()> {
-    let place = Place::start("127.209.128.0/17").await?;
-    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
-    let release = ["zeroscale", chart.as_str(), "--namespace", system, "--set", REGISTRY];
+    let cluster = ToolCluster::start("127.209.128.0/17").await?;
     let ranges = async || -> anyhow::Result<Vec<(String, i32)>> {
-        let spec = place.api::<NetworkPolicy>(system).get("activator").await?.spec.context("a spec")?;
+        let spec = cluster.api::<NetworkPolicy>(SYSTEM).get("activator").await?.spec.context("a spec")?;
         let ports = spec.ingress.into_iter().flatten().flat_map(|rule| rule.ports.unwrap_or_default());
         Ok(ports.filter_map(|port| Some((format!("{:?}", port.port?), port.end_port?))).collect())
     };
     let range = |first: i32, last: i32| (format!("{:?}", IntOrString::Int(first)), last);
-    place.run("helm", &[&["install"][..], &release, &["--create-namespace"]].concat()).await?;
+    cluster.helm("install", &["--create-namespace"]).await?;
     let (first, second, third) = (range(20000, 29999), range(30000, 30999), range(40000, 40999));
     assert_eq!(ranges().await?, std::slice::from_ref(&first));
     for (set, expected) in [
@@ -143,7 +148,7 @@ async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::
         ("config.ports.range=40000-40999", vec![third.clone()]),
         ("mode=standalone", vec![first, third]),
     ] {
-        place.run("helm", &[&["upgrade"][..], &release, &["--set", set]].concat()).await?;
+        cluster.helm("upgrade", &["--set", set]).await?;
         assert_eq!(ranges().await?, expected, "{set}");
     }
     Ok(())
@@ -152,40 +157,31 @@ async fn a_former_range_of_ports_stays_open_until_the_next_upgrade() -> anyhow::
 /// Goal: with `auto`, a cluster without the Prometheus Operator accepts the release, an upgrade adds its objects once
 /// their kinds exist, and uninstalling removes them. With `true` the release is rejected, and nothing is left behind.
 #[tokio::test]
-async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::Result<()> {
-    let place = Place::start("127.207.128.0/17").await?;
-    let (chart, system) = (chart().display().to_string(), "zeroscale-system");
-    let release = ["zeroscale", chart.as_str(), "--namespace", system, "--set", REGISTRY];
-    let monitors = async || place.run("kubectl", &["--namespace", system, "get", "podmonitors", "-o", "name"]).await;
-    let rules = async || place.run("kubectl", &["--namespace", system, "get", "prometheusrules", "-o", "name"]).await;
+async fn objects_for_the_prometheus_operator_are_added_once_it_exists() -> anyhow::Result<()> {
+    let cluster = ToolCluster::start("127.207.128.0/17").await?;
+    let monitors = async || cluster.run("kubectl", &["--namespace", SYSTEM, "get", "podmonitors", "-o", "name"]).await;
+    let rules = async || cluster.run("kubectl", &["--namespace", SYSTEM, "get", "prometheusrules", "-o", "name"]).await;
 
     let always = ["--create-namespace", "--set", "monitoring.podMonitors=true,monitoring.rules=true"];
-    place.run("helm", &[&["install"][..], &release, &always].concat()).await.err().context("taken")?;
-    ensure!(place.api::<Deployment>(system).get_opt("activator").await?.is_none(), "a part of it is left");
+    cluster.helm("install", &always).await.err().context("accepted")?;
+    ensure!(cluster.api::<Deployment>(SYSTEM).get_opt("activator").await?.is_none(), "a part of it remains");
 
     let set =
         ["--create-namespace", "--set", "monitoring.podMonitors=auto,monitoring.rules=auto,monitoring.board=true"];
-    place.run("helm", &[&["install"][..], &release, &set].concat()).await?;
-    ensure!(monitors().await.is_err(), "the kind is there");
-    let board = place.api::<ConfigMap>(system).get("zeroscale-board").await?;
+    cluster.helm("install", &set).await?;
+    ensure!(monitors().await.is_err(), "the kind exists");
+    let board = cluster.api::<ConfigMap>(SYSTEM).get("zeroscale-board").await?;
     ensure!(board.data.is_some_and(|data| data.contains_key("zeroscale.json")));
 
     for (kind, plural) in [("PodMonitor", "podmonitors"), ("PrometheusRule", "prometheusrules")] {
-        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}});
-        let crd = json!({
-            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
-            "spec": {"group": "monitoring.coreos.com", "scope": "Namespaced", "versions": [version],
-                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")}},
-        });
-        e2e::bare::create(&place.client, None, crd).await?;
+        let crd = bare::definition("monitoring.coreos.com", "v1", kind, json!({}));
+        bare::create(&cluster.client, None, crd).await?;
         let established = format!("crd/{plural}.monitoring.coreos.com");
-        place.run("kubectl", &["wait", "--for=condition=Established", "--timeout=60s", &established]).await?;
+        cluster.run("kubectl", &["wait", "--for=condition=Established", "--timeout=60s", &established]).await?;
     }
-    place.run("helm", &[&["upgrade"][..], &release, &["--reset-then-reuse-values"]].concat()).await?;
+    cluster.helm("upgrade", &["--reset-then-reuse-values"]).await?;
     assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (3, 1));
-    place.run("helm", &["uninstall", "zeroscale", "--namespace", system, "--no-hooks"]).await?;
+    cluster.uninstall().await?;
     assert_eq!((monitors().await?.lines().count(), rules().await?.lines().count()), (0, 0));
     Ok(())
 }
@@ -194,9 +190,9 @@ async fn objects_of_the_prometheus_operator_come_once_it_is_there() -> anyhow::R
 /// a release of the chart that takes it over and is uninstalled, and `delete -k`.
 #[tokio::test]
 async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
-    let place = Place::start("127.204.128.0/17").await?;
+    let cluster = ToolCluster::start("127.204.128.0/17").await?;
     // Resources must be in or below the folder of the file, so the folder is copied.
-    let own = place.folder.path().join("own");
+    let own = cluster.folder.path().join("own");
     run(Command::new("cp").arg("-rL").arg(folder()).arg(&own)).await?;
     let kustomization = |tag: &str| {
         let images = json!([{"name": "zeroscale/autoscaler", "newName": "r.example.com/autoscaler", "newTag": tag}]);
@@ -205,25 +201,23 @@ async fn kubectl_installs_upgrades_and_uninstalls() -> anyhow::Result<()> {
     };
     let own = own.display().to_string();
     let image = async || -> anyhow::Result<Option<String>> {
-        let spec = place.api::<Deployment>("zeroscale-system").get("autoscaler").await?.spec.context("a spec")?;
+        let spec = cluster.api::<Deployment>(SYSTEM).get("autoscaler").await?.spec.context("a spec")?;
         Ok(spec.template.spec.and_then(|pod| pod.containers.into_iter().next()).and_then(|container| container.image))
     };
-    place.run("kubectl", &["apply", "--server-side", "-k", "crds"]).await?;
+    cluster.run("kubectl", &["apply", "--server-side", "-k", "crds"]).await?;
     for tag in ["1", "2"] {
         kustomization(tag)?;
-        place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
+        cluster.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
         assert_eq!(image().await?, Some(format!("r.example.com/autoscaler:{tag}")));
     }
-    Api::<ClusterRole>::all(place.client.clone()).get("zeroscale-edit").await.context("what users may do")?;
-    place.write_scaler().await?;
+    Api::<ClusterRole>::all(cluster.client.clone()).get("zeroscale-edit").await.context("what users may do")?;
+    cluster.write_scaler().await?;
     // A release takes over applied objects, including fields that kubectl owns.
-    let take = ["--namespace", "zeroscale-system", "--take-ownership", "--force-conflicts", "--set", REGISTRY];
-    let chart = chart().display().to_string();
-    place.run("helm", &[&["install", "zeroscale", chart.as_str()][..], &take].concat()).await?;
+    cluster.helm("install", &["--take-ownership", "--force-conflicts"]).await?;
     assert_eq!(image().await?.as_deref(), Some("zeroscale/autoscaler:0.1.0"));
-    place.run("helm", &["uninstall", "zeroscale", "--namespace", "zeroscale-system", "--no-hooks"]).await?;
-    place.is_uninstalled().await?;
-    place.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
-    place.run("kubectl", &["delete", "--ignore-not-found", "--wait=false", "-k", &own]).await?;
-    place.is_uninstalled().await
+    cluster.uninstall().await?;
+    cluster.ensure_uninstalled().await?;
+    cluster.run("kubectl", &["apply", "--server-side", "-k", &own]).await?;
+    cluster.run("kubectl", &["delete", "--ignore-not-found", "--wait=false", "-k", &own]).await?;
+    cluster.ensure_uninstalled().await
 }

@@ -127,23 +127,17 @@ impl Right {
     }
 }
 
-/// Corrupts the status of an object of `K` until it is corrected after a conflict, which requires a `get`.
-async fn conflict<K>(env: &TestEnv, record: &Record, name: &str, resource: &str) -> anyhow::Result<()>
-where
-    K: kube::Resource<Scope = kube::core::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned,
-    K::DynamicType: Default,
-{
+/// Changes the status of a ZeroScaler until the autoscaler corrects it after a conflict, which requires a `get`.
+async fn conflict(env: &TestEnv, record: &Record, name: &str) -> anyhow::Result<()> {
+    let scalers = env.api::<ZeroScaler>();
     let mut turn: i64 = 0;
-    env.until(SOON, &format!("a conflict over the status of {resource}"), async || {
+    env.until(SOON, "a conflict over the status of a ZeroScaler", async || {
         for _ in 0..20 {
             turn += 1;
             let patch = json!({"status": {"observedGeneration": 1000 + turn}});
-            env.api::<K>().patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+            scalers.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
-        Ok(record.has_request("autoscaler", "get", resource))
+        Ok(record.has_request("autoscaler", "get", "zeroscalers"))
     })
     .await
 }
@@ -164,35 +158,35 @@ async fn contend(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     .await
 }
 
-/// Goal: the roles are exactly sufficient, also beside Knative Serving's definitions and objects, which are neither read
-/// nor written. Method: a full life of two workloads, a replica that ends, and all requests of the accounts.
+/// Goal: the roles are exactly sufficient, also beside Knative Serving's definitions and objects, which are neither
+/// read nor written. Method: a full life of two workloads, a replica that ends, and all requests of the accounts.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_roles_are_enough_and_no_more() -> anyhow::Result<()> {
+async fn the_roles_are_exactly_sufficient() -> anyhow::Result<()> {
     let record = Record::default();
     // Two of each, because they look each other up.
     let options = UpOptions { activators: 2, autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
     let env = TestEnv::sleeping_soon(options).await?;
     let theirs = create_knatives(&env).await?;
-    let lived = live(&env, &record).await;
+    let exercised = exercise(&env, &record).await;
     let now = [
         env.api::<PodAutoscaler>().get("theirs").await?.metadata,
         env.api::<ServerlessService>().get("theirs").await?.metadata,
     ];
     let replicas = env.replicas("theirs").await?;
-    env.end().await;
+    env.end().await?;
 
     ensure!(record.denied().is_empty(), "missing rights: {:#?}", record.denied());
-    lived?;
+    exercised?;
     for (before, now) in theirs.iter().zip(now) {
         ensure!(before.metadata.resource_version == now.resource_version, "{now:?}");
     }
-    ensure!(replicas == 2 && !record.any(|_, access, _| access.group.contains("knative.dev")), "asked for");
+    ensure!(replicas == 2 && !record.any(|_, access, _| access.group.contains("knative.dev")), "requested");
     for kustomization in ["base", "openshift", "custom-metrics"] {
         let rights = rights(kustomization)?;
         let of_knative: Vec<_> = rights.iter().filter(|right| right.group.contains("knative.dev")).collect();
         ensure!(of_knative.is_empty(), "{kustomization}: {of_knative:#?}");
     }
-    none_is_surplus(&record, "base")
+    ensure_all_used(&record, "base")
 }
 
 /// Creates a workload of Knative's, as its controllers write it.
@@ -215,7 +209,7 @@ async fn create_knatives(env: &TestEnv) -> anyhow::Result<Vec<DynamicObject>> {
 /// Goal: SECURITY.md has a row for each permission of the base with exactly its verbs, and no others. Method: rows of
 /// its two tables, read as text.
 #[test]
-fn each_right_is_explained() -> anyhow::Result<()> {
+fn security_md_explains_each_permission() -> anyhow::Result<()> {
     let page = folder().join("../../.github/SECURITY.md");
     let page = std::fs::read_to_string(&page).with_context(|| page.display().to_string())?;
     let words = |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
@@ -246,12 +240,12 @@ fn each_right_is_explained() -> anyhow::Result<()> {
 }
 
 /// Checks that each permission of a kustomization was used.
-pub(crate) fn none_is_surplus(record: &Record, kustomization: &str) -> anyhow::Result<()> {
-    none_of_these_is_surplus(record, rights(kustomization)?)
+pub(crate) fn ensure_all_used(record: &Record, kustomization: &str) -> anyhow::Result<()> {
+    ensure_all_of_these_used(record, rights(kustomization)?)
 }
 
 /// Checks that each of these permissions was used.
-pub(crate) fn none_of_these_is_surplus(record: &Record, rights: Vec<Right>) -> anyhow::Result<()> {
+pub(crate) fn ensure_all_of_these_used(record: &Record, rights: Vec<Right>) -> anyhow::Result<()> {
     let surplus: Vec<_> = rights
         .into_iter()
         // Events of a pod are listed once it has been starting for ten seconds, which no pod here takes.
@@ -261,16 +255,16 @@ pub(crate) fn none_of_these_is_surplus(record: &Record, rights: Vec<Right>) -> a
         .filter(|right| !record.any(|account, access, _| right.covers(account, access)))
         .map(|right| format!("{}: {} {}.{}", right.account, right.verb, right.resource, right.group))
         .collect();
-    ensure!(surplus.is_empty(), "rights that nothing asks for: {surplus:#?}");
+    ensure!(surplus.is_empty(), "permissions that no request needed: {surplus:#?}");
     Ok(())
 }
 
 /// Goal: if owner references are enforced, the OpenShift kustomization permits those of our objects.
-async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
+async fn finalizer_permissions_match_owners(env: &TestEnv) -> anyhow::Result<()> {
     let mut owners = BTreeSet::new();
-    let mut metas = Vec::new();
-    metas.extend(env.api::<Service>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
-    metas.extend(env.api::<EndpointSlice>().list(&ListParams::default()).await?.items.into_iter().map(|o| o.metadata));
+    let services = env.api::<Service>().list(&ListParams::default()).await?.into_iter().map(|o| o.metadata);
+    let slices = env.api::<EndpointSlice>().list(&ListParams::default()).await?.into_iter().map(|o| o.metadata);
+    let metas: Vec<_> = services.chain(slices).collect();
     for owner in metas.iter().flat_map(|meta| meta.owner_references.iter().flatten()) {
         let group = owner.api_version.split('/').next().unwrap_or_default();
         // Other owners belong to Kubernetes' own controllers.
@@ -284,8 +278,8 @@ async fn owners_may_wait(env: &TestEnv) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Performs everything that may happen to workloads.
-pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
+/// Takes workloads through everything that may happen to them.
+pub(crate) async fn exercise(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     env.deploy(&Workload::new("adopt").replicas(1)).await?;
     let cpu = json!([{"type": "Resource",
         "resource": {"name": "cpu", "target": {"type": "AverageValue", "averageValue": "1"}}}]);
@@ -302,9 +296,9 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     set["kind"] = json!("StatefulSet");
     set["spec"]["serviceName"] = json!("set");
     env.create::<StatefulSet>(set).await?;
-    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "set"},
-        "spec": {"target": {"kind": "StatefulSet", "name": "set"}, "services": [{"name": "set", "create": true}], "scale": {"min": 1}}});
-    env.create::<ZeroScaler>(scaler).await?;
+    let target = json!({"kind": "StatefulSet", "name": "set"});
+    let spec = json!({"target": target, "services": [{"name": "set", "create": true}], "scale": {"min": 1}});
+    env.create::<ZeroScaler>(bare::zeroscaler("set", spec)).await?;
     let away = json!({"metadata": {"labels": {"zeroscale.dev/enabled": null}}});
     env.until(SOON, "a ZeroScaler for a label", async || {
         Ok(env.api::<ZeroScaler>().get_opt("labelled").await?.is_some())
@@ -316,15 +310,15 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
             && record.has_request("autoscaler", "delete", "zeroscalers"))
     })
     .await?;
-    let scaler = json!({"apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": "zs"},
-        "spec": {"target": {"name": "zs"}, "services": [{"name": "zs", "create": true}], "scale": {"window": "6s"}}});
-    env.create::<ZeroScaler>(scaler).await?;
+    let services = json!([{"name": "zs", "create": true}]);
+    let spec = json!({"target": {"name": "zs"}, "services": services, "scale": {"window": "6s"}});
+    env.create::<ZeroScaler>(bare::zeroscaler("zs", spec)).await?;
     for name in ["adopt", "plain", "zs"] {
         let load = env.load(Entry::Activator, name);
         env.until(SOON, "an answer", async || Ok(load.get("/").await?.status == 200)).await?;
     }
-    owners_may_wait(env).await?;
-    conflict::<ZeroScaler>(env, record, "zs", "zeroscalers").await?;
+    finalizer_permissions_match_owners(env).await?;
+    conflict(env, record, "zs").await?;
     let plain = Load::new(env.activator(), "plain.example.com");
     env.until(SOON, "an answer by its host", async || Ok(plain.get("/").await?.status == 200)).await?;
     // The workload becomes guarded, and then its policy gets another peer.
@@ -366,10 +360,8 @@ pub(crate) async fn live(env: &TestEnv, record: &Record) -> anyhow::Result<()> {
     }
     env.api::<ZeroScaler>().delete("zs", &DeleteParams::default()).await?;
     env.until_gone("zs").await?;
-    env.until(SOON, "its hosts to be taken back", async || {
-        Ok(record.has_request("autoscaler", "delete", "configmaps"))
-    })
-    .await?;
+    env.until(SOON, "its hosts to be released", async || Ok(record.has_request("autoscaler", "delete", "configmaps")))
+        .await?;
     env.until(SOON, "the guard to go", async || Ok(record.has_request("autoscaler", "delete", "networkpolicies")))
         .await?;
     contend(env, record).await?;

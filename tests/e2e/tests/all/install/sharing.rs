@@ -4,9 +4,11 @@
 //! Controllers create these Pods, and [`Kubelet`] runs them. The workload's pods are listeners of the test.
 
 use crate::install::chart::chart;
-use crate::install::releases::Place;
+use crate::install::releases::ToolCluster;
+use crate::install::site::SYSTEM;
 use anyhow::{Context, ensure};
 use e2e::kubelet::Kubelet;
+use e2e::load::metrics;
 use e2e::process::LogLines;
 use e2e::several::{until, until_standing};
 use e2e::{CountingPods, Load, Process, Space, Workload, bare};
@@ -21,13 +23,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-const SYSTEM: &str = "zeroscale-system";
 const PODS: u32 = 5;
 const WORK: Duration = Duration::from_millis(50);
 
 /// Running release of two activators and an autoscaler.
 struct Release {
-    place: Place,
+    cluster: ToolCluster,
     ranges: Ranges,
     kubelet: Kubelet,
     running: Vec<(Process, LogLines)>,
@@ -38,27 +39,26 @@ impl Release {
     /// Installs the chart with these values of `stats`, and the Secrets `stat-tls` and `activator-tls` of one CA.
     async fn install(stats: Value) -> anyhow::Result<Self> {
         let (ranges, stop) = (Ranges::take(std::process::id(), None, None)?, CancellationToken::new());
-        let place = Place::start(&ranges.services.to_string()).await?;
-        tokio::spawn(local::controllers::run(place.client.clone(), stop.clone()));
-        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}});
-        bare::create(&place.client, None, namespace).await?;
+        let cluster = ToolCluster::start(&ranges.services.to_string()).await?;
+        tokio::spawn(local::controllers::run(cluster.client.clone(), stop.clone()));
+        bare::create_namespace(&cluster.client, SYSTEM).await?;
         for secret in secrets()? {
-            bare::create(&place.client, Some(SYSTEM), secret).await?;
+            bare::create(&cluster.client, Some(SYSTEM), secret).await?;
         }
-        let (values, chart) = (place.folder.path().join("values.yaml"), chart().display().to_string());
+        let (values, chart) = (cluster.folder.path().join("values.yaml"), chart().display().to_string());
         std::fs::write(
             &values,
             json!({"images": {"registry": "zeroscale"}, "autoscaler": {"replicas": 1}, "stats": stats}).to_string(),
         )?;
         let values = values.display().to_string();
-        place.run("helm", &["install", "zeroscale", &chart, "--namespace", SYSTEM, "--values", &values]).await?;
+        cluster.run("helm", &["install", "zeroscale", &chart, "--namespace", SYSTEM, "--values", &values]).await?;
         // The test replaces its HorizontalPodAutoscaler.
         let two = Patch::Merge(json!({"spec": {"replicas": 2}}));
-        place.api::<Deployment>(SYSTEM).patch_scale("activator", &PatchParams::default(), &two).await?;
+        cluster.api::<Deployment>(SYSTEM).patch_scale("activator", &PatchParams::default(), &two).await?;
         let (autoscaler, activators) = (ranges.autoscaler(0), [0, 1].map(|n| ranges.activator(n)));
-        let kubeconfig = std::fs::read_to_string(place.folder.path().join("kubeconfig"))?;
-        let kubelet = Kubelet::new(place.client.clone(), SYSTEM, kubeconfig)?;
-        let mut release = Self { place, ranges, kubelet, running: Vec::new(), _controllers: stop.drop_guard() };
+        let kubeconfig = std::fs::read_to_string(cluster.folder.path().join("kubeconfig"))?;
+        let kubelet = Kubelet::new(cluster.client.clone(), SYSTEM, kubeconfig)?;
+        let mut release = Self { cluster, ranges, kubelet, running: Vec::new(), _controllers: stop.drop_guard() };
         release.run("autoscaler", 8080, &[autoscaler]).await?;
         release.run("activator", 8012, &activators).await?;
         Ok(release)
@@ -66,12 +66,12 @@ impl Release {
 
     /// Runs the Pods of a Deployment at these addresses, and waits until each serves.
     async fn run(&mut self, app: &str, port: u16, addresses: &[IpAddr]) -> anyhow::Result<()> {
-        let pods = pods(&self.place.api(SYSTEM), app, addresses.len()).await?;
+        let pods = pods(&self.cluster.api(SYSTEM), app, addresses.len()).await?;
         for (pod, ip) in pods.iter().zip(addresses) {
             self.running.push(self.kubelet.run(pod, app, *ip).await?);
             let at = SocketAddr::new(*ip, port);
             until(&format!("{app} to serve"), async || local::up::is_ready(at).await == Some(true)).await?;
-            Kubelet::set_ready(&self.place.client, pod, *ip).await?;
+            Kubelet::set_ready(&self.cluster.client, pod, *ip).await?;
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ impl Release {
     async fn until_all_are(&self, sharing: &str) -> anyhow::Result<()> {
         for n in [0, 1] {
             let reached = until_standing(self.ranges.activator(n), sharing).await;
-            reached.with_context(|| format!("the planes say: {:#?}", self.log_lines(&["WARN"])))?;
+            reached.with_context(|| format!("the planes log: {:#?}", self.log_lines(&["WARN"])))?;
         }
         Ok(())
     }
@@ -91,11 +91,14 @@ impl Release {
 
     /// Reports whether an activator relays requests to the other one.
     async fn relays(&self, n: usize) -> bool {
-        let admin = Load::new(SocketAddr::new(self.ranges.activator(n), 9090), "admin");
-        let Ok(page) = admin.get("/metrics").await else { return false };
-        let relayed = |line: &str| line.starts_with("zeroscale_relayed_total") && !line.ends_with(" 0");
-        String::from_utf8_lossy(&page.body).lines().any(relayed)
+        has_counted(self.ranges.activator(n), "zeroscale_relayed_total").await.unwrap_or_default()
     }
+}
+
+/// Reports whether a counter of a plane is not zero.
+async fn has_counted(ip: IpAddr, counter: &str) -> anyhow::Result<bool> {
+    let page = metrics(SocketAddr::new(ip, 9090)).await?;
+    Ok(page.lines().any(|line| line.starts_with(counter) && !line.ends_with(" 0")))
 }
 
 /// Returns the planes' certificates: the autoscaler's for activators, and the activators' for each other.
@@ -122,15 +125,15 @@ async fn pods(api: &Api<Pod>, app: &str, count: usize) -> anyhow::Result<Vec<Pod
     Ok(all().await)
 }
 
-/// Goal: by the chart's values alone, activators relay to each other over TLS: clients of either have their turn, no
-/// pod exceeds its limit, and stats use TLS, too.
+/// Goal: by the chart's values alone, activators relay to each other over TLS: clients of both are served equally
+/// often, no pod exceeds its limit, and stats use TLS, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
     let release = Release::install(json!({"tlsSecret": "stat-tls", "activatorTlsSecret": "activator-tls"})).await?;
     let first = release.ranges.pods.first().to_bits() + 1;
     let addresses = (first..first + PODS).map(|ip| SocketAddr::from((Ipv4Addr::from_bits(ip), 8080)));
     let counting = CountingPods::start(&addresses.collect::<Vec<_>>(), WORK).await?;
-    let space = Space::create_in(release.place.client.clone()).await?;
+    let space = Space::create_in(release.cluster.client.clone()).await?;
     let app = Workload::new("app").replicas(5).set("concurrency", 1).set("scale.min", 5).set("scale.max", 5);
     space.create_workload(&app).await?;
     for (pod, at) in pods(&space.api(), "app", PODS as usize).await?.iter().zip(counting.addresses()) {
@@ -141,21 +144,19 @@ async fn activators_of_a_release_share_pods_over_tls() -> anyhow::Result<()> {
 
     let load = |n| Load::new(SocketAddr::new(release.ranges.activator(n), 8012), format!("app.{}", space.namespace));
     for n in [0, 1] {
-        ensure!(load(n).get("/").await?.status == 200, "activator {n}");
+        load(n).get_ok("/").await.with_context(|| format!("activator {n}"))?;
     }
     let (before, few, many) = (counting.served(), load(0).start(4, "/"), load(1).start(12, "/"));
     until("a request to be relayed", async || release.relays(0).await || release.relays(1).await).await?;
-    let has_its_part = || counting.served().iter().zip(&before).all(|(now, before)| *now >= before + 60);
-    until("every pod's part", async || has_its_part()).await?;
+    let all_have_their_part = || counting.served().iter().zip(&before).all(|(now, before)| *now >= before + 60);
+    until("every pod's part", async || all_have_their_part()).await?;
     let (few, many) = (few.end().await?.ok as f64 / 4.0, many.end().await?.ok as f64 / 12.0);
     ensure!(counting.most() == 1, "a pod ran {} requests at once", counting.most());
     // With divided pods, a client of the few would get three times as much as one of the many.
     ensure!((0.55..=1.8).contains(&(few / many)), "a client of the few has {few}, one of the many {many}");
 
-    let metrics = Load::new(SocketAddr::new(release.ranges.autoscaler(0), 9090), "metrics").get("/metrics").await?;
-    let page = String::from_utf8_lossy(&metrics.body).into_owned();
-    let came = |line: &str| line.starts_with("zeroscale_stats_recorded_total") && !line.ends_with(" 0");
-    ensure!(page.lines().any(came), "no stats came over TLS");
+    let has_stats = has_counted(release.ranges.autoscaler(0), "zeroscale_stats_recorded_total").await?;
+    ensure!(has_stats, "no stats were received over TLS");
     Ok(())
 }
 

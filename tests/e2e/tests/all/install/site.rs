@@ -7,9 +7,7 @@ use common_runtime::namespaces::Namespaces;
 use e2e::process::LogLines;
 use e2e::{Process, bare};
 use kube::api::{DynamicObject, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use local::api::{ApiOptions, ApiServer, Audit};
 use local::up::system;
 use local::usage::UsageTable;
@@ -60,9 +58,7 @@ impl Site {
         let options = ApiOptions { audit, ..ApiOptions::new("127.202.128.0/17".parse()?) };
         let server = ApiServer::start(options).await?;
         server.set_usage(UsageTable::default()); // Corresponds to a metrics server without data.
-        let kubeconfig = Kubeconfig::from_yaml(&server.kubeconfig())?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config)?;
+        let client = bare::client(&server).await?;
         system::create(&client, None, &Namespaces::default()).await?;
         for object in objects(&folder().join("native"))? {
             apply(&client, &object, false).await?;
@@ -82,7 +78,7 @@ impl Site {
         Ok(file["clusters"][0]["cluster"].clone())
     }
 
-    /// Writes a kubeconfig of `account` with the API server at `at`. If it `trusts`, certificates are not verified.
+    /// Writes a kubeconfig of `account` with the API server at `at`. With `trusts`, certificates are not verified.
     pub(crate) async fn kubeconfig(&self, account: &str, at: SocketAddr, trusts: bool) -> anyhow::Result<PathBuf> {
         let token = e2e::accounts::token(&self.client, (SYSTEM, account), &[], None).await?;
         let mut cluster = json!({"server": format!("https://{at}")});
@@ -152,17 +148,17 @@ impl Running {
                 Ok(answer.is_ok_and(|answer| answer.status == 404))
             }
             "autoscaler" => {
-                unless_there(site, bare::deployment(0)).await?;
-                unless_there(site, bare::scaler(json!({}))).await?;
-                let made: Api<common_api::ZeroScaler> = Api::namespaced(site.client.clone(), "default");
-                let status = made.get_opt("hello").await?.and_then(|scaler| scaler.status);
+                create_if_missing(site, bare::deployment(0)).await?;
+                create_if_missing(site, bare::scaler(json!({}))).await?;
+                let scalers: Api<common_api::ZeroScaler> = Api::namespaced(site.client.clone(), "default");
+                let status = scalers.get_opt("hello").await?.and_then(|scaler| scaler.status);
                 Ok(status.is_some_and(|status| status.observed_generation.is_some()))
             }
             _ => {
                 let mut deployment = bare::deployment(1);
                 deployment["metadata"]["name"] = json!("scaled");
-                unless_there(site, deployment).await?;
-                unless_there(site, two_at_least("scaled")).await?;
+                create_if_missing(site, deployment).await?;
+                create_if_missing(site, hpa_with_two_replicas("scaled")).await?;
                 let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
                     Api::namespaced(site.client.clone(), "default");
                 Ok(deployments.get("scaled").await?.spec.and_then(|spec| spec.replicas) == Some(2))
@@ -172,7 +168,7 @@ impl Running {
 }
 
 /// Returns a HorizontalPodAutoscaler that requires two replicas, whatever the usage.
-pub(crate) fn two_at_least(target: &str) -> Value {
+fn hpa_with_two_replicas(target: &str) -> Value {
     json!({
         "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": target},
         "spec": {
@@ -184,11 +180,10 @@ pub(crate) fn two_at_least(target: &str) -> Value {
     })
 }
 
-async fn unless_there(site: &Site, object: Value) -> anyhow::Result<()> {
+/// Creates an object in the namespace `default` if it does not exist.
+async fn create_if_missing(site: &Site, object: Value) -> anyhow::Result<()> {
     let object: DynamicObject = serde_json::from_value(object)?;
-    let types = object.types.clone().context("an object says what it is")?;
-    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
-    let api: Api<DynamicObject> = Api::namespaced_with(site.client.clone(), "default", &resource);
+    let api = bare::api_of(&site.client, Some("default"), &object)?;
     match api.create(&PostParams::default(), &object).await {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
         created => created.map(|_| ()).map_err(Into::into),

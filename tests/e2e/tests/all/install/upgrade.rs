@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Reasons for which no stat may be dropped while planes come and go, nor while buckets change owners.
-pub(crate) const REASONS: [&str; 8] =
+const REASONS: [&str; 8] =
     ["Misrouted", "Expired", "QueueFull", "Impostor", "NotFinite", "Negative", "TooLarge", "Future"];
 
 /// Replaces one replica of a plane.
@@ -19,7 +19,7 @@ async fn replace(env: &TestEnv, old: PlaneId, new: PlaneId) -> anyhow::Result<()
     env.cluster.wait_until_ready(5).await;
     // Like a Deployment's rollout: the old one ends when another is in the path.
     for name in NAMES {
-        env.until_led_by(name, |activators| activators >= 2).await?;
+        env.until_addresses_match(name, |activators| activators >= 2).await?;
     }
     if let PlaneId::Autoscaler(n) = old {
         nothing_is_dropped(env, &[n]).await?;
@@ -34,7 +34,7 @@ pub(crate) fn is_late(env: &TestEnv) -> bool {
     env.stalls.longest() > Duration::from_millis(500) || env.stalls.total() > Duration::from_secs(5)
 }
 
-async fn nothing_is_dropped(env: &TestEnv, autoscalers: &[usize]) -> anyhow::Result<()> {
+pub(crate) async fn nothing_is_dropped(env: &TestEnv, autoscalers: &[usize]) -> anyhow::Result<()> {
     for reason in REASONS {
         let dropped = total_of(env, autoscalers, "zeroscale_stats_dropped_total", reason).await?;
         let excused = reason == "Expired" && is_late(env);
@@ -67,7 +67,7 @@ async fn both_planes_are_upgraded_under_load() -> anyhow::Result<()> {
         replace(&env, PlaneId::Autoscaler(n), PlaneId::Autoscaler(2 + n)).await?;
     }
     for name in NAMES {
-        ensure!(env.replicas(name).await? >= 1, "{name} was put to sleep under load");
+        ensure!(env.replicas(name).await? >= 1, "{name} was scaled to zero under load");
     }
     for clients in clients {
         ensure!(clients.end().await?.ok > 0);
@@ -77,6 +77,5 @@ async fn both_planes_are_upgraded_under_load() -> anyhow::Result<()> {
     }
     nothing_is_dropped(&env, &[2, 3]).await?;
     ensure!(total_of(&env, &[2, 3], "zeroscale_stats_recorded_total", "").await? > 0.0);
-    env.end().await;
-    Ok(())
+    env.end().await
 }

@@ -1,4 +1,4 @@
-//! The dashboard.
+//! The dashboard in a browser.
 
 use super::picture;
 use common_api::ZeroScaler;
@@ -15,14 +15,14 @@ const PHONE: &str = "deploy/docs/dashboard-phone.png";
 const PICTURE_BYTES_MAX: usize = 160 * 1024;
 
 /// Waits until the row of a workload contains these words.
-async fn reads(tab: &Tab, up: &Up, name: &str, words: &[&str]) -> anyhow::Result<()> {
+async fn until_row_has(tab: &Tab, up: &Up, name: &str, words: &[&str]) -> anyhow::Result<()> {
     let row = format!("document.querySelector('[data-key=\"{}/{name}\"]')?.textContent", up.space.namespace);
     let all = words.iter().map(|word| format!("{row}?.includes({})", json!(word))).collect::<Vec<_>>().join(" && ");
     tab.until(&all).await
 }
 
 /// Checks that nothing was loaded from elsewhere, the console is empty, and nothing is wider than the screen.
-async fn is_sound(tab: &Tab, up: &Up) -> anyhow::Result<()> {
+async fn check_page(tab: &Tab, up: &Up) -> anyhow::Result<()> {
     assert!(tab.requested_urls().iter().all(|url| url.starts_with(&up.dashboard)), "{:?}", tab.requested_urls());
     assert_eq!(tab.errors(), Vec::<String>::new());
     assert_eq!(tab.look("document.documentElement.scrollWidth > window.innerWidth").await?, json!(false));
@@ -33,15 +33,15 @@ async fn is_sound(tab: &Tab, up: &Up) -> anyhow::Result<()> {
 /// reloading. The detail view shows the curve, and the wakes with phases and reasons. Tested in light and dark mode, on
 /// a desktop and on a phone.
 #[tokio::test(flavor = "multi_thread")]
-async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
+async fn wakes_scaling_and_failures_are_shown() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
     let (space, gate) = (&up.space, Gate::new()?);
     let shop = Workload::new("shop").set("scale.load", json!({"concurrency": 2})).set("scale.max", 4);
     // Without a probe a pod counts as ready as soon as its process runs.
     let ready = json!({"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1, "failureThreshold": 3});
     let shop = gate.before(Workload { readiness: Some(ready), ..shop });
-    let failing = Workload::new("checkout").env("HELLO_EXIT_AFTER_MS", 1);
-    for workload in [shop, failing, Workload::new("archive"), Workload::new("mail"), Workload::new("reports")] {
+    let checkout = Workload::new("checkout").env("HELLO_EXIT_AFTER_MS", 1);
+    for workload in [shop, checkout, Workload::new("archive"), Workload::new("mail"), Workload::new("reports")] {
         space.deploy(&workload).await?;
     }
     let (desk, phone) = (browser.tab().await?, browser.tab().await?);
@@ -51,30 +51,30 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     phone.go(&up.dashboard).await?;
     desk.until("document.getElementById('link').textContent.includes('Live')").await?;
     for name in ["shop", "archive", "mail", "reports"] {
-        reads(&desk, &up, name, &["Asleep", "no requests", "Ready"]).await?;
+        until_row_has(&desk, &up, name, &["Asleep", "no requests", "Ready"]).await?;
     }
 
     let steady = up.load("shop").start(8, "/?latency_ms=300");
-    reads(&desk, &up, "shop", &["Waking", "requested, none is ready yet"]).await?;
+    until_row_has(&desk, &up, "shop", &["Waking", "requested, none is ready yet"]).await?;
     gate.open()?;
-    let in_vain = up.load("checkout").start_open(1.0, 10, "/");
-    reads(&desk, &up, "shop", &["Awake", "requests in flight, target 2 per pod"]).await?;
+    let failing = up.load("checkout").start_open(1.0, 10, "/");
+    until_row_has(&desk, &up, "shop", &["Awake", "requests in flight, target 2 per pod"]).await?;
     desk.until(&format!(
         "Number(document.querySelector('[data-key=\"{}/shop\"] .pods span')?.textContent) >= 3",
         space.namespace
     ))
     .await?;
-    reads(&phone, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
-    reads(&desk, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
+    until_row_has(&phone, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
+    until_row_has(&desk, &up, "checkout", &["Waking", "ends soon after each start"]).await?;
     desk.until("document.querySelector('[data-show=problem]').textContent.startsWith('1')").await?;
     space.patch::<ZeroScaler>("reports", json!({"spec": {"paused": true}})).await?;
-    reads(&desk, &up, "reports", &["Asleep, paused", "paused: scaling and routing do not change"]).await?;
+    until_row_has(&desk, &up, "reports", &["Asleep, paused", "paused: scaling and routing do not change"]).await?;
     let curve =
         format!("document.querySelector('[data-key=\"{}/shop\"] .spark .area')?.getAttribute('d')", space.namespace);
     desk.until(&format!("{curve} != null")).await?;
     let pictures = [(LIST, desk.screenshot().await?), (PHONE, phone.screenshot().await?)];
-    is_sound(&desk, &up).await?;
-    is_sound(&phone, &up).await?;
+    check_page(&desk, &up).await?;
+    check_page(&phone, &up).await?;
 
     // By keyboard only: the search, the row, its view.
     desk.call("Emulation.setEmulatedMedia", json!({"features": [{"name": "prefers-color-scheme", "value": "dark"}]}))
@@ -110,11 +110,11 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     let pictures: Vec<_> = pictures.into_iter().chain([(DETAIL, desk.screenshot().await?)]).collect();
 
     steady.end().await?;
-    assert!(in_vain.stop().await?.failures() > 0);
+    assert!(failing.stop().await?.failures() > 0);
     desk.until("document.querySelector('#detail .title .state').dataset.state === 'Asleep'").await?;
     press(&desk, "Escape", "Escape").await?;
     desk.until("document.activeElement.id === 'grid' && location.hash === '#/?q=shop'").await?;
-    reads(&desk, &up, "shop", &["Asleep", "no requests"]).await?;
+    until_row_has(&desk, &up, "shop", &["Asleep", "no requests"]).await?;
     desk.go(&format!("{}/#/?show=problem&sort=-name", up.dashboard)).await?;
     desk.until("document.querySelector('[data-show=problem]').getAttribute('aria-pressed') === 'true'").await?;
     desk.until("document.querySelector('[aria-sort=descending] [data-sort=name]') !== null").await?;
@@ -124,7 +124,7 @@ async fn wake_scale_sleep_and_failure_are_seen() -> anyhow::Result<()> {
     desk.until("location.hash.endsWith('/mail') && document.activeElement.id === 'detail'").await?;
     press(&desk, "Escape", "Escape").await?;
     desk.until("document.activeElement.id === 'grid'").await?;
-    is_sound(&desk, &up).await?;
+    check_page(&desk, &up).await?;
     for (name, png) in pictures {
         picture(name, &png, PICTURE_BYTES_MAX)?;
     }

@@ -18,14 +18,14 @@ fn sleeper(gate: &Gate, name: &str) -> Workload {
 }
 
 /// Checks that nothing of a page was loaded from elsewhere, and that its console is empty.
-fn is_by_itself(tab: &Tab, up: &Up, name: &str) {
+fn check_page(tab: &Tab, up: &Up, name: &str) {
     let own = up.url(name, "/");
     assert!(tab.requested_urls().iter().all(|url| url.starts_with(&own)), "{:?}", tab.requested_urls());
     assert_eq!(tab.errors(), Vec::<String>::new());
 }
 
 /// Checks that everything fits the width of the screen.
-async fn fits(tab: &Tab) -> anyhow::Result<()> {
+async fn check_width(tab: &Tab) -> anyhow::Result<()> {
     let wide = "Math.max(...[...document.querySelectorAll('*')].map(e => Math.ceil(e.getBoundingClientRect().right)))";
     let (wide, have) = (tab.look(wide).await?, tab.look("window.innerWidth").await?);
     let scrolls = tab.look("document.documentElement.scrollWidth > window.innerWidth").await?;
@@ -40,18 +40,14 @@ async fn fits(tab: &Tab) -> anyhow::Result<()> {
 async fn visitors_see_pages_while_workloads_wake() -> anyhow::Result<()> {
     let (up, browser) = tokio::try_join!(Up::start(), Browser::start())?;
     let gates = [Gate::new()?, Gate::new()?]; // Their pods must be able to start until the end.
-    a_visitor_sees_what_wakes_and_then_the_workload(&up, &browser, &gates[0]).await?;
-    without_scripts_with_html_of_ones_own_and_with_pods_that_fail(&up, &browser, &gates[1]).await?;
+    the_waiting_page_is_replaced_by_the_workload(&up, &browser, &gates[0]).await?;
+    pages_without_scripts_with_custom_html_and_for_failing_pods(&up, &browser, &gates[1]).await?;
     up.end().await
 }
 
 /// Goal: a visitor sees at once which workload wakes, since when and how long it usually takes, and then the workload,
 /// without any action. Tested in light and dark mode, on a desktop and on a phone.
-async fn a_visitor_sees_what_wakes_and_then_the_workload(
-    up: &Up,
-    browser: &Browser,
-    gate: &Gate,
-) -> anyhow::Result<()> {
+async fn the_waiting_page_is_replaced_by_the_workload(up: &Up, browser: &Browser, gate: &Gate) -> anyhow::Result<()> {
     let space = &up.space;
     space.deploy(&sleeper(gate, "shop")).await?;
     let first = browser.tab().await?;
@@ -70,7 +66,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload(
     first.until("document.body.innerText.trim() === 'hello, awake'").await?;
     assert_eq!(first.documents(), [503, 200], "one page, then the workload");
     assert_eq!(first.look("location.pathname + location.search").await?, json!("/cart?item=1"));
-    is_by_itself(&first, up, "shop");
+    check_page(&first, up, "shop");
     first.call("Page.close", json!({})).await?;
 
     space.until_asleep("shop").await?;
@@ -82,7 +78,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload(
     phone.go(&up.url("shop", "/")).await?;
     for tab in [&desk, &phone] {
         assert!(tab.text().await?.contains("It usually takes about "), "{}", tab.text().await?);
-        fits(tab).await?;
+        check_width(tab).await?;
     }
     let dark = phone.look("getComputedStyle(document.body).backgroundColor").await?;
     assert_ne!(dark, light, "dark is dark");
@@ -91,7 +87,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload(
     gate.open()?;
     for tab in [&desk, &phone] {
         tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
-        is_by_itself(tab, up, "shop");
+        check_page(tab, up, "shop");
     }
     for (name, png) in pictures {
         picture(name, &png, PICTURE_BYTES_MAX)?;
@@ -101,7 +97,7 @@ async fn a_visitor_sees_what_wakes_and_then_the_workload(
 
 /// Goal: a browser without scripts reloads by itself, and says so. Custom HTML is shown as written, with its
 /// placeholders filled in, and is replaced, too. A page reports pods that do not start.
-async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail(
+async fn pages_without_scripts_with_custom_html_and_for_failing_pods(
     up: &Up,
     browser: &Browser,
     gate: &Gate,
@@ -129,7 +125,7 @@ async fn without_scripts_with_html_of_ones_own_and_with_pods_that_fail(
     gate.open()?;
     for (tab, name) in [(&plain, "plain"), (&own, "own")] {
         tab.until("document.body.innerText.trim() === 'hello, awake'").await?;
-        is_by_itself(tab, up, name);
+        check_page(tab, up, name);
     }
     assert!(plain.requested_urls().iter().all(|url| !url.contains(".zeroscale")), "it opens no stream");
     failing.until("document.body.innerText.includes('It does not start')").await?;

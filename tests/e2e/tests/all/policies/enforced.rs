@@ -49,7 +49,7 @@ impl Rig {
         Ok(Self { env, peers })
     }
 
-    /// Returns all endpoints that are no pods of the API server.
+    /// Returns all endpoints without a Pod object.
     fn endpoints(&self) -> Vec<Endpoint> {
         let plane = |address: SocketAddr| Endpoint {
             address: address.ip(),
@@ -94,10 +94,10 @@ impl Rig {
     }
 }
 
-/// Goal: a client reaches a guarded workload through the activators if and only if the workload's NetworkPolicies admit it to
-/// the pods, and the result follows changes of policies and labels.
-/// Method: the embedded cluster in a network namespace, clients in namespaces of their own, and a small enforcer between
-/// them; in a process of its own, since a network namespace belongs to all threads of the cluster.
+/// Goal: a client reaches a guarded workload through the activators if and only if the workload's NetworkPolicies
+/// admit it to the pods, also after changes of policies and labels. Method: the embedded cluster in a network
+/// namespace, clients in namespaces of their own, and a small enforcer between them. All run in a process of their own,
+/// since all threads of the cluster must be in its namespace.
 #[test]
 fn policies_are_enforced_in_front_of_activators() -> anyhow::Result<()> {
     if std::env::var_os(INSIDE).is_some() {
@@ -117,13 +117,12 @@ async fn run() -> anyhow::Result<()> {
     let rig = Rig::start().await?;
     tokio::select! {
         failed = enforce(rig.env.client.clone(), rig.endpoints()) => match failed.context("the enforcer")? {},
-        done = life(&rig) => done?,
+        done = scenario(&rig) => done?,
     }
-    rig.env.end().await;
-    Ok(())
+    rig.env.end().await
 }
 
-async fn life(rig: &Rig) -> anyhow::Result<()> {
+async fn scenario(rig: &Rig) -> anyhow::Result<()> {
     const ALL: [&str; 4] = ["client", "stranger", "partner", "activator"];
     let env = &rig.env;
     let client = json!({"podSelector": {"matchLabels": {"role": "client"}}});

@@ -1,9 +1,9 @@
 //! Small enforcer of NetworkPolicies in network namespaces, by nftables.
 //!
-//! A client is a network namespace with a cable to the cluster's namespace. It counts as a pod with labels of its own. The
-//! enforcer reads policies, namespaces and pods from the API server, as the network of a cluster does, and writes rules for
-//! the packets that arrive by these cables. Traffic within the cluster's namespace is not filtered. Only TCP ports by number,
-//! and addresses without exceptions, are understood.
+//! A client is a network namespace with a cable to the cluster's namespace, and counts as a pod with its own labels.
+//! The enforcer reads policies, namespaces and pods from the API server, as the network of a cluster does, and writes
+//! rules for the packets that arrive by these cables. Traffic within the cluster's namespace is not filtered. Only TCP
+//! ports by number, and addresses without exceptions, are supported.
 
 use anyhow::{Context, bail, ensure};
 use common::labels::LabelSelector;
@@ -61,7 +61,7 @@ impl Peer {
         Ok(Self { name, endpoint: Endpoint { address, namespace: namespace.to_owned(), labels }, network })
     }
 
-    /// Reports whether the client gets a response from the workload. A refused connection and a refusal are none.
+    /// Reports whether the client gets a 200 response; a refused connection or another status counts as none.
     pub(super) fn is_served(&self, at: SocketAddr, host: &str) -> anyhow::Result<bool> {
         let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         let exchange = move || {
@@ -79,7 +79,7 @@ impl Peer {
     }
 }
 
-/// Enforces the policies of the cluster. `others` are endpoints that are no pods of the API server.
+/// Enforces the policies of the cluster. `others` are endpoints without a Pod object.
 pub(super) async fn enforce(client: Client, others: Vec<Endpoint>) -> anyhow::Result<Infallible> {
     let mut written = String::new();
     loop {
@@ -120,7 +120,7 @@ fn rules(
             }
             is_selected = true;
             for rule in spec.ingress.iter().flatten() {
-                let Some(from) = sources(rule, &to_namespace(policy), namespaces, endpoints)? else { continue };
+                let Some(from) = sources(rule, &to.namespace, namespaces, endpoints)? else { continue };
                 let ports = ports(rule.ports.as_deref().unwrap_or_default())?;
                 lines.push(format!("{from} ip daddr {} {ports} accept", to.address));
             }
@@ -130,10 +130,6 @@ fn rules(
         }
     }
     Ok(lines.join("\n"))
-}
-
-fn to_namespace(policy: &NetworkPolicy) -> String {
-    policy.namespace().unwrap_or_default()
 }
 
 /// Returns the match of a rule's peers: empty if it admits every client, `None` if it admits none of the endpoints.

@@ -68,8 +68,8 @@ async fn until_numbered(env: &TestEnv, name: &str, is_guarded: bool) -> anyhow::
 async fn guards(env: &TestEnv) -> anyhow::Result<Vec<NetworkPolicy>> {
     let policies: Api<NetworkPolicy> = Api::namespaced(env.client.clone(), NAMESPACE);
     let mut all = policies.list(&ListParams::default().labels("zeroscale.dev/guards")).await?.items;
-    let of_test = format!("{}/", env.namespace);
-    all.retain(|one| one.annotations().get("zeroscale.dev/workload").is_some_and(|of| of.starts_with(&of_test)));
+    let prefix = format!("{}/", env.namespace);
+    all.retain(|one| one.annotations().get("zeroscale.dev/workload").is_some_and(|key| key.starts_with(&prefix)));
     Ok(all)
 }
 
@@ -96,14 +96,7 @@ async fn until_guard(env: &TestEnv, number: u16, expected: Value) -> anyhow::Res
 }
 
 async fn until_condition(env: &TestEnv, name: &str, expected: Option<(&str, &str)>) -> anyhow::Result<String> {
-    let mut message = String::new();
-    env.until(SOON, &format!("Guarded: {expected:?}"), async || {
-        let found = env.condition(name, GUARDED).await?;
-        message = found.as_ref().map(|(_, _, message)| message.clone()).unwrap_or_default();
-        Ok(found.as_ref().map(|(status, reason, _)| (status.as_str(), reason.as_str())) == expected)
-    })
-    .await?;
-    Ok(message)
+    env.until_condition(name, GUARDED, expected).await
 }
 
 /// Goal: a workload is guarded while a policy selects its pods, also before it wakes. Its former number is closed, its
@@ -131,8 +124,7 @@ async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Resul
     env.until(SOON, "the former number to be closed", async || Ok(is_closed(former))).await?;
     let refused = shared.get("/").await?;
     ensure!(refused.status == 403, "{refused:?}");
-    let text = String::from_utf8_lossy(&refused.body).into_owned();
-    ensure!(text.contains("call its Service"), "{text}");
+    ensure!(refused.text().contains("call its Service"), "{refused:?}");
     ensure!(env.is_asleep("web").await?, "a refused request woke it");
     ensure!(service.get("/").await?.status == 200, "its Service leads to the new number");
     ensure!(number(&env, "web").await? == Some(guarded), "it has the number that it got asleep");
@@ -202,8 +194,7 @@ async fn a_workload_is_guarded_while_policies_select_its_pods() -> anyhow::Resul
     env.api::<ZeroScaler>().delete("web", &DeleteParams::default()).await?;
     env.until_gone("web").await?;
     env.until(SOON, "no policy of ours", async || Ok(guards(&env).await?.is_empty())).await?;
-    env.end().await;
-    Ok(())
+    env.end().await
 }
 
 fn is_closed(at: SocketAddr) -> bool {

@@ -1,5 +1,5 @@
-//! Parser for the lines around the data of a chunked body. It accepts what hyper's decoder accepts, except a trailer with
-//! an LF alone. hyper also rejects an extension or a trailer with a CR alone.
+//! Parser for the lines around the data of a chunked body. It accepts what hyper's decoder accepts, except a trailer
+//! with an LF alone. hyper also rejects an extension or a trailer with a CR alone.
 
 use super::FramingState;
 

@@ -2,23 +2,23 @@
 
 /// Input and the output so far.
 pub(super) struct Escaped<'a> {
-    read: &'a [u8],
-    /// Number of bytes of `read` that are in `made`.
+    input: &'a [u8],
+    /// Number of bytes of `input` that are in `output`.
     done: usize,
-    made: Vec<u8>,
+    output: Vec<u8>,
 }
 
 impl<'a> Escaped<'a> {
-    pub(super) fn new(read: &'a [u8]) -> Self {
-        Self { read, done: 0, made: Vec::new() }
+    pub(super) fn new(input: &'a [u8]) -> Self {
+        Self { input, done: 0, output: Vec::new() }
     }
 
     /// Encodes the byte at `at`, which follows all bytes encoded before.
     pub(super) fn replace(&mut self, at: usize) {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-        let byte = usize::from(self.read[at]);
-        self.made.extend_from_slice(&self.read[self.done..at]);
-        self.made.extend_from_slice(&[b'%', DIGITS[byte >> 4], DIGITS[byte & 15]]);
+        let byte = usize::from(self.input[at]);
+        self.output.extend_from_slice(&self.input[self.done..at]);
+        self.output.extend_from_slice(&[b'%', DIGITS[byte >> 4], DIGITS[byte & 15]]);
         self.done = at + 1;
     }
 
@@ -27,7 +27,7 @@ impl<'a> Escaped<'a> {
         if self.done == 0 {
             return None;
         }
-        self.made.extend_from_slice(&self.read[self.done..]);
-        Some(self.made)
+        self.output.extend_from_slice(&self.input[self.done..]);
+        Some(self.output)
     }
 }

@@ -7,7 +7,7 @@ const LENGTH: &[u8] = b"content-length:";
 const CODING: &[u8] = b"transfer-encoding:";
 const UPGRADE: &[u8] = b"upgrade:";
 
-/// Number of bytes that no `Content-Length` has, with the blanks around it and its CR. A longer one is refused.
+/// Length at which a value of `Content-Length`, including blanks and CR, is rejected, because it may be cut off.
 const VALUE_MAX: usize = 32;
 
 /// State of a head between two reads.
@@ -56,7 +56,7 @@ impl Head {
     /// Reads a line, which ends with CR.
     pub(super) fn line(&mut self, line: &[u8]) -> AfterLine {
         if has_name(line, LENGTH) {
-            // hyper rejects an invalid length too. One that may be cut off counts as invalid.
+            // hyper rejects an invalid length too.
             let value = &line[LENGTH.len()..];
             let length = length(value).filter(|_| value.len() < VALUE_MAX);
             if length.is_none() || self.length.is_some() && self.length != length {

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_no_uri_has_are_encoded_as_upstream_does() {
+    fn bytes_not_allowed_in_a_uri_are_encoded_as_upstream_does() {
         let rows: [(&[u8], &str); 14] = [
             (b"/a?q={\"a\":1}", "/a?q={%22a%22:1}"),
             (b"/\"<>\\^`{|}#x", "/%22%3C%3E%5C%5E%60%7B%7C%7D%23x"),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn only_targets_of_requests_are_touched() {
+    fn only_request_targets_are_changed() {
         let rows: [(&[u8], &[u8]); 5] = [
             (b"\r\nGET /< HTTP/1.1\r\n\r\nGET /< HTTP/1.1\r\n", b"\r\nGET /%3C HTTP/1.1\r\n\r\nGET /%3C HTTP/1.1\r\n"),
             (
@@ -123,7 +123,7 @@ mod tests {
     /// change. Bytes that a URI may contain stay, the result needs no more encoding, and hyper accepts every path
     /// without control bytes. Method: seeded random heads of relevant bytes, split anywhere.
     #[test]
-    fn encoding_moves_no_boundary() {
+    fn encoding_preserves_message_boundaries() {
         const BYTES: &[u8] = b"//??##\"<>\\^`{|}%2F&=az09:@*. \t\r\n\x00\x01\x7f\x80\xc3\xa9\xff";
         const LEGAL: &[u8] = b"//??%2F&=az09:@*.-_~!$'()+,;[]";
         let (mut encoded, mut legal) = (0, 0);
@@ -140,12 +140,7 @@ mod tests {
             let case = || format!("seed {seed}: {}", head.escape_ascii());
 
             let (passed, heads) = passed_on(&head, rng.random_range(1..40));
-            assert_eq!(
-                (&passed, heads),
-                (&passed_on(&head, head.len()).0, passed_on(&head, head.len()).1),
-                "{}",
-                case()
-            );
+            assert_eq!((passed.clone(), heads), passed_on(&head, head.len()), "{}", case());
             let mut rest = &passed[..];
             for byte in &head {
                 let code = format!("%{byte:02X}");

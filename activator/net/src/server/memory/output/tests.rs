@@ -14,7 +14,7 @@ fn piece(length: usize) -> Bytes {
 }
 
 #[test]
-fn a_connection_takes_from_the_budget_and_gives_back() {
+fn a_connection_takes_spare_memory_and_returns_it() {
     let memory = Memory::new(Some(64 * STEP));
     let of = Arc::new(Output::new(Arc::new(ConnectionPermit::charged_to(memory.clone()))));
     let mut task = spawn(());
@@ -101,7 +101,7 @@ proptest! {
     /// within the memory, and no body waits forever. A waiting body's connection has outstanding data, and wakes it
     /// before the last of that is written.
     #[test]
-    fn who_waits_is_woken(steps in 0_u64..20, ops in prop::collection::vec(any_op(), 1..300)) {
+    fn waiting_bodies_are_woken(steps in 0_u64..20, ops in prop::collection::vec(any_op(), 1..300)) {
         let memory = Memory::new(Some(4 * steps * STEP));
         let connection = |_| Arc::new(Output::new(Arc::new(ConnectionPermit::charged_to(memory.clone()))));
         let connections: Vec<_> = (0..3).map(connection).collect();

@@ -3,6 +3,7 @@
 use super::*;
 use hyper::service::service_fn;
 use hyper_util::server::conn::auto;
+use serde_json::json;
 use std::convert::Infallible;
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -51,50 +52,49 @@ fn answer(path: &str, body: &[u8], is_probe: bool) -> http::Response<Full<Bytes>
 }
 
 #[tokio::test]
-async fn each_kind_of_probe_tells_good_from_bad() {
+async fn each_kind_of_probe_detects_success_and_failure() {
     let good = server().await;
-    // Bound without a listener, so that connections are refused. After closing a listener, a process that another test
-    // is just starting could keep the socket open for a moment.
+    // Bound without a listener, so that connections are refused. A closed listener would not do: a process that another
+    // test is just starting may keep the socket open for a moment.
     let bound = TcpSocket::new_v4().expect("a socket");
     bound.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
     let closed = bound.local_addr().expect("an address");
     let (port, ip) = (good.port(), good.ip());
-    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("valid");
     let rows = [
-        (format!(r#"{{"tcpSocket": {{"port": {port}}}}}"#), true),
-        (format!(r#"{{"tcpSocket": {{"port": {}}}}}"#, closed.port()), false),
-        (format!(r#"{{"httpGet": {{"port": {port}, "path": "/ok"}}}}"#), true),
-        (r#"{"httpGet": {"port": "web", "path": "ok"}}"#.to_owned(), true),
-        (format!(r#"{{"httpGet": {{"port": {port}, "path": "/bad"}}}}"#), false),
-        (format!(r#"{{"httpGet": {{"port": {}, "path": "/ok"}}}}"#, closed.port()), false),
-        (format!(r#"{{"grpc": {{"port": {port}}}}}"#), true),
-        (format!(r#"{{"grpc": {{"port": {port}, "service": "good"}}}}"#), true),
-        (format!(r#"{{"grpc": {{"port": {port}, "service": "bad"}}}}"#), false),
-        (format!(r#"{{"grpc": {{"port": {}}}}}"#, closed.port()), false),
-        (r#"{"exec": {"command": ["sh", "-c", "test $MARK = 1"]}}"#.to_owned(), true),
-        (r#"{"exec": {"command": ["sh", "-c", "exit 3"]}}"#.to_owned(), false),
-        (r#"{"exec": {"command": ["nonexistent"]}}"#.to_owned(), false),
+        (json!({"tcpSocket": {"port": port}}), true),
+        (json!({"tcpSocket": {"port": closed.port()}}), false),
+        (json!({"httpGet": {"port": port, "path": "/ok"}}), true),
+        (json!({"httpGet": {"port": "web", "path": "ok"}}), true),
+        (json!({"httpGet": {"port": port, "path": "/bad"}}), false),
+        (json!({"httpGet": {"port": closed.port(), "path": "/ok"}}), false),
+        (json!({"grpc": {"port": port}}), true),
+        (json!({"grpc": {"port": port, "service": "good"}}), true),
+        (json!({"grpc": {"port": port, "service": "bad"}}), false),
+        (json!({"grpc": {"port": closed.port()}}), false),
+        (json!({"exec": {"command": ["sh", "-c", "test $MARK = 1"]}}), true),
+        (json!({"exec": {"command": ["sh", "-c", "exit 3"]}}), false),
+        (json!({"exec": {"command": ["nonexistent"]}}), false),
     ];
     for (probe, expected) in rows {
-        let ports = json(&format!(r#"[{{"name": "web", "containerPort": {port}}}]"#));
-        let handler = handler(json(&probe), ip, ports).expect("a valid probe");
+        let ports = json!([{"name": "web", "containerPort": port}]);
+        let handler = handler(probe.clone(), ip, ports).expect("a valid probe");
         let answer = handler.check().await;
         assert_eq!(answer.is_ok(), expected, "{probe}: {answer:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_probed_is_refused_with_its_reason() {
+fn an_unsupported_probe_is_rejected_with_its_reason() {
     let ip = IpAddr::from([127, 0, 0, 1]);
     let rows = [
-        (serde_json::json!({}), "exec, tcpSocket, httpGet, grpc"),
-        (serde_json::json!({"httpGet": {"port": 1, "scheme": "HTTPS"}}), "HTTPS"),
-        (serde_json::json!({"tcpSocket": {"port": "absent"}}), "absent"),
-        (serde_json::json!({"tcpSocket": {"port": 70000}}), "70000"),
-        (serde_json::json!({"exec": {"command": []}}), "needs a command"),
+        (json!({}), "exec, tcpSocket, httpGet, grpc"),
+        (json!({"httpGet": {"port": 1, "scheme": "HTTPS"}}), "HTTPS"),
+        (json!({"tcpSocket": {"port": "absent"}}), "absent"),
+        (json!({"tcpSocket": {"port": 70000}}), "70000"),
+        (json!({"exec": {"command": []}}), "needs a command"),
     ];
     for (probe, expected) in rows {
-        let error = handler(probe, ip, serde_json::json!([])).expect_err("refused");
+        let error = handler(probe, ip, json!([])).expect_err("refused");
         assert!(error.contains(expected), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 //! Files generated from the alert rules: an object for the Prometheus Operator, and a page of the manual.
 
-use crate::place;
+use crate::repository_path;
 use crate::rules::{FILE, Rule};
 use anyhow::Context;
 use std::fmt::Write;
@@ -44,7 +44,7 @@ reported as missing, because they have not exported that metric within a day.
 /// # Errors
 /// Fails if the rules cannot be read.
 pub fn object() -> anyhow::Result<String> {
-    let rules = std::fs::read_to_string(place(FILE)).context(FILE)?;
+    let rules = std::fs::read_to_string(repository_path(FILE)).context(FILE)?;
     let lines = rules.lines().filter(|line| !line.starts_with('#'));
     Ok(lines.fold(OBJECT_HEAD.to_owned(), |object, line| format!("{object}  {line}\n")))
 }
@@ -53,10 +53,9 @@ pub fn object() -> anyhow::Result<String> {
 pub fn page(rules: &[Rule]) -> String {
     let mut page = PAGE_HEAD.to_owned();
     for rule in rules {
-        let after = rule.lasting.as_deref().unwrap_or("at once");
-        let text = |annotation| templates(rule.says(annotation)).replace('|', "\\|");
+        let after = rule.duration.as_deref().unwrap_or("at once");
+        let text = |annotation| templates(rule.annotation(annotation)).replace('|', "\\|");
         let (fault, action) = (text("summary"), text("description"));
-        // Writing to a String cannot fail.
         let (alert, severity) = (&rule.alert, rule.severity());
         let anchor = format!("<a id=\"{}\"></a>", alert.to_lowercase()); // Target of `runbook_url`.
         let _ = writeln!(page, "| {fault} | {anchor}`{alert}` | {severity} | {after} | {action} |");
@@ -87,9 +86,9 @@ mod tests {
 
     /// Goal: the files in the repository match the rules. Remedy: run the command in their first line.
     #[test]
-    fn what_is_made_of_the_rules_is_there() {
-        let there = |path| std::fs::read_to_string(place(path)).expect(path);
-        assert!(there(OBJECT) == object().expect("rules"), "{OBJECT} is not what the rules make");
-        assert!(there(PAGE) == page(&read().expect("rules")), "{PAGE} is not what the rules make");
+    fn generated_files_match_the_rules() {
+        let current = |path| std::fs::read_to_string(repository_path(path)).expect(path);
+        assert!(current(OBJECT) == object().expect("rules"), "{OBJECT} differs from the rules");
+        assert!(current(PAGE) == page(&read().expect("rules")), "{PAGE} differs from the rules");
     }
 }

@@ -1,5 +1,5 @@
-//! Current state of the workloads from watches: the targets of their slices, the number of their pods, and the owner of
-//! each port number. It counts writes to slices by their events, so it works on any API server.
+//! Current state of the workloads from watches: the activators in their slices, the number of their pods, and the owner
+//! of each port number. Writes to slices are counted by the events of the watch, so this works on any API server.
 
 use super::activators::Listeners;
 use anyhow::Context;
@@ -24,17 +24,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// Time without a write to a slice after which everything counts as reconciled.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Time between two evaluations of the state, which covers thousands of objects. Measured times come from the events
-/// themselves.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Minimum time between two checks of a condition, because each may read the state of thousands of objects. Measured
+/// times come from the events themselves.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// Maximum time to wait for a state.
-const PATIENCE: Duration = Duration::from_secs(2_400);
+const REACHED_WITHIN: Duration = Duration::from_secs(2_400);
 
-/// Activators that a workload's slices list as ready.
-pub(super) type Led = BTreeMap<String, BTreeSet<IpAddr>>;
-
-pub(super) struct Watched {
+pub(super) struct ClusterWatch {
     state: Mutex<ClusterState>,
     changed: Notify,
     listeners: Arc<Listeners>,
@@ -50,14 +47,15 @@ pub(super) struct ClusterState {
     numbers: BTreeMap<Block, BTreeMap<u16, Arc<str>>>,
     writes: u64,
     /// Time of the last write.
-    written: Option<Instant>,
-    /// Number of writes of slices that lead to an activator that does not listen.
-    misled: u64,
+    last_write: Option<Instant>,
+    /// Number of writes of slices with an activator that has not bound the workload's port number.
+    misrouted: u64,
 }
 
 struct Slice {
     workload: String,
-    leads_to: Vec<(IpAddr, u16)>,
+    /// Ready activators, with the workload's port number there.
+    routes: Vec<(IpAddr, u16)>,
 }
 
 /// State of a Deployment.
@@ -74,49 +72,49 @@ struct Scale {
 impl ClusterState {
     /// Returns the number of ready pods of workloads whose names begin with `prefix`.
     pub(super) fn ready_pods(&self, prefix: &str) -> usize {
-        let of = self.scales.iter().filter(|(name, _)| name.starts_with(prefix));
-        of.map(|(_, scale)| usize::try_from(scale.ready).unwrap_or(0)).sum()
+        let scales = self.scales.iter().filter(|(name, _)| name.starts_with(prefix));
+        scales.map(|(_, scale)| usize::try_from(scale.ready).unwrap_or(0)).sum()
     }
 
     /// Returns the number of Deployments whose current generation Kubernetes' controllers have observed.
-    pub(super) fn observed(&self) -> usize {
+    pub(super) fn observed_deployments(&self) -> usize {
         self.scales.values().filter(|scale| scale.observed).count()
     }
 
     /// Returns the time at which an awake workload was woken.
-    pub(super) fn woken(&self, workload: &str) -> Option<Instant> {
+    pub(super) fn woken_at(&self, workload: &str) -> Option<Instant> {
         self.scales.get(workload).filter(|scale| scale.replicas > 0)?.woken
     }
 
     /// Returns the activators to which a workload is routed.
-    pub(super) fn led_of(&self, workload: &str) -> BTreeSet<IpAddr> {
-        let of = self.slices.values().filter(|slice| slice.workload == workload);
-        of.flat_map(|slice| &slice.leads_to).map(|(address, _)| *address).collect()
+    pub(super) fn activators_of(&self, workload: &str) -> BTreeSet<IpAddr> {
+        let slices = self.slices.values().filter(|slice| slice.workload == workload);
+        slices.flat_map(|slice| &slice.routes).map(|(address, _)| *address).collect()
     }
 
     /// Returns the number of workloads whose status reports that they are served.
-    pub(super) fn count_served(&self) -> usize {
+    pub(super) fn served_workloads(&self) -> usize {
         self.served.len()
     }
 
     /// Returns the number of workloads that are routed to activators. Each has one slice.
-    pub(super) fn count_led(&self) -> usize {
-        self.slices.values().filter(|slice| !slice.leads_to.is_empty()).count()
+    pub(super) fn routed_workloads(&self) -> usize {
+        self.slices.values().filter(|slice| !slice.routes.is_empty()).count()
     }
 
     /// Returns the activators of all workloads.
-    pub(super) fn workload_activators(&self) -> Led {
-        let mut led = Led::new();
-        for slice in self.slices.values().filter(|slice| !slice.leads_to.is_empty()) {
-            led.entry(slice.workload.clone()).or_default().extend(slice.leads_to.iter().map(|(address, _)| *address));
+    pub(super) fn workload_activators(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
+        let mut all = BTreeMap::<String, BTreeSet<IpAddr>>::new();
+        for slice in self.slices.values().filter(|slice| !slice.routes.is_empty()) {
+            all.entry(slice.workload.clone()).or_default().extend(slice.routes.iter().map(|(address, _)| *address));
         }
-        led
+        all
     }
 
     /// Returns the workloads that are routed to an activator.
-    pub(super) fn led_to(&self, address: IpAddr) -> impl Iterator<Item = &str> {
-        let leads = move |slice: &&Slice| slice.leads_to.iter().any(|(at, _)| *at == address);
-        self.slices.values().filter(leads).map(|slice| slice.workload.as_str())
+    pub(super) fn workloads_of(&self, activator: IpAddr) -> impl Iterator<Item = &str> {
+        let is_routed = move |slice: &&Slice| slice.routes.iter().any(|(address, _)| *address == activator);
+        self.slices.values().filter(is_routed).map(|slice| slice.workload.as_str())
     }
 
     /// Returns all port numbers on which activators should listen, with their owners.
@@ -134,16 +132,16 @@ impl ClusterState {
         self.writes
     }
 
-    /// Returns the number of writes so far of slices that lead to an activator that does not listen.
-    pub(super) fn misled(&self) -> u64 {
-        self.misled
+    /// Returns the number of writes so far of slices with an activator that has not bound the workload's port number.
+    pub(super) fn misrouted_writes(&self) -> u64 {
+        self.misrouted
     }
 }
 
-impl Watched {
+impl ClusterWatch {
     /// Starts the watches, which run until this process ends.
     pub(super) fn start(client: &Client, listeners: Arc<Listeners>) -> Arc<Self> {
-        let watched = Arc::new(Self { state: Mutex::default(), changed: Notify::new(), listeners });
+        let cluster = Arc::new(Self { state: Mutex::default(), changed: Notify::new(), listeners });
         let ours = format!("endpointslice.kubernetes.io/managed-by={}", names::MANAGED_BY);
         let ledgers = format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS);
         let slices: Api<EndpointSlice> = Api::all(client.clone());
@@ -154,27 +152,27 @@ impl Watched {
         let mut deployments = watch(deployments, Config::default());
         let mut scalers = watch(scalers, Config::default());
         let mut maps = watch(maps, Config::default().labels(&ledgers));
-        let watching = watched.clone();
+        let watching = cluster.clone();
         tokio::spawn(async move {
             loop {
                 tokio::select! {
-                    Some(event) = slices.next() => watching.slice(event),
-                    Some(event) = deployments.next() => watching.deployment(event),
-                    Some(event) = scalers.next() => watching.scaler(event),
-                    Some(event) = maps.next() => watching.map(event),
+                    Some(event) = slices.next() => watching.on_slice(event),
+                    Some(event) = deployments.next() => watching.on_deployment(event),
+                    Some(event) = scalers.next() => watching.on_scaler(event),
+                    Some(event) = maps.next() => watching.on_config_map(event),
                 }
                 watching.changed.notify_waiters();
             }
         });
-        watched
+        cluster
     }
 
     /// Returns the current state.
-    pub(super) fn now(&self) -> MutexGuard<'_, ClusterState> {
+    pub(super) fn state(&self) -> MutexGuard<'_, ClusterState> {
         self.state.lock().expect("no panic")
     }
 
-    /// Waits until `read` returns a value for the state, and returns it.
+    /// Waits until `read` returns a value for the current state. Returns this value.
     pub(super) async fn until<T>(
         &self,
         what: &str,
@@ -185,14 +183,14 @@ impl Watched {
                 let changed = self.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                if let Some(value) = read(&self.now()) {
+                if let Some(value) = read(&self.state()) {
                     return value;
                 }
                 changed.await;
-                sleep(LOOK_EVERY).await;
+                sleep(CHECK_EVERY).await;
             }
         };
-        timeout(PATIENCE, reached).await.with_context(|| format!("waited {PATIENCE:?} for {what}"))
+        timeout(REACHED_WITHIN, reached).await.with_context(|| format!("waited {REACHED_WITHIN:?} for {what}"))
     }
 
     /// Waits until no slice has been written for `QUIET`, counted from `begin` if there was no write since. Returns
@@ -200,25 +198,25 @@ impl Watched {
     pub(super) async fn until_quiet(&self, begin: Instant) -> anyhow::Result<Instant> {
         let quiet = async {
             loop {
-                let last = self.now().written.map_or(begin, |written| written.max(begin));
+                let last = self.state().last_write.map_or(begin, |last| last.max(begin));
                 if last.elapsed() >= QUIET {
                     return last;
                 }
                 sleep_until(last + QUIET).await;
             }
         };
-        timeout(PATIENCE, quiet).await.context("slices are written for ever")
+        timeout(REACHED_WITHIN, quiet).await.context("slices are still written")
     }
 
-    fn slice(&self, event: Event<EndpointSlice>) {
+    fn on_slice(&self, event: Event<EndpointSlice>) {
         let now = Instant::now();
         let is_write = matches!(event, Event::Apply(_) | Event::Delete(_));
-        let mut state = self.now();
+        let mut state = self.state();
         match event {
             Event::Apply(slice) | Event::InitApply(slice) => {
                 let read = Slice::from_endpoint_slice(&slice);
-                let is_right = read.leads_to.iter().all(|(at, number)| self.listeners.is_bound(*at, *number, now));
-                state.misled += u64::from(is_write && !is_right);
+                let is_bound = read.routes.iter().all(|(at, number)| self.listeners.is_bound(*at, *number, now));
+                state.misrouted += u64::from(is_write && !is_bound);
                 state.slices.insert(slice.name_any(), read);
             }
             Event::Delete(slice) => drop(state.slices.remove(&slice.name_any())),
@@ -226,11 +224,11 @@ impl Watched {
         }
         if is_write {
             state.writes += 1;
-            state.written = Some(now);
+            state.last_write = Some(now);
         }
     }
 
-    fn deployment(&self, event: Event<Deployment>) {
+    fn on_deployment(&self, event: Event<Deployment>) {
         let now = Instant::now();
         let (Event::Apply(deployment) | Event::InitApply(deployment)) = event else { return };
         let name = deployment.name_any();
@@ -238,7 +236,7 @@ impl Watched {
         let status = deployment.status.as_ref();
         let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
         let observed = status.and_then(|status| status.observed_generation) == deployment.metadata.generation;
-        let mut state = self.now();
+        let mut state = self.state();
         let scale = state.scales.entry(crate::fleet::revision_of(&name).to_owned()).or_default();
         if scale.replicas == 0 && replicas > 0 {
             scale.woken = Some(now);
@@ -246,21 +244,21 @@ impl Watched {
         (scale.replicas, scale.ready, scale.observed) = (replicas, ready, observed);
     }
 
-    fn scaler(&self, event: Event<ZeroScaler>) {
+    fn on_scaler(&self, event: Event<ZeroScaler>) {
         let (Event::Apply(scaler) | Event::InitApply(scaler)) = event else { return };
         if scaler.status.as_ref().is_some_and(|status| is(&status.conditions, READY, ConditionStatus::True)) {
-            self.now().served.insert(scaler.name_any());
+            self.state().served.insert(scaler.name_any());
         }
     }
 
-    fn map(&self, event: Event<ConfigMap>) {
+    fn on_config_map(&self, event: Event<ConfigMap>) {
         let (Event::Apply(map) | Event::InitApply(map)) = event else { return };
         let Some(block) = Block::of_map(&map.name_any()) else { return };
         let entries = ledger::read(block, map.data.as_ref()).entries.into_iter();
         let numbers = entries
             .filter(|(_, entry)| entry.state == ledger::NumberState::Held)
             .map(|(number, entry)| (number, entry.uid));
-        self.now().numbers.insert(block, numbers.collect());
+        self.state().numbers.insert(block, numbers.collect());
     }
 }
 
@@ -274,8 +272,9 @@ impl Slice {
             slice.endpoints.iter().flatten().filter(|endpoint| {
                 endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
             });
-        let addresses: Vec<IpAddr> = ready.flat_map(|one| &one.addresses).filter_map(|at| at.parse().ok()).collect();
-        let leads_to = addresses.iter().flat_map(|at| numbers.iter().map(|number| (*at, *number))).collect();
-        Self { workload: label("kubernetes.io/service-name"), leads_to }
+        let addresses: Vec<IpAddr> =
+            ready.flat_map(|endpoint| &endpoint.addresses).filter_map(|at| at.parse().ok()).collect();
+        let routes = addresses.iter().flat_map(|at| numbers.iter().map(|number| (*at, *number))).collect();
+        Self { workload: label("kubernetes.io/service-name"), routes }
     }
 }

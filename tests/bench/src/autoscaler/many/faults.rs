@@ -1,6 +1,6 @@
-//! Faults of an autoscaler with all of the workloads.
+//! Faults while an autoscaler has all of the workloads: lost watches, a killed autoscaler, an activator that ends.
 
-use super::{ASLEEP, Bench, WAITING, until_calm};
+use super::{ASLEEP, Bench, ClusterState, WAITING, until_idle};
 use crate::fleet::{self, ActivatorState, Autoscaler};
 use crate::idle::SETTLE;
 use crate::report::Figures;
@@ -17,13 +17,13 @@ struct Change {
     /// Seconds until the last write to a slice, and the number of writes.
     seconds: f64,
     writes: u64,
-    /// Number of those writes that lead to an activator that does not listen.
-    misled: u64,
+    /// Number of those writes with an activator that has not bound the workload's port number.
+    misrouted: u64,
 }
 
 impl Bench {
     /// Runs the faults one after the other.
-    pub(super) async fn troubles(
+    pub(super) async fn faults(
         &mut self,
         autoscaler: Autoscaler,
         asleep: u32,
@@ -35,23 +35,23 @@ impl Bench {
         self.slices(figures).await
     }
 
-    /// Ends every watch, so that none can resume.
+    /// Ends every watch and removes the history, so that no watch can resume.
     async fn resync(&self, autoscaler: &Autoscaler, workloads: u32, figures: &mut Figures) -> anyhow::Result<()> {
         let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
         sleep(SETTLE).await;
         let usual = (autoscaler.process.cpu()? - before).as_secs_f64() / begin.elapsed().as_secs_f64();
 
         let (before, begin) = (autoscaler.process.cpu()?, Instant::now());
-        if !self.plane.forget_history()? {
+        if !self.control_plane.forget_history()? {
             return Ok(()); // A real API server decides itself how long it keeps its history.
         }
-        self.plane.fill(FRESH, 0..1).await?;
+        self.control_plane.fill(FRESH, 0..1).await?;
         let name = fleet::name(FRESH, 0);
-        self.watched.until(&name, |now| (!now.led_of(&name).is_empty()).then_some(())).await?;
-        let right = begin.elapsed().as_secs_f64();
+        self.cluster.until(&name, |state| (!state.activators_of(&name).is_empty()).then_some(())).await?;
+        let served = begin.elapsed().as_secs_f64();
         sleep(SETTLE).await;
         let used = (autoscaler.process.cpu()? - before).as_secs_f64() - usual * begin.elapsed().as_secs_f64();
-        figures.row("many-resync", vec![right]);
+        figures.row("many-resync", vec![served]);
         figures.row("many-resync-cpu", vec![used * 1e3 / f64::from(workloads)]);
         Ok(())
     }
@@ -64,63 +64,63 @@ impl Bench {
         busy: u32,
         figures: &mut Figures,
     ) -> anyhow::Result<Autoscaler> {
-        let second = self.plane.autoscaler(1, true).await?;
-        self.plane.until_it_leads(1).await?;
-        until_calm(&[&second, &first], busy).await?; // Wait until they share the leases evenly.
+        let second = self.control_plane.start_autoscaler(1, true).await?;
+        self.control_plane.until_leading(1).await?;
+        until_idle(&[&second, &first], busy).await?; // By then they share the leases evenly.
         let names: Vec<_> =
             (0..WAITING).map(|n| fleet::name(ASLEEP, asleep - 1 - n * (asleep / 2) / WAITING)).collect();
         let begin = Instant::now();
         drop(first);
         self.activators.report_to(second.stats);
         let waits = names.iter().map(async |name| {
-            self.activators.wait_for(name)?;
-            self.watched.until(name, |now| now.woken(name).filter(|woken| *woken >= begin)).await
+            self.activators.add_request(name)?;
+            self.cluster.until(name, |state| state.woken_at(name).filter(|woken| *woken >= begin)).await
         });
         let woken = try_join_all(waits).await?;
-        self.activators.wait_no_more();
+        self.activators.end_requests();
         let mut seconds: Vec<_> = woken.iter().map(|at| (*at - begin).as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
         figures.row("many-takeover", seconds.last().copied().into_iter().collect());
         figures.beside("s until the remaining autoscaler has started one of them", seconds);
-        self.watched.until_quiet(Instant::now()).await?;
+        self.cluster.until_quiet(Instant::now()).await?;
         Ok(second)
     }
 
     /// Terminates an activator gracefully and restarts it; then kills it and restarts it.
     async fn slices(&mut self, figures: &mut Figures) -> anyhow::Result<()> {
         let last = self.last();
-        let named = self.watched.now().led_to(last).count();
-        ensure!(named > 0, "nobody is led to {last}");
-        let before = self.watched.now().workload_activators();
-        let goes = self.change(Some(ActivatorState::Terminating)).await?;
+        let routed = self.cluster.state().workloads_of(last).count();
+        ensure!(routed > 0, "no workload is routed to {last}");
+        let before = self.cluster.state().workload_activators();
+        let ended = self.change(Some(ActivatorState::Terminating)).await?;
         self.activators.end(last);
-        self.plane.publish(&self.activator_states(None)).await?;
-        let comes = self.comes_back().await?;
-        let after = self.watched.now().workload_activators();
-        let others = before.iter().filter(|(name, led)| after.get(*name) != Some(*led)).count();
+        self.control_plane.publish(&self.activator_states(None)).await?;
+        let returned = self.restart().await?;
+        let after = self.cluster.state().workload_activators();
+        let rerouted = before.iter().filter(|(name, activators)| after.get(*name) != Some(*activators)).count();
         self.activators.end(last);
-        let dies = self.change(None).await?;
-        self.comes_back().await?;
+        let killed = self.change(None).await?;
+        self.restart().await?;
 
-        let (writes, seconds) = ((goes.writes + comes.writes) as f64, goes.seconds + comes.seconds);
-        figures.row("many-slices", vec![writes / named as f64]);
+        let (writes, seconds) = ((ended.writes + returned.writes) as f64, ended.seconds + returned.seconds);
+        figures.row("many-slices", vec![writes / routed as f64]);
         figures.row("many-slices-time", vec![seconds * Rate::WITH_CONTROLLER.qps / writes]);
-        figures.beside("workloads routed to the activator that ends", vec![named as f64]);
-        figures.beside("workloads routed to other activators than before, after its return", vec![others as f64]);
-        for (what, change) in [("ends in order", goes), ("comes back", comes), ("dies", dies)] {
-            let Change { seconds, writes, misled } = change;
+        figures.beside("workloads routed to the activator that ends", vec![routed as f64]);
+        figures.beside("workloads routed to other activators than before, after its return", vec![rerouted as f64]);
+        for (what, change) in [("ends gracefully", ended), ("returns", returned), ("is killed", killed)] {
+            let Change { seconds, writes, misrouted } = change;
             figures.beside(format!("it {what}: s until all slices are right"), vec![seconds]);
             figures.beside(format!("it {what}: writes to slices"), vec![writes as f64]);
             figures.beside(
-                format!("it {what}: of these, writes with an address at which no process listens"),
-                vec![misled as f64],
+                format!("it {what}: of these, writes with an activator that has not bound the number"),
+                vec![misrouted as f64],
             );
         }
         Ok(())
     }
 
     /// Starts the last activator again. It is published as ready before it has bound all numbers.
-    async fn comes_back(&mut self) -> anyhow::Result<Change> {
+    async fn restart(&mut self) -> anyhow::Result<Change> {
         self.activators.start(self.last()).await?;
         self.change(Some(ActivatorState::Ready)).await
     }
@@ -128,17 +128,17 @@ impl Bench {
     /// Publishes the state of the last activator, and waits until no writes follow.
     async fn change(&self, state: Option<ActivatorState>) -> anyhow::Result<Change> {
         let read = || {
-            let now = self.watched.now();
-            (now.writes(), now.misled())
+            let state = self.cluster.state();
+            (state.writes(), state.misrouted_writes())
         };
-        let ((writes, misled), begin) = (read(), Instant::now());
-        self.plane.publish(&self.activator_states(state)).await?;
-        let is_led = state == Some(ActivatorState::Ready);
+        let ((writes, misrouted), begin) = (read(), Instant::now());
+        self.control_plane.publish(&self.activator_states(state)).await?;
+        let is_routed = state == Some(ActivatorState::Ready);
         let last = self.last();
-        let right = |now: &super::watched::ClusterState| (now.led_to(last).next().is_some() == is_led).then_some(());
-        self.watched.until("slices to follow", right).await?;
-        let seconds = (self.watched.until_quiet(begin).await? - begin).as_secs_f64();
+        let followed = |state: &ClusterState| (state.workloads_of(last).next().is_some() == is_routed).then_some(());
+        self.cluster.until("slices to follow", followed).await?;
+        let seconds = (self.cluster.until_quiet(begin).await? - begin).as_secs_f64();
         let after = read();
-        Ok(Change { seconds, writes: after.0 - writes, misled: after.1 - misled })
+        Ok(Change { seconds, writes: after.0 - writes, misrouted: after.1 - misrouted })
     }
 }
