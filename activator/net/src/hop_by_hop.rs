@@ -1,8 +1,11 @@
-//! Hop-by-hop fields (RFC 9110, 7.6.1): those that are hop-by-hop by name, and those that `Connection` lists.
+//! Hop-by-hop fields (RFC 9110, 7.6.1): those that are hop-by-hop by name, those that `Connection` lists, and the one
+//! between two activators.
 
-use crate::forward::TURNED_AWAY;
 use http::header::{self, HeaderMap, HeaderName};
 use smallvec::SmallVec;
+
+/// Response field by which an activator turns a relayed request away, with status 421.
+pub const TURNED_AWAY: HeaderName = HeaderName::from_static("zeroscale-turned-away");
 
 /// Removes the fields of a response that concern only the connection to the pod, and the one that only activators may
 /// set.

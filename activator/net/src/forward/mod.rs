@@ -76,7 +76,6 @@ use http_body_util::Either;
 use hyper::upgrade::OnUpgrade;
 pub use protocol_guess::DetectedProtocol;
 use relayed::MayHaveRun;
-pub use relayed::TURNED_AWAY;
 use std::io::ErrorKind;
 use std::pin::Pin;
 use std::sync::Arc;

@@ -11,15 +11,13 @@ use crate::body::RequestBody;
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
 use crate::forward::Evidence;
+use crate::hop_by_hop::TURNED_AWAY;
 use crate::http1::connection::ToActivator;
 use activator_core::contract::Contract;
 use common::backend::Protocol;
 use http::header::EXPECT;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, request};
 use std::sync::Arc;
-
-/// Response field by which an activator turns a relayed request away, with status 421.
-pub const TURNED_AWAY: HeaderName = HeaderName::from_static("zeroscale-turned-away");
 
 impl Prepared {
     /// Prepares a request for another activator. `mark` returns the field that marks the request as relayed; its

@@ -13,7 +13,7 @@ use crate::client::Inbound;
 use crate::client::connection_permit::{ConnectionPermit, Phase};
 use crate::client::peer::Peer;
 use crate::error::ProxyError;
-use crate::forward::TURNED_AWAY;
+use crate::hop_by_hop::TURNED_AWAY;
 use crate::server::heads::head_check;
 use crate::server::memory::output::{self, Metered};
 use crate::tunnel::Tunnel;
