@@ -7,7 +7,7 @@ use common::write_rate::Rate;
 use common_runtime::environment::{EnvironmentError, optional, parsed};
 
 /// Rule reported with a rejected number.
-const RULE: &str = "must be a number that is not negative; 0: the default";
+const RULE: &str = "must be a number between 0 and a million; 0: the default";
 
 /// Reads `KUBE_API_QPS` and `KUBE_API_BURST`. Unset or 0: the value of `default`.
 ///

@@ -36,6 +36,11 @@ impl Colours {
     }
 }
 
+/// Prints a warning in one line; control characters in it are escaped.
+pub fn warn(warning: &str) {
+    eprintln!("warning: {}", printable_line(warning));
+}
+
 /// A cell of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {

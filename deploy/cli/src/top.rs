@@ -5,7 +5,7 @@ use crate::cluster::ClusterArgs;
 use crate::gather::Sources;
 use crate::model::Summary;
 use crate::status::list::{TableLayout, table};
-use crate::text::{Colours, width};
+use crate::text::{self, Colours, width};
 use clap::{Args, ValueEnum};
 use common::text::printable_line;
 use crossterm::{cursor, queue, terminal};
@@ -55,7 +55,7 @@ pub async fn run(place: &ClusterArgs, args: &TopArgs, out: &mut impl Write) -> a
     let is_terminal = std::io::stdout().is_terminal();
     let mut workloads = Ok(listing.workloads);
     if !is_terminal {
-        warnings.iter().for_each(|text| eprintln!("warning: {}", printable_line(text)));
+        warnings.iter().for_each(|warning| text::warn(warning));
         return Ok(out.write_all(render(workloads?, args, &warnings, None).as_bytes())?);
     }
     let _screen = Screen::enter(out)?;
@@ -65,7 +65,7 @@ pub async fn run(place: &ClusterArgs, args: &TopArgs, out: &mut impl Write) -> a
         let size = terminal::size().ok();
         let text = match workloads {
             Ok(workloads) => render(workloads, args, &warnings, size),
-            Err(error) => format!("{error:#}\n"),
+            Err(error) => format!("{}\n", printable_line(&format!("{error:#}"))),
         };
         queue!(out, cursor::MoveTo(0, 0), terminal::Clear(terminal::ClearType::FromCursorDown))?;
         out.write_all(text.as_bytes())?;

@@ -3,7 +3,7 @@
 use super::list::{max_pods, saved, state};
 use crate::gather::Sources;
 use crate::model::{Detail, Summary, Wake};
-use crate::text::{BAD, BUSY, Cell, Colours, PLAIN, STRONG, number, seconds, since, table};
+use crate::text::{self, BAD, BUSY, Cell, Colours, PLAIN, STRONG, number, seconds, since, table};
 use common::RevisionKey;
 use common::text::printable_line;
 use common_api::{ZeroScaler, ZeroScalerStatus};
@@ -24,12 +24,13 @@ pub async fn run(sources: &Sources, key: &RevisionKey, out: &mut impl Write) -> 
     let (object, detail) = match (object, live) {
         (Ok(object), Ok(live)) => (Some(object), live),
         (Ok(object), Err(error)) => {
-            eprintln!("warning: the workload is shown without load and wakes, which only the dashboard has: {error:#}");
+            let missing = "the workload is shown without load and wakes, which only the dashboard has";
+            text::warn(&format!("{missing}: {error:#}"));
             let summary = Summary::from_object(&object);
             (Some(object), Detail { summary, ..Detail::default() })
         }
         (Err(error), Ok(live)) => {
-            eprintln!("warning: the workload is shown without conditions: {error:#}");
+            text::warn(&format!("the workload is shown without conditions: {error:#}"));
             (None, live)
         }
         (Err(error), Err(_)) => return Err(error),

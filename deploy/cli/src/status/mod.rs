@@ -6,10 +6,9 @@ pub mod list;
 use crate::cluster::{ClusterArgs, keys};
 use crate::gather::Sources;
 use crate::model::{Listing, Summary};
-use crate::text::{Colours, width};
+use crate::text::{self, Colours, width};
 use clap::{Args, ValueEnum};
 use common::RevisionKey;
-use common::text::printable_line;
 use k8s_openapi::jiff::Timestamp;
 use std::collections::HashMap;
 use std::io::Write;
@@ -66,7 +65,7 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
     let mut warned = Vec::new();
     let mut warn = |text: String| {
         if !warned.contains(&text) {
-            eprintln!("warning: {}", printable_line(&text));
+            text::warn(&text);
             warned.push(text);
         }
     };
@@ -81,7 +80,7 @@ pub async fn run(place: &ClusterArgs, args: &StatusArgs, out: &mut impl Write) -
             Err(error) if is_first => return Err(error),
             Err(error) => {
                 if !std::mem::replace(&mut is_failing, true) {
-                    eprintln!("warning: {error:#}; trying again");
+                    text::warn(&format!("{error:#}; trying again"));
                 }
                 tokio::time::sleep(READ_INTERVAL).await;
                 continue;
