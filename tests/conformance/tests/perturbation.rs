@@ -42,8 +42,10 @@ fn each_case_belongs_to_a_kind() {
     }
 }
 
+type Checker = Box<dyn FnMut(&Value) -> Result<(), Mismatch>>;
+
 /// Returns the function that runs the cases of a kind, with its shared state.
-fn checker(kind: &VectorKind) -> Box<dyn FnMut(&Value) -> Result<(), Mismatch>> {
+fn checker(kind: &VectorKind) -> Checker {
     match kind.check {
         Check::Pure(check) => Box::new(check),
         Check::Suite(open) => {
