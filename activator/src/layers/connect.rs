@@ -3,10 +3,10 @@
 //! # The rule
 //!
 //! To a workload, a connection is like a request. It counts as in progress from its first sign of use
-//! ([`activator_net::CarriedProtocol`]) to its end. It takes a slot of the breaker or waits for one in order of
-//! arrival, and gets a pod with the slot. So the hard limit is a number of connections per pod, and a workload scales
-//! to zero when no connection is open. Each client connection gets a new connection to the pod. A pod that refuses it
-//! is taken out of use, and the client connection goes to the next pod, because nothing of it was sent.
+//! ([`activator_net::CarriedProtocol`]) to its end. It takes a permit of the breaker or waits for one in order of
+//! arrival, and then picks a pod. So the hard limit is a number of connections per pod, and a workload scales to zero
+//! when no connection is open. Each client connection gets a new connection to the pod. A pod that refuses it is taken
+//! out of use, and the client connection goes to the next pod, because nothing of it was sent.
 //!
 //! If the port differs from the one that readiness is checked on, a failed connect says nothing about the pod, which
 //! stays in use. If the connect was refused, the pod does not listen there yet: the activator retries in the rhythm of
@@ -68,7 +68,7 @@ pub(crate) struct PortConnector {
     pub(crate) port: Arc<WorkloadPort>,
 }
 
-/// Resources of a connection that is passed on: a pod's slot, or none if it is relayed.
+/// Resources of a connection that is passed on: a permit and a pod's slot, or neither if it is relayed.
 pub(crate) enum Occupied {
     Pod { _permit: Permit, active: Active, _in_flight: InFlight },
     Sibling { _relayed: Relayed },
@@ -180,7 +180,7 @@ impl PortConnector {
         let mut acquire = revision.throttler.acquire();
         let Poll::Ready(Ok(admitted)) = futures::poll!(&mut acquire) else { return None };
         let permit = admitted.pick(&mut rand::rng()).ok()?;
-        // The slot is returned at once, because nothing is served.
+        // Permit and slot are released at once, because nothing is served.
         let (_, target) = at_port(revision, permit, Some(&self.port)).ok()?;
         let pool = self.parts.pools.get(target, revision.key.namespace());
         let is_pod = pool.speaks_first(GREETS_WITHIN).await.ok()?;
@@ -287,7 +287,7 @@ impl PortConnector {
         connected.inspect_err(|refusal| revision.record_refusal(received, refusal))
     }
 
-    /// Waits for a slot, and connects to one pod after another until one accepts.
+    /// Waits for a permit, and connects to one pod after another until one accepts.
     async fn connect_to_pod(
         &self,
         revision: Arc<Revision>,
@@ -359,7 +359,7 @@ impl PortConnector {
 /// Refusal that turns a relayed connection away.
 const ELSEWHERE_REFUSED: Refusal = Refusal::Elsewhere { relayed: true };
 
-/// Waits for a slot. Also returns whether there was no pod when the connection came.
+/// Waits for a permit. Also returns whether there was no pod when the connection came.
 async fn admit(revision: &Revision, client: IpAddr) -> Result<(Admitted, bool), Refusal> {
     let mut acquire = revision.throttler.acquire();
     if let Poll::Ready(admitted) = futures::poll!(&mut acquire) {
@@ -370,7 +370,7 @@ async fn admit(revision: &Revision, client: IpAddr) -> Result<(Admitted, bool), 
     let _queued = Queued::new(&revision.metrics);
     let since = Instant::now();
     let admitted = tokio::select! {
-        biased; // A slot that was granted is used.
+        biased; // A permit that was granted is used.
         admitted = acquire => admitted,
         () = held.gives_way() => return Err(gives_way(revision)),
     };

@@ -1,21 +1,21 @@
-//! Waits for a slot of the revision, then sends the request; unsent requests are retried at other pods.
+//! Waits for a permit of the revision, then sends the request; unsent requests are retried at other pods.
 //!
 //! # The rule
 //!
-//! A request takes a slot of its revision's breaker, or waits for one in order of arrival, and gets a pod with the
-//! slot. If the pod is unreachable, it is taken out of use and the request picks another. If there is none, the request
-//! returns to the head of the queue, with the same charge and supervision as the first time ([`Waits`]). The same
-//! happens, once, to a request that is safe to repeat and whose pod vanished before the first byte of a response. If
-//! only a reused connection was lost, the pod stays in use, and the request goes to another pod with a free slot, or
-//! else to the same one.
+//! A request takes a permit of its revision's breaker, or waits for one in order of arrival, and then picks a pod. If
+//! the pod is unreachable, it is taken out of use and the request picks another. If there is none, the request returns
+//! to the head of the queue, with the same charge and supervision as the first time ([`Waits`]). The same happens,
+//! once, to a request that is safe to repeat and whose pod vanished before the first byte of a response. If only a
+//! reused connection was lost, the pod stays in use, and the request goes to another pod with a free slot, or else to
+//! the same one.
 //!
 //! If the pod lacks the port that the request came to, the request moves to a pod that has the port and a free slot, or
 //! is refused. If the port differs from the one that readiness is checked on, a refused connect only says that the pod
 //! does not listen there yet: the pod stays in use, and the request retries at the pace of probes, for at most
 //! [`LISTENS_WITHIN`].
 //!
-//! A request that has lost its last pod reports to the autoscaler at once, not with the next report. The slots of
-//! breaker and pod are held until the response body, or the tunnel, has ended.
+//! A request that has lost its last pod reports to the autoscaler at once, not with the next report. The permit and the
+//! slot at the pod are held until the response body, or the tunnel, has ended.
 //!
 //! An uncounted request ([`Call::counts`]) does not wake the workload, so it does not wait for a wake either. It is
 //! refused as soon as no pod is ready, and gets the response for that case ([`super::answers`]).
@@ -203,7 +203,7 @@ fn exchange(
     })
 }
 
-/// Waits for a slot, or for the time at which the request falls back.
+/// Waits for a permit, or for the time at which the request falls back.
 async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusal> {
     let mut acquire = call.revision.throttler.acquire();
     if let Poll::Ready(admitted) = futures::poll!(&mut acquire) {
@@ -233,7 +233,7 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
     let mut disconnect = call.peer.disconnect(call.request.version(), call.request.body());
     let gone = OptionFuture::from(disconnect.as_mut().map(Disconnect::gone));
     let outcome = tokio::select! {
-        biased; // A slot that was granted is used.
+        biased; // A permit that was granted is used.
         admitted = acquire => place(admitted),
         Some(()) = gone => return Err(Refusal::ClientGone),
         Some(outcome) = give_up => outcome,
@@ -247,7 +247,7 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
     outcome
 }
 
-/// Handles a request that gets no slot and may not wait for one.
+/// Handles a request that gets no permit and may not wait for one.
 fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Admission, Refusal> {
     let fallback = match &error {
         breaker::AdmissionError::Gone | breaker::AdmissionError::Elsewhere => None,
@@ -256,7 +256,7 @@ fn refused(call: &Call, error: breaker::AdmissionError) -> Result<Admission, Ref
     fallback.map(Admission::Fallback).ok_or_else(|| refusal(error))
 }
 
-/// Returns a future that resolves when the request must fall back or be refused, or `None` if only a slot or the
+/// Returns a future that resolves when the request must fall back or be refused, or `None` if only a permit or the
 /// timeout ends its wait. Boxed, because few requests need it.
 fn until_fallback_or_refusal(call: &Call, cold: bool) -> Option<BoxFuture<'static, Result<Admission, Refusal>>> {
     let fallback = call.fallback.clone().filter(|_| cold);
@@ -334,7 +334,7 @@ async fn send(
                 let is_secondary_port_failure =
                     concerns_only_port(&pool, evidence) && permit.destination().address() != address;
                 if is_secondary_port_failure && begun.elapsed() < LISTENS_WITHIN {
-                    sending.waiting = None; // Charged again if it has to wait for a slot.
+                    sending.waiting = None; // Charged again if it has to wait for a permit.
                     let pause = tokio::time::sleep(until_it_listens(begun));
                     picked = if evidence == Evidence::Refused {
                         let admitted = permit.give_up_pod();
@@ -460,7 +460,7 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Waits for a slot at the head of the queue.
+    /// Waits for a permit at the head of the queue.
     async fn wait(self, waiting: Acquire, revision: &Revision) -> Result<Admitted, Refusal> {
         let Self { since, bytes, client, mut disconnect, counts } = self;
         let bound = revision.bounds().wait;
@@ -468,7 +468,7 @@ impl Waits {
         let _queued = Queued::new(&revision.metrics);
         let gone = OptionFuture::from(disconnect.as_mut().map(Disconnect::gone));
         tokio::select! {
-            biased; // A slot that was granted is used.
+            biased; // A permit that was granted is used.
             admitted = waiting => admitted.map_err(refusal),
             Some(()) = gone => Err(Refusal::ClientGone),
             () = held.gives_way() => Err(gives_way(revision)),
@@ -591,7 +591,7 @@ pub(super) async fn unless_it_gives_way<T>(
     }
 }
 
-/// Returns the refusal for a request that gets no slot.
+/// Returns the refusal for a request that gets no permit.
 pub(super) fn refusal(error: breaker::AdmissionError) -> Refusal {
     match error {
         breaker::AdmissionError::QueueFull { limit } => Refusal::QueueFull { bound: limit },

@@ -99,7 +99,7 @@ impl<'a> Sending<'a> {
         counts
     }
 
-    /// Checks that the request may be sent again, and charges it if it does not queue for a slot before that.
+    /// Checks that the request may be sent again, and charges it if it does not queue for a permit before that.
     pub(super) fn prepare_retry(
         &mut self,
         revision: &Revision,

@@ -3,7 +3,7 @@
 //! | span | kind | parent | ends |
 //! |---|---|---|---|
 //! | `METHOD` | server | the client's | with the response body, or the tunnel |
-//! | `throttler_try` | internal | server | when a slot was granted, or refused |
+//! | `throttler_try` | internal | server | when a permit was granted, or refused |
 //! | `activator_proxy` | internal | server | with the response body |
 //! | `METHOD /path` | client | `activator_proxy`; one for each attempted pod | with the response body |
 //!

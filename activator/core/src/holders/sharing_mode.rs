@@ -63,7 +63,7 @@ pub enum SharingMode {
 }
 
 impl SharingMode {
-    /// Reports whether limits are shared. While it is undecided, no request gets a slot.
+    /// Reports whether limits are shared. While it is undecided, no request gets a permit.
     pub fn shares_limits(self) -> bool {
         matches!(self, Self::Undecided | Self::Shared)
     }

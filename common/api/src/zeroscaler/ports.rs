@@ -21,7 +21,7 @@ pub struct Port {
     /// names of the Service's and the container's port (such as grpc, http2-api, mysql), a gRPC readiness probe and
     /// well-known numbers (such as 3306); the status shows it. gRPC is always sent to pods as HTTP/2. Bytes that a
     /// lenient server could read as an HTTP request are served as one or refused. This includes RTSP, SIP and messages
-    /// that begin with a length and continue as text; use tcp for them.
+    /// that begin with their length in digits, a space and text; use tcp for them.
     #[serde(default)]
     pub protocol: PortProtocol,
     /// Time for which a silent connection must stay open before it wakes the workload; only for protocol tcp. A
