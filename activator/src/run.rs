@@ -48,7 +48,7 @@ use common_runtime::observe::{self, Observed};
 use common_runtime::resolve::{ClusterIps, DnsElseApi, Endpoints, Resolve};
 use common_runtime::stat_tls::StatTrust;
 use common_runtime::telemetry;
-use common_runtime::telemetry::otlp::Who;
+use common_runtime::telemetry::otlp::ProcessIdentity;
 use common_runtime::telemetry::traces::Tracing;
 use common_runtime::tls::rustls::ServerConfig;
 use common_runtime::tls::{ClientAuth, HTTP_ALPN, Trust, files, server_config};
@@ -112,7 +112,7 @@ pub async fn run(
         // start.
         let mut configs = Configs::watch(client.clone(), namespace, process, is_knative, until.clone()).await;
         if is_knative {
-            configs.refusals.none()?;
+            configs.refusals.ensure_none()?;
         }
         if configs.network.borrow().system_internal_tls {
             configs.tls = Some(InternalTls::watch(client.clone(), namespace, until).await?);
@@ -215,7 +215,7 @@ impl Setup {
         let chain = self.chain(&parts, fallback_resolver)?;
         let server = self.server(&parts);
         let plane = observe::Diagnostics {
-            who: self.identity(),
+            identity: self.identity(),
             metrics: self.registered,
             config: self.configs.telemetry,
             pages: vec![explain::page(parts.registry.clone())],
@@ -256,9 +256,9 @@ impl Setup {
         Ok(Sockets { http1, h2c, https })
     }
 
-    fn identity(&self) -> Who {
+    fn identity(&self) -> ProcessIdentity {
         let (namespace, pod) = (self.options.system_namespace.clone(), self.options.pod_name.clone());
-        Who { service: "activator", namespace, pod }
+        ProcessIdentity { service: "activator", namespace, pod }
     }
 
     /// Builds the parts that the layers use, and the shared limits. `port`: first data port.
@@ -369,7 +369,7 @@ impl Setup {
         }
         let tls = match (trust, options.sibling_tls.clone()) {
             (Some(_), Some(pair)) => {
-                let identity = pair.follow(files::LOOK, until.clone()).await.context(PAIR)?;
+                let identity = pair.follow(files::CHECK_INTERVAL, until.clone()).await.context(PAIR)?;
                 let config = server_config(&identity, &options.tls, ClientAuth::None, &[])?;
                 let name = format!("{}.{}.svc", names::ACTIVATOR_SERVICE, options.system_namespace);
                 let StatTrust { authorities, .. } = options.stat_trust.clone().context(AUTHORITIES)?;
@@ -437,7 +437,7 @@ impl Activator {
     pub async fn stop(mut self) {
         let Options { linger, drain, .. } = self.options;
         tracing::info!(?linger, "shutting down: the readiness probe fails, requests are still served");
-        self.server.leave();
+        self.server.close_after_response();
         self.parts.readiness.set_draining();
         self.holders.begin_shutdown();
         tokio::time::sleep(linger).await;

@@ -96,7 +96,7 @@ async fn carry_out(command: Command, kubeconfig: Option<&Path>) -> anyhow::Resul
         Command::Why { revision, admin, ca_file, server_name } => {
             let until = CancellationToken::new();
             let trust = match ca_file {
-                Some(file) => Some(Trust::follow(file, &server_name, files::LOOK, until.clone()).await?),
+                Some(file) => Some(Trust::follow(file, &server_name, files::CHECK_INTERVAL, until.clone()).await?),
                 None => None,
             };
             print!("{}", explain::why(admin, trust.as_ref(), &revision).await?);

@@ -38,7 +38,7 @@ impl PodNames {
     }
 
     /// Reports whether a pod with this name may belong to the workload.
-    pub fn fit(&self, pod: &str) -> bool {
+    pub fn matches(&self, pod: &str) -> bool {
         let rest = |name: &str| pod.strip_prefix(name)?.strip_prefix('-').map(str::to_owned);
         let is_random = |text: &str| !text.is_empty() && text.chars().all(|c| RANDOM.contains(c));
         match self {
@@ -77,7 +77,7 @@ mod tests {
             (PodNames::for_workload("argoproj.io/v1alpha1", "Rollout", "web".into()), "whatever", true),
         ];
         for (names, pod, expected) in rows {
-            assert_eq!(names.fit(pod), expected, "{names:?} {pod}");
+            assert_eq!(names.matches(pod), expected, "{names:?} {pod}");
         }
     }
 }

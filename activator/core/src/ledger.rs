@@ -52,7 +52,7 @@ pub trait Holder {
 
 /// Workload and client address that a part counts toward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Of {
+pub struct HolderGroup {
     /// Number of the workload; zero while the workload of the holder is not known yet.
     pub workload: u64,
     /// Address of the client.
@@ -91,7 +91,7 @@ pub struct Ledger<H: ?Sized> {
 
 #[derive(Debug)]
 struct Entry<H: ?Sized> {
-    of: Of,
+    group: HolderGroup,
     amount: u64,
     order: u64,
     leaving: bool,
@@ -162,13 +162,13 @@ impl<H: Holder + ?Sized> Ledger<H> {
     /// returns the holders that the caller must ask to give way. With `idle_only`, only idle holders give way.
     pub fn take(
         &mut self,
-        of: Of,
+        group: HolderGroup,
         amount: u64,
         holder: Arc<H>,
         now: u32,
         idle_only: bool,
     ) -> (Result<usize, Full>, Vec<Arc<H>>) {
-        let key = self.enter(of, holder);
+        let key = self.enter(group, holder);
         let (grown, others) = self.grow(key, amount, now, idle_only);
         if grown.is_err() {
             self.leave(key);
@@ -177,19 +177,19 @@ impl<H: Holder + ?Sized> Ledger<H> {
     }
 
     /// Adds a holder of nothing and returns its key.
-    pub fn enter(&mut self, of: Of, holder: Arc<H>) -> usize {
+    pub fn enter(&mut self, group: HolderGroup, holder: Arc<H>) -> usize {
         let order = self.next;
         self.next += 1;
-        let key = self.entries.insert(Entry { of, amount: 0, order, leaving: false, holder });
-        self.part(of).members.insert(order, key);
+        let key = self.entries.insert(Entry { group, amount: 0, order, leaving: false, holder });
+        self.part(group).members.insert(order, key);
         key
     }
 
     /// Gives `more` to a holder, by the rule of [`Ledger::take`].
     pub fn grow(&mut self, key: usize, more: u64, now: u32, idle_only: bool) -> (Result<(), Full>, Vec<Arc<H>>) {
-        let Some(&Entry { of, amount, leaving, .. }) = self.entries.get(key) else { return (Ok(()), Vec::new()) };
+        let Some(&Entry { group, amount, leaving, .. }) = self.entries.get(key) else { return (Ok(()), Vec::new()) };
         let is_beyond = self.leaving > self.leeway && self.held().saturating_add(more) > self.limit;
-        let full = Full { limit: self.limit, own: self.of_workload(of.workload), is_beyond };
+        let full = Full { limit: self.limit, own: self.of_workload(group.workload), is_beyond };
         if leaving || is_beyond || amount.saturating_add(more) > self.limit {
             return (Err(full), Vec::new());
         }
@@ -219,7 +219,7 @@ impl<H: Holder + ?Sized> Ledger<H> {
 
     /// Takes `less` back from a holder.
     pub fn shrink(&mut self, key: usize, less: u64) {
-        let Some(&Entry { of, amount, leaving, .. }) = self.entries.get(key) else { return };
+        let Some(&Entry { group, amount, leaving, .. }) = self.entries.get(key) else { return };
         let less = less.min(amount);
         self.entries[key].amount -= less;
         if leaving {
@@ -227,22 +227,22 @@ impl<H: Holder + ?Sized> Ledger<H> {
             return;
         }
         self.used -= less;
-        let workload = self.workloads.entry(of.workload).or_default();
+        let workload = self.workloads.entry(group.workload).or_default();
         workload.sum -= less;
-        workload.addresses.entry(of.address).or_default().sum -= less;
+        workload.addresses.entry(group.address).or_default().sum -= less;
     }
 
     /// Moves a holder to another workload.
     pub fn regroup(&mut self, key: usize, workload: u64) {
-        let Some(entry) = self.entries.get(key).filter(|entry| entry.of.workload != workload) else { return };
+        let Some(entry) = self.entries.get(key).filter(|entry| entry.group.workload != workload) else { return };
         if entry.leaving {
             return;
         }
         self.remove_from_part(key);
         let entry = &mut self.entries[key];
-        entry.of.workload = workload;
-        let (of, order, amount) = (entry.of, entry.order, std::mem::take(&mut entry.amount));
-        self.part(of).members.insert(order, key);
+        entry.group.workload = workload;
+        let (group, order, amount) = (entry.group, entry.order, std::mem::take(&mut entry.amount));
+        self.part(group).members.insert(order, key);
         self.add(key, amount);
     }
 
@@ -279,39 +279,39 @@ impl<H: Holder + ?Sized> Ledger<H> {
         others
     }
 
-    fn part(&mut self, of: Of) -> &mut Part {
-        self.workloads.entry(of.workload).or_default().addresses.entry(of.address).or_default()
+    fn part(&mut self, group: HolderGroup) -> &mut Part {
+        self.workloads.entry(group.workload).or_default().addresses.entry(group.address).or_default()
     }
 
     fn add(&mut self, key: usize, more: u64) {
         let entry = &mut self.entries[key];
         entry.amount += more;
         self.used += more;
-        let workload = self.workloads.entry(entry.of.workload).or_default();
+        let workload = self.workloads.entry(entry.group.workload).or_default();
         workload.sum += more;
-        workload.addresses.entry(entry.of.address).or_default().sum += more;
+        workload.addresses.entry(entry.group.address).or_default().sum += more;
     }
 
     fn remove_from_part(&mut self, key: usize) {
-        let Entry { of, amount, order, .. } = self.entries[key];
+        let Entry { group, amount, order, .. } = self.entries[key];
         self.used -= amount;
-        let Some(workload) = self.workloads.get_mut(&of.workload) else { return };
+        let Some(workload) = self.workloads.get_mut(&group.workload) else { return };
         workload.sum -= amount;
-        if let Some(part) = workload.addresses.get_mut(&of.address) {
+        if let Some(part) = workload.addresses.get_mut(&group.address) {
             part.sum -= amount;
             part.members.remove(&order);
             if part.members.is_empty() {
-                workload.addresses.remove(&of.address);
+                workload.addresses.remove(&group.address);
             }
         }
         if workload.addresses.is_empty() {
-            self.workloads.remove(&of.workload);
+            self.workloads.remove(&group.workload);
         }
     }
 
     /// Returns the workload that holds most. Of equal ones, returns the newcomer's.
-    fn largest(&self, newcomer: Option<Of>) -> Option<u64> {
-        let is_its = |number: &u64| newcomer.is_some_and(|of| of.workload == *number);
+    fn largest(&self, newcomer: Option<HolderGroup>) -> Option<u64> {
+        let is_its = |number: &u64| newcomer.is_some_and(|group| group.workload == *number);
         let largest = self.workloads.iter().max_by_key(|(number, workload)| (workload.sum, is_its(number)));
         largest.filter(|(_, workload)| workload.sum > 0).map(|(number, _)| *number)
     }
@@ -319,11 +319,11 @@ impl<H: Holder + ?Sized> Ledger<H> {
     /// Makes holders give way until no more than the limit is held, and some more while they are idle. Stops if the
     /// newcomer would be the next to give way.
     fn make_room(&mut self, newcomer: Option<usize>, now: u32, idle_only: bool) -> Vec<Arc<H>> {
-        let of = newcomer.map(|key| self.entries[key].of);
+        let group = newcomer.map(|key| self.entries[key].group);
         let goal = self.limit - self.limit / BATCH_DIVISOR;
         let (mut displaced, mut candidates) = (Vec::new(), HashMap::<u64, Candidates>::new());
         while self.used > goal {
-            let Some(largest) = self.largest(of) else { break };
+            let Some(largest) = self.largest(group) else { break };
             let known = candidates.get_mut(&largest);
             let next = match known.and_then(|known| known.next(&self.workloads[&largest])) {
                 Some(next) => next,

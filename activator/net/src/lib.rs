@@ -54,7 +54,7 @@ pub use relay::Ended;
 pub use relay::end::TcpEnd;
 pub use relay::mark::CONNECTED;
 pub use server::{
-    CarriedProtocol, Chain, Connected, Connector, ErrorResponder, KeepAlive, Place, PortGone, PortListeners, Server,
-    TrustOf, deadline,
+    CarriedProtocol, Chain, Connected, ConnectionGuard, Connector, ErrorResponder, KeepAlive, PortGone, PortListeners,
+    Server, TrustOf, deadline,
 };
 pub use worker::WorkerRuntimes;

@@ -7,7 +7,7 @@
 //! for it ([`Charge::spare`]).
 
 use crate::client::host::host_of;
-use activator_core::ledger::{Full, Holder, Ledger, Of};
+use activator_core::ledger::{Full, Holder, HolderGroup, Ledger};
 use futures::FutureExt;
 use parking_lot::Mutex;
 use std::net::IpAddr;
@@ -134,8 +134,8 @@ impl Memory {
     }
 
     /// Creates a charge of no bytes.
-    pub(crate) fn charge(&self, kind: Kind, of: Of, holder: Arc<dyn GivesWay>) -> Charge {
-        let key = self.0.ledger.lock().enter(of, holder);
+    pub(crate) fn charge(&self, kind: Kind, group: HolderGroup, holder: Arc<dyn GivesWay>) -> Charge {
+        let key = self.0.ledger.lock().enter(group, holder);
         if kind == Kind::Held {
             self.0.held.fetch_add(1, Ordering::Relaxed);
         }
@@ -228,8 +228,9 @@ impl Share {
     }
 
     fn begin(&self, client: IpAddr) -> HeldCharge {
-        let (signal, of) = (Arc::<GiveWaySignal>::default(), Of { workload: self.workload, address: host_of(client) });
-        HeldCharge { _charge: self.memory.charge(Kind::Held, of, signal.clone()), signal }
+        let (signal, group) =
+            (Arc::<GiveWaySignal>::default(), HolderGroup { workload: self.workload, address: host_of(client) });
+        HeldCharge { _charge: self.memory.charge(Kind::Held, group, signal.clone()), signal }
     }
 }
 

@@ -110,10 +110,15 @@ fn fields_of(headers: &[ProbeHeader], host: HeaderValue) -> Vec<(HeaderName, Hea
     fields
 }
 
-/// Connects to the pod's address, or to another port of the pod if `beside` is set.
-async fn connect(pool: &Pool, address: SocketAddr, beside: bool, timeout: Duration) -> Result<PodStream, ProbeOutcome> {
+/// Connects to the pod's address, or to another port of the pod if `is_other_port` is set.
+async fn connect(
+    pool: &Pool,
+    address: SocketAddr,
+    is_other_port: bool,
+    timeout: Duration,
+) -> Result<PodStream, ProbeOutcome> {
     pool.connect(address, timeout).await.map_err(|missed| match missed {
-        ProbeOutcome::Refused(took) if beside => ProbeOutcome::RefusedBeside(took),
+        ProbeOutcome::Refused(took) if is_other_port => ProbeOutcome::ProbePortRefused(took),
         missed => missed,
     })
 }
@@ -163,14 +168,14 @@ async fn http(
     passes: impl Fn(StatusCode, &[u8]) -> bool,
 ) -> Result<ProbeOutcome, ProbeOutcome> {
     // A probe gets a pool of its own if it goes to another port, or if it or the requests are encrypted.
-    let beside = address != pool.address;
-    let needs_own_pool = beside || pool.is_encrypted() || secure;
+    let is_other_port = address != pool.address;
+    let needs_own_pool = is_other_port || pool.is_encrypted() || secure;
     let other = needs_own_pool.then(|| Arc::new(pool.beside(address)));
     let pool = other.as_ref().unwrap_or(pool);
     let (connection, took) = match pool.http1.take(false) {
         Some(connection) => (connection, None),
         None => {
-            let stream = connect(pool, address, beside, timeouts.connect).await?;
+            let stream = connect(pool, address, is_other_port, timeouts.connect).await?;
             let took = stream.round_trip;
             let secured = tokio::time::timeout(pool.answer_timeout(timeouts.answer), secured(stream, address, secure));
             let Ok(Ok(stream)) = secured.await else { return Ok(ProbeOutcome::Unanswered) };
@@ -180,7 +185,7 @@ async fn http(
     let mut request = Request::new(());
     match path.parse() {
         Ok(uri) => *request.uri_mut() = uri,
-        Err(_) => return Ok(ProbeOutcome::Refuted), // The configured path is invalid.
+        Err(_) => return Ok(ProbeOutcome::WrongResponse), // The configured path is invalid.
     }
     request.headers_mut().extend(fields);
     let (head, ()) = request.into_parts();
@@ -195,7 +200,7 @@ async fn http(
         Ok(Some((StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE, _)) | None) | Err(_) => {
             ProbeOutcome::Unanswered
         }
-        Ok(Some(_)) => ProbeOutcome::Refuted,
+        Ok(Some(_)) => ProbeOutcome::WrongResponse,
     })
 }
 
@@ -205,9 +210,9 @@ async fn grpc(
     service: &str,
     timeouts: Timeouts,
 ) -> Result<ProbeOutcome, ProbeOutcome> {
-    let beside = address != pool.address;
-    let own = !beside && !pool.is_encrypted();
-    let stream = connect(pool, address, beside, timeouts.connect).await?;
+    let is_other_port = address != pool.address;
+    let own = !is_other_port && !pool.is_encrypted();
+    let stream = connect(pool, address, is_other_port, timeouts.connect).await?;
     let took = stream.round_trip;
     let answer = async {
         let connection = Http2::new(stream).await.ok()?;
@@ -230,7 +235,7 @@ async fn grpc(
             }
             ProbeOutcome::Passed(Some(took))
         }
-        Ok(Some((_, false))) => ProbeOutcome::Refuted,
+        Ok(Some((_, false))) => ProbeOutcome::WrongResponse,
         Ok(None) | Err(_) => ProbeOutcome::Unanswered,
     })
 }
@@ -286,13 +291,13 @@ mod tests {
         });
         let [pod, other] = deaf.each_ref().map(|socket| socket.local_addr().expect("bound"));
         let timeouts = Timeouts { connect: Duration::from_secs(60), answer: Duration::from_secs(60) };
-        for (port, is_beside) in [(None, false), (Some(pod.port()), false), (Some(other.port()), true)] {
+        for (port, is_other_port) in [(None, false), (Some(pod.port()), false), (Some(other.port()), true)] {
             for kind in [ProbeKind::Tcp, ProbeKind::Http, ProbeKind::Https, ProbeKind::Grpc] {
                 let backend = Backend { probe: Probe { kind, port, ..Probe::http("/") }, ..Backend::plain("app") };
                 let outcome = probe(&pools.get(pod, "ns"), &backend, None, timeouts).await;
                 let expected = match outcome {
-                    ProbeOutcome::RefusedBeside(_) => is_beside,
-                    ProbeOutcome::Refused(_) => !is_beside,
+                    ProbeOutcome::ProbePortRefused(_) => is_other_port,
+                    ProbeOutcome::Refused(_) => !is_other_port,
                     _ => false,
                 };
                 assert!(expected, "{backend:?}: {outcome:?}");
@@ -324,7 +329,10 @@ mod tests {
     fn several_probes_must_all_pass() {
         let passed = |millis| ProbeOutcome::Passed(Some(Duration::from_millis(millis)));
         assert_eq!(combined(vec![passed(1), passed(2)]), passed(1));
-        assert_eq!(combined(vec![passed(1), ProbeOutcome::Refuted, ProbeOutcome::Unanswered]), ProbeOutcome::Refuted);
+        assert_eq!(
+            combined(vec![passed(1), ProbeOutcome::WrongResponse, ProbeOutcome::Unanswered]),
+            ProbeOutcome::WrongResponse
+        );
         assert_eq!(combined(vec![]), ProbeOutcome::Unanswered);
     }
 

@@ -46,7 +46,7 @@ impl ClientOptions {
         let connections = usize::try_from(by_memory).unwrap_or(usize::MAX).max(1);
         let descriptors = limit - (limit / 4).min(RESERVE_MAX);
         Self {
-            keepalive: Some(KeepAlive { every: Duration::from_secs(15), questions: 9 }),
+            keepalive: Some(KeepAlive { every: Duration::from_secs(15), probes: 9 }),
             bounds: ClientBounds { connections, descriptors, idle: Some(Duration::from_secs(2 * 60 * 60)) },
         }
     }
@@ -60,17 +60,17 @@ impl ClientOptions {
         memory_limit: Option<u64>,
     ) -> Result<Self, EnvironmentError> {
         let mut options = Self::new(memory_limit);
-        let KeepAlive { mut every, mut questions } =
-            options.keepalive.unwrap_or(KeepAlive { every: Duration::ZERO, questions: 0 });
+        let KeepAlive { mut every, mut probes } =
+            options.keepalive.unwrap_or(KeepAlive { every: Duration::ZERO, probes: 0 });
         let rule = "must be whole seconds in Go's syntax, such as 15s, at most 32767s; 0s turns it off";
         let is_whole = |d: &Duration| d.subsec_nanos() == 0 && d.as_secs() <= SECONDS_MAX;
         every = duration(get, "ZEROSCALE_CLIENT_KEEPALIVE", rule, is_whole)?.unwrap_or(every);
         let rule = "must be a number from 1 to 127";
-        questions = environment::parsed(get, "ZEROSCALE_CLIENT_KEEPALIVE_PROBES", questions, rule)?;
-        if !(1..=PROBES_MAX).contains(&questions) {
-            return Err(EnvironmentError::new("ZEROSCALE_CLIENT_KEEPALIVE_PROBES", questions.to_string(), rule));
+        probes = environment::parsed(get, "ZEROSCALE_CLIENT_KEEPALIVE_PROBES", probes, rule)?;
+        if !(1..=PROBES_MAX).contains(&probes) {
+            return Err(EnvironmentError::new("ZEROSCALE_CLIENT_KEEPALIVE_PROBES", probes.to_string(), rule));
         }
-        options.keepalive = (!every.is_zero()).then_some(KeepAlive { every, questions });
+        options.keepalive = (!every.is_zero()).then_some(KeepAlive { every, probes });
         let rule = "must be a duration of a second or more in Go's syntax, such as 2h; 0s turns it off";
         let is_long = |d: &Duration| d.is_zero() || d.as_secs() > 0;
         if let Some(idle) = duration(get, "ZEROSCALE_CLIENT_IDLE", rule, is_long)? {
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(options, ClientOptions::new(Some(160 * MEMORY_EACH)));
         assert_eq!(options.bounds.connections, 160);
         assert!(ClientOptions::new(None).bounds.connections > 0);
-        let keepalive = |every, questions| Some(KeepAlive { every: Duration::from_secs(every), questions });
+        let keepalive = |every, probes| Some(KeepAlive { every: Duration::from_secs(every), probes });
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE", "1m").map(|o| o.keepalive), Ok(keepalive(60, 9)));
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE", "0s").map(|o| o.keepalive), Ok(None));
         assert_eq!(from("ZEROSCALE_CLIENT_KEEPALIVE_PROBES", "3").map(|o| o.keepalive), Ok(keepalive(15, 3)));

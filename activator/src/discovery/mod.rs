@@ -111,7 +111,7 @@ pub struct Activators {
     /// Address of each activator, and whether it is ready.
     pub all: Vec<(SocketAddr, bool)>,
     /// `all` includes terminating activators until they exit.
-    pub shows_leaving: bool,
+    pub includes_terminating: bool,
 }
 
 /// Everything known about a revision except its addresses.
@@ -134,7 +134,7 @@ pub struct Spec {
     /// UID of the ZeroScaler; empty if there is none.
     pub uid: Arc<str>,
     /// Further Services whose names select this revision on the shared ports.
-    pub also: Box<[Box<str>]>,
+    pub further_services: Box<[Box<str>]>,
     /// Ports of the Service, if more is known about them than the pods' addresses say.
     pub ports: Box<[Port]>,
     /// Responses without a pod, if configured.
@@ -143,7 +143,7 @@ pub struct Spec {
     pub pod_names: PodNames,
     /// The ZeroScaler is being deleted and the Service returns to direct routing. Once the Service bypasses this
     /// activator, clients must reconnect.
-    pub given_back: bool,
+    pub is_being_released: bool,
     /// NetworkPolicies restrict who may connect, so the revision is served on its own ports only.
     pub guarded: bool,
 }

@@ -27,7 +27,7 @@ pub(super) fn of_slices(client: Client, namespace: &str) -> BoxStream<'static, A
     let selector = format!("kubernetes.io/service-name={}", names::ACTIVATOR_SERVICE);
     let config = watcher::Config::default().labels(&selector);
     let unions = unions(watch(Api::<EndpointSlice>::namespaced(client, namespace), config), slice);
-    unions.map(|all| Activators { all, shows_leaving: true }).boxed()
+    unions.map(|all| Activators { all, includes_terminating: true }).boxed()
 }
 
 /// Returns the same stream from Endpoints, for installs that may read nothing else. Endpoints omit terminating
@@ -35,7 +35,7 @@ pub(super) fn of_slices(client: Client, namespace: &str) -> BoxStream<'static, A
 pub(super) fn of_endpoints(client: Client, namespace: &str) -> BoxStream<'static, Activators> {
     let config = watcher::Config::default().fields(&format!("metadata.name={}", names::ACTIVATOR_SERVICE));
     let unions = unions(watch(Api::<Endpoints>::namespaced(client, namespace), config), endpoints);
-    unions.map(|all| Activators { all, shows_leaving: false }).boxed()
+    unions.map(|all| Activators { all, includes_terminating: false }).boxed()
 }
 
 /// Streams the union of all objects, once they are listed and after each later change.

@@ -204,7 +204,7 @@ impl Index {
                     let last = || last.filter(|last| entry.ports.iter().any(|(_, number)| number == last));
                     let Some(port) = entry.port(port, rule).or_else(last) else { continue };
                     for (n, (ip, ready)) in entry.addresses.iter().enumerate() {
-                        if entry.pods.get(n).is_some_and(|pod| !pod.is_empty() && !own.fit(pod)) {
+                        if entry.pods.get(n).is_some_and(|pod| !pod.is_empty() && !own.matches(pod)) {
                             continue; // Pod of another workload with the same labels.
                         }
                         if entry.ports.len() > 1 {

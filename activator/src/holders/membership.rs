@@ -92,7 +92,7 @@ impl Membership {
         self.siblings.listed = ready.map(|(address, _)| address.ip()).collect();
         self.endpoints = activators.all.iter().map(|(address, _)| (address.ip(), *address)).collect();
         self.siblings.known = self.endpoints.keys().copied().collect();
-        self.siblings.shows_leaving = activators.shows_leaving;
+        self.siblings.includes_terminating = activators.includes_terminating;
         let (known, sessions) = (&self.siblings.known, &self.sessions);
         self.siblings.contacts.retain(|peer, _| known.contains(peer) || sessions.contains_key(peer));
         self.pauses.retain(|peer, _| known.contains(peer));
@@ -172,7 +172,7 @@ impl Membership {
         let Some(decider) = &mut self.decider else { return };
         let before = self.mode;
         let held_alone = || shared.all().iter().all(|link| link.is_alone(shared));
-        let after = decider.judge(&self.siblings, held_alone, now);
+        let after = decider.decide(&self.siblings, held_alone, now);
         let report = decider.report(&self.siblings, now);
         if before != after {
             let foreign: Vec<String> = decider.foreign(&self.siblings, now).map(Peer::to_string).collect();

@@ -212,7 +212,7 @@ async fn read(
     let mut connected = session.connected.subscribe();
     while let Some(bytes) = stream.next().await {
         match Frame::decode(&bytes?)? {
-            Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.received(&session.peer, beat, now())),
+            Some(Frame::Beat(beat)) => shared.change_peers(|peers| peers.record_beat(&session.peer, beat, now())),
             Some(Frame::Report(report)) => {
                 shared.with_membership(|membership, _| membership.record_report(session, report))
             }

@@ -17,7 +17,7 @@ pub(super) fn beside_another() -> Arc<Holders> {
         shutdown: CancellationToken::new(),
     });
     let all = [1, 9].map(|last| (SocketAddr::from(([127, 0, 0, last], 1)), true)).to_vec();
-    holders.set_activators(&Activators { all, shows_leaving: true });
+    holders.set_activators(&Activators { all, includes_terminating: true });
     holders
 }
 

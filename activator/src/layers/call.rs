@@ -19,7 +19,7 @@ pub(crate) struct Call {
     /// Time at which its head had been read.
     pub(crate) received: Instant,
     /// True if it is not the first request of its connection.
-    pub(crate) again: bool,
+    pub(crate) is_subsequent: bool,
     /// Revision that the request is for.
     pub(crate) revision: Arc<Revision>,
     /// Spans of the request, if tracing is on.
@@ -49,7 +49,7 @@ impl Call {
         request: Request<RequestBody>,
         peer: Arc<Peer>,
         received: Instant,
-        again: bool,
+        is_subsequent: bool,
         revision: Arc<Revision>,
         is_relayed: bool,
     ) -> Box<Self> {
@@ -57,7 +57,7 @@ impl Call {
             request,
             peer,
             received,
-            again,
+            is_subsequent,
             revision,
             trace: None,
             counts: true,
@@ -79,7 +79,7 @@ impl Call {
         if let Some(handoff) = &self.handoff {
             let request = std::mem::replace(&mut self.request, Request::new(RequestBody::Empty));
             let (peer, revision) = (self.peer.clone(), self.revision.clone());
-            handoff.put(Self::new(request, peer, self.received, self.again, revision, self.is_relayed));
+            handoff.put(Self::new(request, peer, self.received, self.is_subsequent, revision, self.is_relayed));
         }
     }
 }

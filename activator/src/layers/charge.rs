@@ -2,7 +2,7 @@
 //!
 //! | part | bytes |
 //! |---|---|
-//! | HTTP/1 connection | [`FRESH`]; [`AGAIN`] if it had a response before, because its buffers were written to |
+//! | HTTP/1 connection | [`FRESH`]; [`REUSED`] if it had a response before, because its buffers were written to |
 //! | HTTP/2 stream | [`STREAM`]: its task and its place in the connection |
 //! | header map | [`NAME`] for each name of its capacity, [`FURTHER`] for each further value of a name |
 //! | names, values, target | their lengths |
@@ -30,7 +30,7 @@ use http_body::Body;
 pub(super) const FRESH: u64 = 10 * 1024;
 
 /// HTTP/1 connection with an earlier response: measured 18 to 20 KiB.
-pub(super) const AGAIN: u64 = 19 * 1024;
+pub(super) const REUSED: u64 = 19 * 1024;
 
 /// HTTP/2 stream.
 pub(super) const STREAM: u64 = 4 * 1024;
@@ -44,21 +44,21 @@ const FURTHER: u64 = 144;
 const RESPONSE_FREE: u64 = 16 * 1024;
 const RESPONSE_FREE_STREAM: u64 = 8 * 1024;
 
-/// Returns the charge of a waiting request. `again`: it is not the first of its connection.
-pub(super) fn charge<B: Body>(request: &Request<B>, again: bool) -> u64 {
-    of_parts(request.version(), (request.uri(), request.headers()), request.body(), again)
+/// Returns the charge of a waiting request. `is_subsequent`: it is not the first of its connection.
+pub(super) fn charge<B: Body>(request: &Request<B>, is_subsequent: bool) -> u64 {
+    of_parts(request.version(), (request.uri(), request.headers()), request.body(), is_subsequent)
 }
 
 /// Returns the charge of a request that is being sent to a pod, from a client of this version.
-pub(super) fn charge_of(client: Version, prepared: &Prepared, again: bool) -> u64 {
+pub(super) fn charge_of(client: Version, prepared: &Prepared, is_subsequent: bool) -> u64 {
     let head = &prepared.head;
-    of_parts(client, (&head.uri, &head.headers), &prepared.body, again)
+    of_parts(client, (&head.uri, &head.headers), &prepared.body, is_subsequent)
 }
 
-fn of_parts(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl Body, again: bool) -> u64 {
-    let connection = match (client < Version::HTTP_2, again) {
+fn of_parts(client: Version, (target, fields): (&Uri, &HeaderMap), unsent: &impl Body, is_subsequent: bool) -> u64 {
+    let connection = match (client < Version::HTTP_2, is_subsequent) {
         (true, false) => FRESH,
-        (true, true) => AGAIN,
+        (true, true) => REUSED,
         (false, _) => STREAM,
     };
     connection + head(target, fields) + body(client, unsent)
@@ -160,7 +160,7 @@ mod tests {
         let unsized_body = || StreamBody::new(futures::stream::empty::<Result<Frame<Bytes>, Infallible>>());
         let rows = [
             (charge(&request(Version::HTTP_11, Empty::<Bytes>::new()), false), FRESH + 1),
-            (charge(&request(Version::HTTP_10, sized(9)), true), AGAIN + 1),
+            (charge(&request(Version::HTTP_10, sized(9)), true), REUSED + 1),
             (charge(&request(Version::HTTP_2, Empty::<Bytes>::new()), true), STREAM + 1),
             (charge(&request(Version::HTTP_2, sized(100)), false), STREAM + 101),
             (charge(&request(Version::HTTP_2, sized(1 << 20)), false), STREAM + 1 + u64::from(STREAM_WINDOW)),

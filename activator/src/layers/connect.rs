@@ -37,7 +37,9 @@ use crate::registry::revision::Revision;
 use crate::registry::speaker::Next;
 use activator_core::accounting::InFlight;
 use activator_core::throttler::{Admitted, Permit};
-use activator_net::{CONNECTED, Connected, Connector, Ended, Evidence, Place, ProxyError, TcpEnd, evidence_of_connect};
+use activator_net::{
+    CONNECTED, Connected, ConnectionGuard, Connector, Ended, Evidence, ProxyError, TcpEnd, evidence_of_connect,
+};
 use common_api::zeroscaler::PortProtocol;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -69,13 +71,13 @@ pub(crate) struct PortConnector {
 }
 
 /// Resources of a connection that is passed on: a permit and a pod's slot, or neither if it is relayed.
-pub(crate) enum Occupied {
+pub(crate) enum ConnectionResources {
     Pod { _permit: Permit, active: Active, _in_flight: InFlight },
     Sibling { _relayed: Relayed },
 }
 
 impl Connector for PortConnector {
-    type Place = Occupied;
+    type Guard = ConnectionResources;
 
     fn takes_relayed(&self) -> bool {
         self.parts.holders.is_some()
@@ -85,7 +87,7 @@ impl Connector for PortConnector {
         self.parts.holders.as_ref().is_some_and(|holders| holders.knows(address.ip()))
     }
 
-    async fn connect(self, client: SocketAddr, mark: Option<String>) -> Connected<Occupied> {
+    async fn connect(self, client: SocketAddr, mark: Option<String>) -> Connected<ConnectionResources> {
         let relayed = match mark.map(|mark| self.parts.holders.as_ref()?.relayed(&mark)) {
             Some(None) => return Connected::Refused, // Only activators mark connections.
             relayed => relayed.flatten(),
@@ -95,7 +97,7 @@ impl Connector for PortConnector {
         }
         let client = relayed.as_ref().map_or(client, |mark| mark.client);
         match self.connect_or_relay(client, relayed.is_some()).await {
-            Ok((end, occupied)) => Connected::To(end, occupied),
+            Ok((end, resources)) => Connected::To(end, resources),
             Err(Refusal::Elsewhere { .. }) if relayed.is_some() => Connected::Reply(ELSEWHERE),
             Err(refusal) => {
                 let reason = refusal.reason();
@@ -144,7 +146,7 @@ impl Connector for PortConnector {
     }
 }
 
-impl Place for Occupied {
+impl ConnectionGuard for ConnectionResources {
     fn idle(&self) -> Option<Duration> {
         match self {
             Self::Pod { active, .. } => active.revision().bounds().idle,
@@ -198,7 +200,7 @@ impl PortConnector {
     }
 
     /// Answers another activator's question whether pods speak first.
-    async fn answer(&self) -> Connected<Occupied> {
+    async fn answer(&self) -> Connected<ConnectionResources> {
         let revision = self.parts.registry.by_port(&self.port);
         let speaks_first = match &revision {
             Some(revision) => self.ask(revision, true).await,
@@ -212,7 +214,11 @@ impl PortConnector {
     }
 
     /// Connects to a pod, or to the holder of the workload.
-    async fn connect_or_relay(&self, client: SocketAddr, is_relayed: bool) -> Result<(TcpEnd, Occupied), Refusal> {
+    async fn connect_or_relay(
+        &self,
+        client: SocketAddr,
+        is_relayed: bool,
+    ) -> Result<(TcpEnd, ConnectionResources), Refusal> {
         let (received, mut pause) = (Instant::now(), relay::PAUSE.0);
         loop {
             let known = self.parts.registry.by_port(&self.port);
@@ -237,7 +243,7 @@ impl PortConnector {
             let relayed = target.enter();
             self.parts.metrics.relayed.inc();
             match timeout(left, self.connect_to_sibling(&revision, &target, client, received, false)).await {
-                Ok(Ok((end, CONNECTED))) => return Ok((end, Occupied::Sibling { _relayed: relayed })),
+                Ok(Ok((end, CONNECTED))) => return Ok((end, ConnectionResources::Sibling { _relayed: relayed })),
                 Ok(Ok((_, REFUSED))) => return Err(Refusal::Elsewhere { relayed: false }),
                 Ok(_) => {}
                 Err(_) => return Err(TimedOut::Wait(bound).into()),
@@ -268,7 +274,7 @@ impl PortConnector {
         revision: &Arc<Revision>,
         client: IpAddr,
         received: Instant,
-    ) -> Result<(TcpEnd, Occupied), Refusal> {
+    ) -> Result<(TcpEnd, ConnectionResources), Refusal> {
         let in_flight = enter(&self.parts.sink, revision, None);
         if self.port.speaker.is_pod()
             && let Some(port) = self.undeclared_port(revision)
@@ -294,7 +300,7 @@ impl PortConnector {
         in_flight: InFlight,
         received: Instant,
         client: IpAddr,
-    ) -> Result<(TcpEnd, Occupied), Refusal> {
+    ) -> Result<(TcpEnd, ConnectionResources), Refusal> {
         let (address, client) = (client, revision.live().spec.backend.client_affinity.then_some(client));
         let (admitted, cold) = admit(&revision, address).await?;
         let active = Active::new(revision.clone());
@@ -314,7 +320,7 @@ impl PortConnector {
                     if cold {
                         report_cold_start(&revision, received, released);
                     }
-                    return Ok((end, Occupied::Pod { _permit: permit, active, _in_flight: in_flight }));
+                    return Ok((end, ConnectionResources::Pod { _permit: permit, active, _in_flight: in_flight }));
                 }
                 Err(error) => error,
             };

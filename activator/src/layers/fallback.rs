@@ -22,7 +22,7 @@
 
 use crate::answers::fallback::{Fallback, MARK};
 use crate::layers::call::Call;
-use crate::layers::hold::Occupied;
+use crate::layers::hold::RequestResources;
 use crate::layers::send::{Client, Sending};
 use crate::metrics::WordCounter;
 use crate::refusal::Refusal;
@@ -68,10 +68,11 @@ impl Fallbacks {
         &self,
         call: Box<Call>,
         pending: Arc<PendingFallback>,
-    ) -> Result<Response<Guarded<PodBody, Occupied>>, Refusal> {
-        let Call { mut request, peer, received, again, counts, revision, trace, released, .. } = *call;
+    ) -> Result<Response<Guarded<PodBody, RequestResources>>, Refusal> {
+        let Call { mut request, peer, received, is_subsequent, counts, revision, trace, released, .. } = *call;
         let (fallback, clock) = (&pending.fallback, released.as_deref());
-        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, affinity: None };
+        let client =
+            Client { peer: &peer, version: request.version(), is_subsequent, counts, received, clock, affinity: None };
         client.release(Some(Instant::now()));
         drop(pending.load.lock().take());
         let workload = HeaderValue::try_from(revision.key.name()).unwrap_or(HeaderValue::from_static("unknown"));
@@ -90,9 +91,8 @@ impl Fallbacks {
                     sending.charge(&revision, &mut response)?;
                     response.headers_mut().insert(MARK, fallback.mark.clone());
                     self.answered.count("fallback");
-                    return Ok(
-                        response.map(|body| Guarded::new(body, Occupied { _place: None, _trace: sending.at_pod }))
-                    );
+                    return Ok(response
+                        .map(|body| Guarded::new(body, RequestResources { _permit: None, _trace: sending.at_pod })));
                 }
                 Err(Failure::Elsewhere { request, cause, evidence }) => {
                     sending.record_failure(&cause, evidence);

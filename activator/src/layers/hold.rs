@@ -115,13 +115,13 @@ struct HoldShared {
 }
 
 /// Resources held by an admitted request.
-pub(crate) struct Occupied {
+pub(crate) struct RequestResources {
     /// `None` if the response does not come from a pod.
-    pub(super) _place: Option<(Permit, Active)>,
+    pub(super) _permit: Option<(Permit, Active)>,
     pub(super) _trace: Option<Box<AtPod>>,
 }
 
-impl Guard for Occupied {}
+impl Guard for RequestResources {}
 
 /// Destination of an admitted request.
 enum Admission {
@@ -141,7 +141,7 @@ impl Hold {
 }
 
 impl Service<Box<Call>> for Hold {
-    type Response = Response<Guarded<PodBody, Occupied>>;
+    type Response = Response<Guarded<PodBody, RequestResources>>;
     type Error = Refusal;
     type Future = BoxFuture<'static, Result<Self::Response, Refusal>>;
 
@@ -159,7 +159,7 @@ impl Service<Box<Call>> for Hold {
 fn exchange(
     shared: Arc<HoldShared>,
     mut call: Box<Call>,
-) -> BoxFuture<'static, Result<Response<Guarded<PodBody, Occupied>>, Refusal>> {
+) -> BoxFuture<'static, Result<Response<Guarded<PodBody, RequestResources>>, Refusal>> {
     Box::pin(async move {
         let waiting = call.trace.as_ref().map(|trace| Box::new(trace.waiting()));
         let admitted = admit(&shared, &mut call).await;
@@ -175,12 +175,14 @@ fn exchange(
             // Boxed, because it is rare.
             Admission::Fallback(fallback) => return Box::pin(shared.fallbacks.answer(call, fallback)).await,
         };
-        let Call { request, peer, received, again, revision, trace, counts, released: clock, handoff, .. } = *call;
+        let Call { request, peer, received, is_subsequent, revision, trace, counts, released: clock, handoff, .. } =
+            *call;
         let live = revision.live();
         let (protocol, is_guess) = revision.protocol_for(&live, &request, peer.port());
         let clock = clock.as_deref();
         let affinity = live.spec.backend.client_affinity.then(|| client_of(&peer, request.headers()));
-        let client = Client { peer: &peer, version: request.version(), again, counts, received, clock, affinity };
+        let client =
+            Client { peer: &peer, version: request.version(), is_subsequent, counts, received, clock, affinity };
         // Another activator may take over the workload's pods before this request gets one; then the original request
         // is relayed.
         let may_be_lost = handoff.as_ref().filter(|_| revision.throttler.holds_shards());
@@ -211,7 +213,7 @@ async fn admit(shared: &HoldShared, call: &mut Call) -> Result<Admission, Refusa
     }
     let cold = call.revision.is_cold();
     let client = call.peer.address.ip();
-    let held = call.revision.memory.hold(client, charge(&call.request, call.again));
+    let held = call.revision.memory.hold(client, charge(&call.request, call.is_subsequent));
     let held = match (held, &call.fallback) {
         (Ok(held), _) => held,
         (Err(_), Some(fallback)) => return Ok(Admission::Fallback(fallback.clone())),
@@ -293,7 +295,7 @@ async fn send(
     mut prepared: Box<Prepared>,
     trace: Option<Arc<Trace>>,
     handoff: Option<Arc<Handoff>>,
-) -> Result<(Response<Guarded<PodBody, Occupied>>, Instant), Refusal> {
+) -> Result<(Response<Guarded<PodBody, RequestResources>>, Instant), Refusal> {
     let (revision, peer) = (active.revision(), client.peer);
     let (method, version, length) = prepared.kind();
     let mut sending = Sending::new(client, trace);
@@ -319,8 +321,8 @@ async fn send(
                 learn_protocol(revision, peer, &mut response);
                 report_sent(&pool, Ending::answered(response.status()), released);
                 sending.charge(revision, &mut response)?;
-                let occupied = Occupied { _place: Some((permit, active)), _trace: sending.at_pod };
-                return Ok((response.map(|body| Guarded::new(body, occupied)), released));
+                let resources = RequestResources { _permit: Some((permit, active)), _trace: sending.at_pod };
+                return Ok((response.map(|body| Guarded::new(body, resources)), released));
             }
             Err(Failure::Final { error, evidence }) => {
                 log_failure(revision, &pool, &permit, &error, evidence);
@@ -403,7 +405,7 @@ fn hand_off(
         && let (Some(handoff), Some(request)) = (handoff, prepared.into_original())
     {
         let (peer, revision) = (client.peer.clone(), revision.clone());
-        handoff.put(Call::new(request, peer, client.received, client.again, revision, handoff.is_relayed));
+        handoff.put(Call::new(request, peer, client.received, client.is_subsequent, revision, handoff.is_relayed));
     }
     refusal
 }

@@ -123,8 +123,8 @@ fn call(parts: &LayerParts, mut inbound: Inbound, revision: Arc<Revision>, is_re
     let is_here = || is_relayed || revision.link().as_ref().is_none_or(|link| !link.is_elsewhere());
     let tracing = parts.tracing.as_ref().filter(|_| is_here());
     let trace = tracing.map(|t| Trace::begin(t, &inbound, Some(&revision)));
-    let Inbound { request, peer, received, again } = inbound;
-    let mut call = Call::new(request, peer, received, again, revision, is_relayed);
+    let Inbound { request, peer, received, is_subsequent } = inbound;
+    let mut call = Call::new(request, peer, received, is_subsequent, revision, is_relayed);
     call.trace = trace;
     call
 }

@@ -181,9 +181,12 @@ async fn relay(parts: &LayerParts, call: Box<Call>, link: &Link, target: &Target
     let port = call.peer.port::<WorkloadPort>().map(WorkloadPort::number);
     let address = port.map_or(target.address, |port| SocketAddr::new(target.address.ip(), port));
     let pool = parts.pools.of_activator(address);
-    let held =
-        call.revision.memory.hold(call.peer.address.ip(), charge(&call.request, call.again)).map_err(memory_refusal)?;
-    let Call { request, peer, received, again, revision, is_relayed, .. } = *call;
+    let held = call
+        .revision
+        .memory
+        .hold(call.peer.address.ip(), charge(&call.request, call.is_subsequent))
+        .map_err(memory_refusal)?;
+    let Call { request, peer, received, is_subsequent, revision, is_relayed, .. } = *call;
     let mut disconnect = peer.disconnect(request.version(), request.body());
     let upload = request.body().upload();
     let mark = |expects_continue| {
@@ -199,7 +202,7 @@ async fn relay(parts: &LayerParts, call: Box<Call>, link: &Link, target: &Target
         let Some(disconnect) = &mut disconnect else { return pending().await };
         disconnect.gone().await;
         // Once the body is read, its reader detects the disconnect.
-        if upload.is_some_and(|upload| upload.passed() > 0) {
+        if upload.is_some_and(|upload| upload.yielded_bytes() > 0) {
             pending().await
         }
     };
@@ -218,7 +221,7 @@ async fn relay(parts: &LayerParts, call: Box<Call>, link: &Link, target: &Target
                 until_replaced(link, target).await;
             }
             let request = request.into_original().ok_or(Refusal::Elsewhere { relayed: false })?;
-            Ok(Err(Call::new(request, peer, received, again, revision, is_relayed)))
+            Ok(Err(Call::new(request, peer, received, is_subsequent, revision, is_relayed)))
         }
     }
 }

@@ -109,7 +109,7 @@ impl Drop for Counted {
         }
         // A client that disconnected before any response is recorded as such.
         let ending = self.ending.unwrap_or(Ending::unanswered(Refusal::ClientGone.reason()));
-        let sizes = [self.upload.as_ref().map_or(0, |upload| upload.passed()), self.sent];
+        let sizes = [self.upload.as_ref().map_or(0, |upload| upload.yielded_bytes()), self.sent];
         self.revision.metrics.finished(&self.kind, ending, self.received.elapsed(), sizes);
     }
 }

@@ -133,7 +133,7 @@ pub(super) struct Client<'a> {
     pub(super) peer: &'a Arc<Peer>,
     pub(super) version: Version,
     /// True if the request is not the first of its connection.
-    pub(super) again: bool,
+    pub(super) is_subsequent: bool,
     /// True if the request counts as load.
     pub(super) counts: bool,
     pub(super) received: Instant,
@@ -158,6 +158,6 @@ impl Client<'_> {
 
     /// Returns the charge of the request while it waits, in bytes.
     pub(super) fn keeps(self, request: &Prepared) -> u64 {
-        charge::charge_of(self.version, request, self.again)
+        charge::charge_of(self.version, request, self.is_subsequent)
     }
 }

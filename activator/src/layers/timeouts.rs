@@ -66,12 +66,12 @@ where
             call.released = Some(Arc::default());
         }
         let upload = bounds.idle.and_then(|_| call.request.body().upload());
-        upload.iter().for_each(|upload| upload.follow());
+        upload.iter().for_each(|upload| upload.record_frame_times());
         let clock = Box::new(BoundClock {
             bounds,
             arrived: call.received,
             released: call.released.clone(),
-            moved: None,
+            last_progress: None,
             upload,
             timer: None,
             peer: call.peer.clone(),
@@ -87,7 +87,7 @@ struct BoundClock {
     /// Time at which a pod got the request, if the timeouts start then.
     released: Option<Arc<Released>>,
     /// Time of the last progress of the response.
-    moved: Option<Instant>,
+    last_progress: Option<Instant>,
     upload: Option<Arc<Upload>>,
     timer: Option<Pin<Box<Sleep>>>,
     /// Owner of the spare timers.
@@ -114,9 +114,9 @@ impl BoundClock {
         let total = self.bounds.total.map(|bound| (started + bound, total(bound)));
         let start = self.bounds.response_start.map(|bound| (started + bound, TimedOut::ResponseStart(bound)));
         let idle = self.bounds.idle.map(|bound| {
-            let uploaded = self.upload.as_ref().and_then(|upload| upload.moved());
-            let moved = started.max(self.moved.unwrap_or(started)).max(uploaded.unwrap_or(started));
-            (moved + bound, TimedOut::Idle(bound))
+            let uploaded = self.upload.as_ref().and_then(|upload| upload.last_frame_at());
+            let progress = started.max(self.last_progress.unwrap_or(started)).max(uploaded.unwrap_or(started));
+            (progress + bound, TimedOut::Idle(bound))
         });
         [total, start, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
@@ -182,7 +182,7 @@ where
                         clock.bounds.idle = None;
                     }
                     if clock.bounds.idle.is_some() {
-                        clock.moved = Some(Instant::now());
+                        clock.last_progress = Some(Instant::now());
                     }
                     // A timer that was set for the response start fires once in vain, which is cheaper than a reset for
                     // every response.
@@ -223,7 +223,7 @@ where
                     // Includes the last frame: over HTTP/2 hyper keeps the body until the client takes it.
                     (Some(Ok(_)), Some(clock)) => {
                         if clock.bounds.idle.is_some() {
-                            clock.moved = Some(Instant::now());
+                            clock.last_progress = Some(Instant::now());
                         }
                         clock.report_deadline();
                     }

@@ -76,7 +76,7 @@ impl Trace {
 
     /// Returns the server span as a W3C `traceparent` for spans of other processes; `None` if it is not sampled.
     pub(crate) fn traceparent(&self) -> Option<String> {
-        Tracing::line(&self.server)
+        Tracing::traceparent(&self.server)
     }
 
     /// Starts `throttler_try`.

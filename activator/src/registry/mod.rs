@@ -102,8 +102,8 @@ struct RegistryState {
     /// Set if another activator is ready.
     has_ready_sibling: bool,
     /// Revisions whose Service returns to direct routing.
-    given_back: BTreeSet<RevisionKey>,
-    /// Set if a Service of one of `given_back` may bypass this activator now.
+    being_released: BTreeSet<RevisionKey>,
+    /// Set if a Service of one of `being_released` may bypass this activator now.
     may_be_bypassed: bool,
 }
 
@@ -252,7 +252,7 @@ impl Registry {
             Event::Revision(spec) => self.set(state, spec),
             Event::Deleted(key) => {
                 state.hosts_changed = true;
-                state.given_back.remove(&key);
+                state.being_released.remove(&key);
                 let Some(workload) = self.get(&key).filter(|workload| workload.spec().is_some()) else { return };
                 tracing::info!(revision = %key, "revision deleted");
                 self.update(&key, &workload, Workload::delete);
@@ -268,7 +268,7 @@ impl Registry {
                 let activators = own_index(&self.parts.own_ip, addresses);
                 let is_unknown = activators == Activators::Unknown;
                 let Some(workload) = self.get_or_create_unless(&key, is_unknown) else { return };
-                state.may_be_bypassed |= state.given_back.contains(&key);
+                state.may_be_bypassed |= state.being_released.contains(&key);
                 self.update(&key, &workload, |workload| workload.set_activators(activators));
             }
             Event::ClusterIp { key, destination } => {
@@ -309,27 +309,28 @@ impl Registry {
         if former.as_ref() == Some(&spec) {
             return;
         }
-        state.may_be_bypassed |= match spec.given_back {
-            true => state.given_back.insert(spec.key.clone()),
-            false => state.given_back.remove(&spec.key),
+        state.may_be_bypassed |= match spec.is_being_released {
+            true => state.being_released.insert(spec.key.clone()),
+            false => state.being_released.remove(&spec.key),
         };
-        let has_same_names =
-            |former: &Spec| (&former.backend.service, &former.also) == (&spec.backend.service, &spec.also);
+        let has_same_names = |former: &Spec| {
+            (&former.backend.service, &former.further_services) == (&spec.backend.service, &spec.further_services)
+        };
         state.hosts_changed |= !former.is_some_and(|former| has_same_names(&former));
         self.callers.set(&spec.key, workload.addresses());
     }
 
-    /// Makes clients of returned Services reconnect, once the Services bypass this activator.
+    /// Makes clients of released Services reconnect, once the Services bypass this activator.
     fn end_bypassed_connections(&self, state: &mut RegistryState, ports: &WorkloadPorts) {
-        if !std::mem::take(&mut state.may_be_bypassed) || state.given_back.is_empty() {
+        if !std::mem::take(&mut state.may_be_bypassed) || state.being_released.is_empty() {
             return;
         }
         let uid_if_bypassed = |key: &RevisionKey| {
             let workload = self.get(key)?;
-            let spec = workload.spec().filter(|spec| spec.given_back)?;
+            let spec = workload.spec().filter(|spec| spec.is_being_released)?;
             (workload.activators() == Activators::Unknown).then(|| spec.uid.clone())
         };
-        let bypassed: HashSet<Arc<str>> = state.given_back.iter().filter_map(uid_if_bypassed).collect();
+        let bypassed: HashSet<Arc<str>> = state.being_released.iter().filter_map(uid_if_bypassed).collect();
         if !bypassed.is_empty() {
             ports.end_connections(&bypassed);
         }
@@ -361,18 +362,19 @@ impl Registry {
     fn rebuild_hosts(&self, hosts: &Hosts) {
         let known = self.known();
         let mains = known.iter().map(|(spec, workload)| (spec, &*spec.backend.service, workload));
-        let further =
-            known.iter().flat_map(|(spec, workload)| spec.also.iter().map(move |also| (spec, &**also, workload)));
+        let further = known
+            .iter()
+            .flat_map(|(spec, workload)| spec.further_services.iter().map(move |service| (spec, &**service, workload)));
         // If a Service is the main Service of another workload, it belongs to that one.
         let revisions = mains.chain(further).map(|(spec, service, workload)| Named {
             namespace: spec.key.namespace(),
             service,
-            means: workload.clone(),
+            owner: workload.clone(),
         });
         let hosts = hosts.iter().flat_map(|(namespace, hosts)| hosts.iter().map(move |host| (namespace, host)));
         let claimed = hosts.filter_map(|(namespace, (host, name))| {
-            let means = self.workload(namespace, name).filter(|workload| workload.spec().is_some())?;
-            Some(Claimed { namespace, host, means })
+            let owner = self.workload(namespace, name).filter(|workload| workload.spec().is_some())?;
+            Some(Claimed { namespace, host, owner })
         });
         self.hosts.store(Arc::new(Table::new(&self.parts.cluster_domain, revisions, claimed)));
     }

@@ -16,7 +16,7 @@
 //! at the pods.
 //!
 //! While a Service returns to direct routing, the object is served as before. Once the Service bypasses this activator,
-//! connections to its ports are ended ([`PortListeners::leave`]), because they would be refused later.
+//! connections to its ports are ended ([`PortListeners::make_clients_reconnect`]), because they would be refused later.
 
 use super::Registry;
 use super::learned_http::LearnedHttp;
@@ -172,7 +172,7 @@ impl WorkloadPorts {
     /// Ends the connections to ports of workloads with these uids, so that their clients reconnect.
     pub(super) fn end_connections(&self, uids: &HashSet<Arc<str>>) {
         let uid = |port: &PortIdentity| Some(port.downcast_ref::<WorkloadPort>()?.entry.uid.clone());
-        self.sockets.leave(|port| uid(port).is_some_and(|uid| uids.contains(&uid)));
+        self.sockets.make_clients_reconnect(|port| uid(port).is_some_and(|uid| uids.contains(&uid)));
     }
 }
 

@@ -133,7 +133,7 @@ async fn a_workload_is_replaceable_if_another_activator_is_listed_or_ready() {
     let registry = registry();
     let siblings = |others: &[(&str, bool)]| {
         let of = |(address, ready): &(&str, bool)| (address.parse().expect("an address"), *ready);
-        Event::Siblings(discovery::Activators { all: others.iter().map(of).collect(), shows_leaving: true })
+        Event::Siblings(discovery::Activators { all: others.iter().map(of).collect(), includes_terminating: true })
     };
     take(&registry, [exists("app"), Event::Synced].into_iter());
     let (own, other) = (OWN_IP, "10.0.0.9");
@@ -169,9 +169,9 @@ async fn pods_are_probed_before_the_first_request() {
 #[tokio::test]
 async fn further_services_names_lead_to_their_workload() {
     let registry = registry();
-    let spec = |name: &str, also: &[&str]| {
-        let also = also.iter().map(|name| Box::from(*name)).collect();
-        Event::Revision(Arc::new(Spec { also, ..Spec::standalone("ns", name, Backend::plain(name)) }))
+    let spec = |name: &str, further: &[&str]| {
+        let further_services = further.iter().map(|name| Box::from(*name)).collect();
+        Event::Revision(Arc::new(Spec { further_services, ..Spec::standalone("ns", name, Backend::plain(name)) }))
     };
     take(&registry, [spec("app", &["edge", "other"]), spec("other", &[]), Event::Synced].into_iter());
     let key = |name: &str| Some(RevisionKey::new("ns", name));

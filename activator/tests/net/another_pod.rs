@@ -25,7 +25,7 @@ const OTHER: StatusCode = StatusCode::ACCEPTED;
 
 /// Fate of a connection at its next request.
 #[derive(Clone, Copy, Debug)]
-enum Then {
+enum Fate {
     /// The request gets a response.
     Answered,
     /// The connection is reset.
@@ -34,7 +34,7 @@ enum Then {
 
 /// Reads requests and treats them in turn as in `fates`, and sends responses to all later ones. Counts requests in
 /// `runs`.
-async fn serve(mut stream: TcpStream, status: StatusCode, fates: Vec<Then>, runs: Arc<AtomicUsize>) -> io::Result<()> {
+async fn serve(mut stream: TcpStream, status: StatusCode, fates: Vec<Fate>, runs: Arc<AtomicUsize>) -> io::Result<()> {
     let mut fates = fates.into_iter();
     let mut start = [0; PREFACE.len()];
     stream.read_exact(&mut start).await?;
@@ -54,15 +54,15 @@ async fn serve(mut stream: TcpStream, status: StatusCode, fates: Vec<Then>, runs
             0
         };
         runs.fetch_add(1, Ordering::SeqCst);
-        match fates.next().unwrap_or(Then::Answered) {
-            Then::Answered if is_http2 => {
+        match fates.next().unwrap_or(Fate::Answered) {
+            Fate::Answered if is_http2 => {
                 stream.write_all(&frame(HEADERS, 5, id, &block(&[(b":status", status.as_str().as_bytes())]))).await?;
             }
-            Then::Answered => {
+            Fate::Answered => {
                 let answer = format!("HTTP/1.1 {} said\r\ncontent-length: 0\r\n\r\n", status.as_str());
                 stream.write_all(answer.as_bytes()).await?;
             }
-            Then::Reset => return SockRef::from(&stream).set_linger(Some(Duration::ZERO)),
+            Fate::Reset => return SockRef::from(&stream).set_linger(Some(Duration::ZERO)),
         }
     }
 }
@@ -79,11 +79,11 @@ async fn next_stream(stream: &mut TcpStream) -> io::Result<u32> {
 
 /// Starts a pod whose first connection serves one request and is reset at the next. Later connections behave as in
 /// `then`.
-fn lost_pod(listener: TcpListener, then: Then) -> Arc<AtomicUsize> {
+fn lost_pod(listener: TcpListener, then: Fate) -> Arc<AtomicUsize> {
     let runs = Arc::new(AtomicUsize::new(0));
     let count = runs.clone();
     tokio::spawn(async move {
-        let mut fates = vec![Then::Answered, Then::Reset];
+        let mut fates = vec![Fate::Answered, Fate::Reset];
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(serve(stream, LOST, std::mem::replace(&mut fates, vec![then]), count.clone()));
         }
@@ -99,7 +99,7 @@ fn lost_pod(listener: TcpListener, then: Then) -> Arc<AtomicUsize> {
 async fn a_retry_prefers_another_pod_with_a_free_slot() {
     for protocol in [Protocol::Http1, Protocol::H2c] {
         for (busy, then, expected, runs_at_first) in
-            [(false, Then::Reset, OTHER, 2), (false, Then::Answered, OTHER, 2), (true, Then::Answered, LOST, 3)]
+            [(false, Fate::Reset, OTHER, 2), (false, Fate::Answered, OTHER, 2), (true, Fate::Answered, LOST, 3)]
         {
             let name = format!("{protocol:?}, the other is busy: {busy}, new connections are {then:?}");
             let mut listeners = [listen().await, listen().await];

@@ -389,7 +389,7 @@ async fn the_admin_port_shows_metrics_and_revisions() {
     let (phases, total) =
         (seconds("zeroscale_cold_start_phase_seconds_sum{"), seconds("zeroscale_cold_start_seconds_sum{"));
     assert!(total > 0.0 && (phases - total).abs() < 1e-6, "phases add up to the total: {phases} and {total}");
-    assert_eq!(catalog::strangers(&metrics), <[String; 0]>::default());
+    assert_eq!(catalog::differences(&metrics), <[String; 0]>::default());
     for line in ["zeroscale_refused_total{reason=\"pod\"} 0", "zeroscale_answered_total{kind=\"page\"} 0"] {
         assert!(metrics.contains(line), "{line} is exported from the start: {metrics}");
     }

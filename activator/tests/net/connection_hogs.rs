@@ -42,7 +42,7 @@ const ATTACKS: [Attack; 6] = [
 ];
 
 /// Starts an activator with room for few connections; `ns/app` sleeps, `ns/other` has a pod.
-async fn rig() -> (Rig, IpAddr, Pod) {
+async fn start_rig() -> (Rig, IpAddr, Pod) {
     let ip = own_address().ip();
     let rig = Rig::start_with(|options| {
         options.http1 = SocketAddr::new(ip, 0);
@@ -95,7 +95,7 @@ async fn others(rig: &Rig, ip: IpAddr, from: Ipv4Addr, number: usize) -> Vec<Dur
 async fn other_workloads_are_served_while_one_client_takes_all_connections() {
     for from in [Ipv4Addr::new(127, 0, 0, 7), Ipv4Addr::new(127, 0, 0, 9)] {
         for attack in &ATTACKS {
-            let (rig, ip, _pod) = rig().await;
+            let (rig, ip, _pod) = start_rig().await;
             let to = attack.port.map_or(rig.address, |port| SocketAddr::new(ip, port));
             let mut taken = Vec::new();
             let mut open = async |number: usize| {
@@ -124,7 +124,7 @@ async fn other_workloads_are_served_while_one_client_takes_all_connections() {
 /// Goal: an HTTP/2 connection with more requests than there may be connections gives way like many connections.
 #[tokio::test]
 async fn streams_of_one_connection_are_limited_like_connections() {
-    let (rig, ip, _pod) = rig().await;
+    let (rig, ip, _pod) = start_rig().await;
     let mut greedy = Frames::open(&rig).await;
     let get = |n: u32| frame(HEADERS, END_STREAM | END_HEADERS, 2 * n + 1, &block(&GET));
     greedy.send(&(0..200).flat_map(get).collect::<Vec<u8>>()).await;

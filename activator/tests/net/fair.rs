@@ -79,7 +79,7 @@ pub(crate) async fn list(rig: &Rig, all: &[SocketAddr]) {
 
 /// Sends the list of activators, and whether each is ready, as from EndpointSlices.
 async fn siblings(rig: &Rig, all: Vec<(SocketAddr, bool)>) {
-    rig.emit(Event::Siblings(Activators { all, shows_leaving: true })).await;
+    rig.emit(Event::Siblings(Activators { all, includes_terminating: true })).await;
 }
 
 async fn serve(rig: &Rig, limit: u32, pods: &[Counting]) {

@@ -1,6 +1,6 @@
 //! Fallback: another Service responds for a workload that does not wake in time.
 
-use crate::rig::{Answer, Pod, Rig, ask, ask_http2, ask_with, backend, full, key, listen, patient, post, until};
+use crate::rig::{FullResponse, Pod, Rig, ask, ask_http2, ask_with, backend, full, key, listen, patient, post, until};
 use activator::discovery::{Event, Spec};
 use common::backend::{Backend, Protocol};
 use common_api::zeroscaler::{Answers, FallbackStatus};
@@ -49,7 +49,7 @@ impl Resolve for Names {
     }
 }
 
-async fn rig(sorry: &[SocketAddr]) -> (Rig, Arc<Names>) {
+async fn start_rig(sorry: &[SocketAddr]) -> (Rig, Arc<Names>) {
     let names = Names::resolving_to(sorry);
     (Rig::start_resolving(names.clone()).await, names)
 }
@@ -98,7 +98,7 @@ async fn is_load(rig: &mut Rig) -> bool {
 #[tokio::test]
 async fn a_request_that_waited_too_long_gets_the_fallbacks_response() {
     let fallback = sorry().await;
-    let (mut rig, names) = rig(&[fallback.address]).await;
+    let (mut rig, names) = start_rig(&[fallback.address]).await;
     workload(&rig, 300, Protocol::Http1, |_| {}).await;
     let begun = tokio::time::Instant::now();
     let answer = rig.get("app.ns", "/a?b").await;
@@ -125,7 +125,7 @@ async fn a_request_that_waited_too_long_gets_the_fallbacks_response() {
 #[tokio::test]
 async fn a_request_that_cannot_be_held_falls_back_at_once() {
     let fallback = sorry().await;
-    let (rig, _) = rig(&[fallback.address]).await;
+    let (rig, _) = start_rig(&[fallback.address]).await;
     workload(&rig, NEVER_MS, Protocol::Http1, |backend| backend.max_held = 1).await;
     let held = tokio::spawn(get(rig.address, "/held"));
     rig.until(|load| load.queued == 1).await;
@@ -139,7 +139,7 @@ async fn a_request_that_cannot_be_held_falls_back_at_once() {
 #[tokio::test]
 async fn a_request_of_a_deleted_workload_does_not_fall_back() {
     let fallback = sorry().await;
-    let (rig, _) = rig(&[fallback.address]).await;
+    let (rig, _) = start_rig(&[fallback.address]).await;
     workload(&rig, NEVER_MS, Protocol::Http1, |_| {}).await;
     let held = tokio::spawn(get(rig.address, "/held"));
     rig.until(|load| load.queued == 1).await;
@@ -161,7 +161,7 @@ async fn a_slow_fallback_is_no_load_of_the_workload() {
         }
     })
     .await;
-    let (mut rig, _) = rig(&[fallback.address]).await;
+    let (mut rig, _) = start_rig(&[fallback.address]).await;
     workload(&rig, 100, Protocol::Http1, |_| {}).await;
     let slow = tokio::spawn(get(rig.address, "/"));
     until(|| fallback.requests() == 1).await;
@@ -175,7 +175,7 @@ async fn a_slow_fallback_is_no_load_of_the_workload() {
 /// fall back again.
 #[tokio::test]
 async fn a_request_falls_back_once() {
-    let (rig, names) = rig(&[]).await;
+    let (rig, names) = start_rig(&[]).await;
     names.sorry.lock().push(rig.address);
     workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 500).await;
     let answer = rig.get("app.ns", "/").await;
@@ -191,7 +191,7 @@ async fn a_request_falls_back_once() {
 #[tokio::test]
 async fn a_fallback_that_does_not_answer_is_named() {
     let gone = listen().await.local_addr().expect("bound");
-    let (rig, names) = rig(&[gone]).await;
+    let (rig, names) = start_rig(&[gone]).await;
     workload(&rig, 0, Protocol::H2c, |_| {}).await;
     let answer = rig.get("app.ns", "/").await;
     assert_eq!((answer.status.as_u16(), answer.header("x-zeroscale-reason")), (502, "fallback"), "{answer:?}");
@@ -217,7 +217,7 @@ async fn a_fallback_that_does_not_answer_is_named() {
 
 #[tokio::test]
 async fn only_one_request_waits_for_a_lookup_that_hangs() {
-    let (rig, names) = rig(&[]).await;
+    let (rig, names) = start_rig(&[]).await;
     names.hangs.store(true, Ordering::Relaxed);
     workload(&rig, 0, Protocol::Http1, |backend| backend.timeout_ms = 9_000).await;
     let answers = futures::future::join_all((0..5).map(|_| rig.get("app.ns", "/"))).await;
@@ -227,6 +227,6 @@ async fn only_one_request_waits_for_a_lookup_that_hangs() {
     assert_eq!(names.lookups.lock().len(), 1);
 }
 
-async fn get(address: SocketAddr, path: &'static str) -> Answer {
+async fn get(address: SocketAddr, path: &'static str) -> FullResponse {
     ask(address, Request::get(path).header("host", "app.ns")).await
 }

@@ -49,7 +49,7 @@ async fn pod() -> Pod {
 async fn a_thousand_fields_pass() {
     let pod = pod().await;
     for pair in PAIRS {
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let mut request = Request::get("/fields/1000/320");
         if let Some(headers) = request.headers_mut() {
             *headers = fields(1000, 64);
@@ -59,7 +59,7 @@ async fn a_thousand_fields_pass() {
         for (name, value) in &fields(1000, 320) {
             assert_eq!(response.headers().get(name), Some(value), "{pair:?}, {name}");
         }
-        let body = rig::Answer::read(response).await.body;
+        let body = rig::FullResponse::read(response).await.body;
         // Two fields are ours: `x-forwarded-for` and `x-forwarded-proto`.
         assert_eq!(body, "1002 0", "{pair:?}");
     }
@@ -71,7 +71,7 @@ async fn a_thousand_fields_pass() {
 async fn too_many_fields_are_refused() {
     let pod = pod().await;
     for pair in PAIRS {
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         for count in [1_100, 24_575] {
             let before = pod.requests();
             let mut request = Request::get("/");
@@ -85,7 +85,7 @@ async fn too_many_fields_are_refused() {
                 assert_eq!(pod.requests(), before, "{pair:?}, {count}");
             }
             let response = pair.send(&rig, Request::get(format!("/fields/{count}/1")), nothing()).await;
-            let answer = rig::Answer::read(response).await;
+            let answer = rig::FullResponse::read(response).await;
             assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{pair:?}, {count}");
             assert_eq!(answer.header("x-zeroscale-origin"), "activator", "{pair:?}, {count}");
             let response = pair.send(&rig, Request::get("/"), nothing()).await;
@@ -102,7 +102,7 @@ async fn too_many_trailers_are_refused() {
     let pod = pod().await;
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let pair = Pair { client: Protocol::H2c, pod: protocol };
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         for count in [1_100, 24_575] {
             let body = StreamBody::new(futures::stream::iter([
                 Ok(Frame::data(Bytes::from_static(b"data"))),
@@ -122,7 +122,7 @@ async fn too_many_trailers_are_refused() {
         let few = StreamBody::new(futures::stream::iter([Ok(Frame::trailers(fields(1_000, 1)))])).boxed_unsync();
         let response = pair.send(&rig, Request::post("/trailers/1000/1"), few).await;
         if protocol == Protocol::H2c {
-            let answer = rig::Answer::read(response).await;
+            let answer = rig::FullResponse::read(response).await;
             assert_eq!(answer.body, "2 1000");
             assert_eq!(answer.trailers.map_or(0, |trailers| trailers.len()), 1000);
         }

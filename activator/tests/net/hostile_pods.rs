@@ -2,7 +2,7 @@
 //! reset within the response. All counts return to zero, and the pod stays in use.
 
 use crate::frames::*;
-use crate::rig::{self, Answer, Rig, bind};
+use crate::rig::{self, FullResponse, Rig, bind};
 use bytes::Bytes;
 use common::backend::Protocol;
 use http::{Request, StatusCode};
@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 
 /// Behavior of a pod after the first bytes of its response.
 #[derive(Clone, Copy, Debug)]
-enum Then {
+enum Behavior {
     Waits,
     Closes,
     /// Sends this repeatedly, as long as it is read.
     Repeats(&'static [u8]),
 }
-use Then::{Closes, Repeats, Waits};
+use Behavior::{Closes, Repeats, Waits};
 
 /// Pod that answers every request with the same bytes.
 struct Hostile {
@@ -31,7 +31,7 @@ struct Hostile {
 }
 
 impl Hostile {
-    async fn start(protocol: Protocol, answer: &[u8], then: Then) -> Self {
+    async fn start(protocol: Protocol, answer: &[u8], then: Behavior) -> Self {
         let (listener, address) = bind().await;
         let (answer, requests) = (answer.to_vec(), Arc::new(AtomicUsize::new(0)));
         let count = requests.clone();
@@ -59,7 +59,7 @@ async fn serve(
     mut stream: TcpStream,
     protocol: Protocol,
     answer: Vec<u8>,
-    then: Then,
+    then: Behavior,
     requests: Arc<AtomicUsize>,
 ) -> std::io::Result<()> {
     let answer_to = |bytes: &[u8]| match protocol {
@@ -107,20 +107,20 @@ fn on_stream(frames: &[u8], stream: u8) -> Vec<u8> {
     frames
 }
 
-async fn rig(protocol: Protocol, pod: &Hostile) -> Rig {
+async fn start_rig(protocol: Protocol, pod: &Hostile) -> Rig {
     Rig::with_pods(&[pod.address], |backend| backend.protocol = protocol).await
 }
 
 /// Sends two requests to a pod with this response and checks that both get a 502.
-async fn assert_refused(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
+async fn assert_refused(name: &str, protocol: Protocol, answer: &[u8], then: Behavior) {
     let pod = Hostile::start(protocol, answer, then).await;
-    let rig = rig(protocol, &pod).await;
+    let rig = start_rig(protocol, &pod).await;
     for method in ["POST", "PUT"] {
         let request = Request::builder().method(method).uri("/").header("host", "app.ns");
         let request = request.header("content-length", "0").body(Empty::<Bytes>::new()).expect("a request");
         let mut client = rig.client().await;
         let answered = tokio::time::timeout(rig::PATIENCE, client.send_request(request)).await;
-        let answer = Answer::read(answered.expect(name).expect(name)).await;
+        let answer = FullResponse::read(answered.expect(name).expect(name)).await;
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}, {method}: {}", answer.body);
         let refusal = (answer.header("x-zeroscale-origin"), answer.header("x-zeroscale-reason"));
         assert_eq!(refusal, ("activator", "pod"), "{name}, {method}");
@@ -130,9 +130,9 @@ async fn assert_refused(name: &str, protocol: Protocol, answer: &[u8], then: The
 }
 
 /// Sends requests to a pod with this response and checks that the response begins with a 200 and is broken off.
-async fn assert_reset(name: &str, protocol: Protocol, answer: &[u8], then: Then) {
+async fn assert_reset(name: &str, protocol: Protocol, answer: &[u8], then: Behavior) {
     let pod = Hostile::start(protocol, answer, then).await;
-    let rig = rig(protocol, &pod).await;
+    let rig = start_rig(protocol, &pod).await;
     // The second of two may wait for a pod that is still busy with the first.
     let requests = if matches!(then, Repeats(_)) { 1 } else { 2 };
     for sent in 1..=requests {
@@ -155,7 +155,7 @@ async fn invalid_http1_responses_become_a_502() {
     let large = format!("HTTP/1.1 200 OK\r\nx-large: {}\r\n\r\n", "v".repeat(500 * 1024));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x-a: b\r\n".repeat(1500));
     let coded = |rest: &str| format!("HTTP/1.1 200 OK\r\ntransfer-encoding: {rest}\r\n0\r\n\r\n").into_bytes();
-    let rows: &[(&str, &[u8], Then)] = &[
+    let rows: &[(&str, &[u8], Behavior)] = &[
         ("status 099", b"HTTP/1.1 099 Low\r\ncontent-length: 0\r\n\r\n", Waits),
         ("status 1000", b"HTTP/1.1 1000 High\r\ncontent-length: 0\r\n\r\n", Waits),
         ("status abc", b"HTTP/1.1 abc OK\r\ncontent-length: 0\r\n\r\n", Waits),
@@ -206,7 +206,7 @@ async fn unusual_framing_is_translated_to_the_usual_form() {
     for ((name, answer, field), ends) in rows {
         let then = if name == "identity" { Closes } else { Waits };
         let pod = Hostile::start(Protocol::Http1, format!("HTTP/{answer}").as_bytes(), then).await;
-        let rig = rig(Protocol::Http1, &pod).await;
+        let rig = start_rig(Protocol::Http1, &pod).await;
         let mut client = rig.send_raw("POST / HTTP/1.1\r\nhost: app.ns\r\ncontent-length: 0\r\n\r\n").await;
         let head = rig::read_until(&mut client, "\r\n\r\n").await;
         assert!(head.starts_with("HTTP/1.1 200 ") || head.starts_with("HTTP/1.1 304 "), "{name}: {head}");
@@ -226,7 +226,7 @@ async fn unusual_framing_is_translated_to_the_usual_form() {
 async fn broken_http1_bodies_are_reset() {
     const CHUNKED: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nparts\r\n";
     let chunked = |rest: &str| format!("{CHUNKED}{rest}").into_bytes();
-    let rows: &[(&str, Vec<u8>, Then)] = &[
+    let rows: &[(&str, Vec<u8>, Behavior)] = &[
         ("less than its length", b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nparts".to_vec(), Closes),
         ("no last chunk", chunked(""), Closes),
         ("an invalid size", chunked("zz\r\nab\r\n"), Waits),
@@ -245,7 +245,7 @@ async fn broken_http1_bodies_are_reset() {
 async fn bytes_behind_a_response_are_not_the_next_response() {
     let doubled = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nokHTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil";
     let pod = Hostile::start(Protocol::Http1, doubled, Waits).await;
-    let rig = rig(Protocol::Http1, &pod).await;
+    let rig = start_rig(Protocol::Http1, &pod).await;
     for sent in 1..=5 {
         let answer = rig.send(rig::post("/")).await;
         assert_eq!((answer.status, answer.body.as_str(), pod.request_count()), (StatusCode::OK, "ok", sent));
@@ -268,7 +268,7 @@ fn head_of_references(stream: u32, size: usize, count: usize) -> Vec<u8> {
 /// CONTINUATION of stream 1 with a field, without END_HEADERS.
 const MORE_FIELDS: &[u8] = b"\0\0\x06\x09\0\0\0\0\x01\0\x01a\x02bc";
 
-fn http2_rows() -> Vec<(&'static str, Vec<u8>, Then)> {
+fn http2_rows() -> Vec<(&'static str, Vec<u8>, Behavior)> {
     let head = |fields: &[(&[u8], &[u8])]| frame(HEADERS, END_STREAM | END_HEADERS, 1, &block(fields));
     let ok: (&[u8], &[u8]) = (b":status", b"200");
     let begun = frame(HEADERS, 0, 1, &block(&[ok]));
@@ -312,7 +312,7 @@ async fn invalid_http2_responses_become_a_502() {
 async fn http2_heads_within_the_bound_pass() {
     let answer = [frame(SETTINGS, 0, 0, &[]), head_of_references(1, 4000, 98)].concat();
     let pod = Hostile::start(Protocol::H2c, &answer, Waits).await;
-    let rig = rig(Protocol::H2c, &pod).await;
+    let rig = start_rig(Protocol::H2c, &pod).await;
     for _ in 0..3 {
         let answer = rig.send(rig::post("/")).await;
         assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
@@ -368,7 +368,7 @@ async fn a_pod_that_refuses_everything_gets_a_bounded_number_of_attempts() {
     let goodbye = frame(GOAWAY, 0, 0, &[0; 8]);
     for answer in [refused, goodbye] {
         let pod = Hostile::start(Protocol::H2c, &[frame(SETTINGS, 0, 0, &[]), answer].concat(), Closes).await;
-        let rig = rig(Protocol::H2c, &pod).await;
+        let rig = start_rig(Protocol::H2c, &pod).await;
         let answer = rig.send(rig::post("/")).await;
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{}", answer.body);
         assert_eq!(answer.header("x-zeroscale-origin"), "activator");

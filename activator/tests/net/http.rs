@@ -1,7 +1,7 @@
 //! Exchanges of clients and pods: forwarded fields, connections, bodies, disconnects.
 
 use crate::protocols::{Pair, nothing};
-use crate::rig::{self, Answer, Pod, Rig, ask_http2, patient, read_until};
+use crate::rig::{self, FullResponse, Pod, Rig, ask_http2, patient, read_until};
 use activator::Options;
 use bytes::Bytes;
 use common::backend::{Probe, Protocol};
@@ -71,7 +71,7 @@ async fn connections_to_the_pod_are_shared_by_workers() {
         rig.ready_pods(&[pod.address]).await;
         for _ in 0..4 {
             let pair = Pair { client: protocol, pod: protocol };
-            let answer = Answer::read(pair.send(&rig, Request::get("/"), nothing()).await).await;
+            let answer = FullResponse::read(pair.send(&rig, Request::get("/"), nothing()).await).await;
             assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "here"), "{protocol:?}");
         }
         assert_eq!(pod.connections.load(Ordering::SeqCst), expected, "{protocol:?}");

@@ -171,11 +171,11 @@ impl Plane {
         plane
     }
 
-    async fn get(&self, host: &str) -> rig::Answer {
+    async fn get(&self, host: &str) -> rig::FullResponse {
         self.get_at(self.address.port(), host).await
     }
 
-    async fn get_at(&self, number: u16, host: &str) -> rig::Answer {
+    async fn get_at(&self, number: u16, host: &str) -> rig::FullResponse {
         rig::ask(SocketAddr::new(self.address.ip(), number), Request::get("/").header("host", host)).await
     }
 

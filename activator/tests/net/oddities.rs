@@ -53,7 +53,7 @@ fn with(fields: &[(&'static str, &str)], body: AnyBody) -> Response<AnyBody> {
 }
 
 async fn start(pod: &Pod, client: Protocol) -> (Rig, String) {
-    let rig = Pair { client, pod: Protocol::Http1 }.rig(pod).await;
+    let rig = Pair { client, pod: Protocol::Http1 }.start(pod).await;
     let url = format!("http://{}", rig.address);
     (rig, url)
 }

@@ -39,7 +39,7 @@ async fn sending() -> (Pod, Arc<AtomicUsize>) {
 }
 
 /// Starts an activator with one worker, so that its clients share connections to the pod, which speaks HTTP/2.
-async fn rig(pod: &Pod) -> Rig {
+async fn start_rig(pod: &Pod) -> Rig {
     let workers = WorkerRuntimes::start(NonZeroUsize::MIN).expect("a thread");
     let rig = Rig::with_options(|options| options.workers = Some(workers), |backend| backend.protocol = Protocol::H2c);
     let rig = rig.await;
@@ -69,7 +69,7 @@ async fn get(rig: &Rig, mebibytes: usize) -> Incoming {
 #[tokio::test]
 async fn unread_responses_do_not_block_other_streams() {
     let (pod, pieces) = sending().await;
-    let rig = rig(&pod).await;
+    let rig = start_rig(&pod).await;
     let mut before = get(&rig, 1 << 10).await;
     take(&mut before, 1).await;
     let mut stuck = Vec::new();

@@ -267,7 +267,8 @@ async fn under_load_on_limited_pods_every_response_is_complete() {
                 let body = Full::new(Bytes::from(text.clone()));
                 patient(connection.ready()).await.expect("kept alive");
                 let request = rig::post("/").body(body).expect("valid");
-                let answer = rig::Answer::read(patient(connection.send_request(request)).await.expect("a head")).await;
+                let answer =
+                    rig::FullResponse::read(patient(connection.send_request(request)).await.expect("a head")).await;
                 assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
                 assert!(answer.body == text, "{client}/{n}: {} bytes of {}", answer.body.len(), text.len());
             }

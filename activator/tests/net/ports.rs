@@ -1,8 +1,8 @@
 //! Ports of workloads: every connection to such a port belongs to its workload, regardless of its content.
 
 use crate::rig::{
-    Answer, Pod, Rig, ask, backend, bind, connect_and_write, http1_client, http2_client, key, own_address, patient,
-    read_to_end, until, until_async,
+    FullResponse, Pod, Rig, ask, backend, bind, connect_and_write, http1_client, http2_client, key, own_address,
+    patient, read_to_end, until, until_async,
 };
 use crate::silence::silence;
 use activator::discovery::{Event, Listing, Port, Spec};
@@ -27,14 +27,14 @@ use tokio::time::Instant;
 /// First port number of a workload. Each test has an address of its own.
 pub(crate) const FIRST: u16 = 20_000;
 
-async fn rig() -> (Rig, IpAddr) {
+async fn start_rig() -> (Rig, IpAddr) {
     let ip = own_address().ip();
     (Rig::start_with(|options| options.http1 = SocketAddr::new(ip, 0)).await, ip)
 }
 
 /// Starts an activator that knows `ns/app` with one port. Also returns the port's address.
 async fn app_with_port() -> (Rig, SocketAddr) {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     workload(&rig, "app", &[id("http", 80)]).await;
     ledger(&rig, &[held_number(FIRST, "app", id("http", 80))]).await;
     (rig, SocketAddr::new(ip, FIRST))
@@ -92,17 +92,17 @@ async fn named_ports(rig: &Rig, pods: &[(SocketAddr, &[(&str, u16)])]) {
     rig.emit(Event::Pods { key: key("app"), listing: Listing { not_ready, ports, ..Listing::default() } }).await;
 }
 
-async fn get_at(ip: IpAddr, number: u16) -> Answer {
+async fn get_at(ip: IpAddr, number: u16) -> FullResponse {
     ask(SocketAddr::new(ip, number), Request::get("/").header("host", "h")).await
 }
 
-async fn get_http1(client: &mut http1::SendRequest<Empty<Bytes>>, host: &str) -> Answer {
+async fn get_http1(client: &mut http1::SendRequest<Empty<Bytes>>, host: &str) -> FullResponse {
     patient(client.ready()).await.expect("open");
-    Answer::read(patient(client.send_request(request(host))).await.expect("open")).await
+    FullResponse::read(patient(client.send_request(request(host))).await.expect("open")).await
 }
 
-async fn get_http2(client: &mut http2::SendRequest<Empty<Bytes>>, host: &str) -> Answer {
-    Answer::read(patient(client.send_request(request(host))).await.expect("open")).await
+async fn get_http2(client: &mut http2::SendRequest<Empty<Bytes>>, host: &str) -> FullResponse {
+    FullResponse::read(patient(client.send_request(request(host))).await.expect("open")).await
 }
 
 fn request(host: &str) -> Request<Empty<Bytes>> {
@@ -126,7 +126,7 @@ async fn bound(rig: &Rig, question: &str) -> BoundPorts {
 /// Goal: no request reaches another workload or the activator itself, whatever its head contains.
 #[tokio::test]
 async fn requests_on_a_workloads_port_reach_only_that_workload() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     for name in ["a", "b"] {
         workload(&rig, name, &[id("http", 80)]).await;
     }
@@ -159,7 +159,7 @@ async fn requests_on_a_workloads_port_reach_only_that_workload() {
 /// closed at once.
 #[tokio::test]
 async fn a_guarded_workload_is_served_only_on_its_own_port() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     rig.emit(Event::Revision(Arc::new(Spec { guarded: true, ..spec("app", &[id("http", 80)]) }))).await;
     ledger(&rig, &[held_number(FIRST, "app", id("http", 80))]).await;
     let pod = rig.only_pod(Pod::saying("app").await).await;
@@ -208,7 +208,7 @@ async fn two_ports(rig: &Rig, web: SocketAddr, admin: u16) {
 /// Goal: a pod that lacks the port, for instance during a rollout, gets no request for it.
 #[tokio::test]
 async fn requests_go_to_a_pod_that_has_the_port() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let (former, newer) = (Pod::saying_at(own_address(), "former").await, Pod::saying_at(own_address(), "newer").await);
     let (former_at, newer_at) = (former.address, newer.address);
     let admin = Pod::saying_at(SocketAddr::new(newer_at.ip(), newer_at.port() + 1), "admin").await;
@@ -229,7 +229,7 @@ async fn requests_go_to_a_pod_that_has_the_port() {
 /// Goal: the pod stays in use meanwhile.
 #[tokio::test]
 async fn a_request_waits_for_a_port_that_listens_later_than_its_pod() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let at = own_address();
     let later = SocketAddr::new(at.ip(), at.port() + 1);
     let _first = Pod::saying_at(at, "web").await;
@@ -249,7 +249,7 @@ async fn a_request_waits_for_a_port_that_listens_later_than_its_pod() {
 /// packets to the port's listener, including handshakes.
 #[tokio::test]
 async fn a_blocked_port_does_not_take_the_pod_out_of_use() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let first = Pod::saying("web").await;
     let (blocked, blocked_at) = bind().await;
     silence(&blocked);
@@ -270,7 +270,7 @@ async fn a_blocked_port_does_not_take_the_pod_out_of_use() {
 /// Goal: the port is served in any order of changes to ledger, object and slices.
 #[tokio::test]
 async fn a_further_port_is_served_while_its_service_renames_it() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
     let update = async |part: usize, name: &str| {
         let (web, admin) = (id("web", 80), id(name, 9000));
@@ -304,7 +304,7 @@ async fn a_further_port_is_served_while_its_service_renames_it() {
 /// keeps its target for a request that is held during the edit, and for later connections.
 #[tokio::test]
 async fn a_released_port_keeps_its_target() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let (first, second) = (Pod::saying("web").await, Pod::saying("admin").await);
     let [web, admin] = [id("web", 80), id("admin", 9000)];
     let update = async |ports: &[(&PortId, SocketAddr)]| {
@@ -332,7 +332,7 @@ async fn a_released_port_keeps_its_target() {
 /// unchanged.
 #[tokio::test]
 async fn a_connection_reaches_the_port_of_that_name_at_the_pod() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let (web, database) = (id("web", 80), id("database", 5432));
     let ports = vec![port(&web, PortProtocol::Auto), port(&database, PortProtocol::Tcp)];
     let spec = Spec { uid: "u-app".into(), ports: ports.into(), ..Spec::standalone("ns", "app", backend("app")) };
@@ -349,7 +349,7 @@ async fn a_connection_reaches_the_port_of_that_name_at_the_pod() {
 /// Goal: the connection reaches a pod once the object describes the port, regardless of its protocol.
 #[tokio::test]
 async fn a_connection_before_its_port_is_described_is_held() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let database = id("database", 5432);
     workload(&rig, "app", &[]).await;
     ledger(&rig, &[held_number(FIRST, "app", database.clone())]).await;
@@ -365,7 +365,7 @@ async fn a_connection_before_its_port_is_described_is_held() {
 /// protocol.
 #[tokio::test]
 async fn a_port_is_served_while_its_service_renames_or_renumbers_it() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let update_objects = async |web: &PortId, database: &PortId| {
         for (name, id, protocol) in [("app", web, PortProtocol::Auto), ("db", database, PortProtocol::Tcp)] {
             let spec = Spec { ports: [port(id, protocol)].into(), ..spec(name, &[]) };
@@ -438,7 +438,7 @@ async fn deletion_of_a_workload_ends_connections_only_on_its_own_port() {
     rig.emit(Event::Deleted(key("app"))).await;
     let mut closes = Vec::new();
     for held in held1.into_iter().chain(held2) {
-        let answer = Answer::read(patient(held).await.expect("no panic").expect("an answer")).await;
+        let answer = FullResponse::read(patient(held).await.expect("no panic").expect("an answer")).await;
         assert_eq!(answer.header("x-zeroscale-reason"), "deleted");
         closes.push(answer.header("connection").to_owned());
     }
@@ -454,7 +454,7 @@ async fn deletion_of_a_workload_ends_connections_only_on_its_own_port() {
 /// Connections to other ports stay.
 #[tokio::test]
 async fn connections_to_a_workload_that_returns_to_direct_routing_end_without_a_lost_request() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let lines = [(FIRST, "app"), (FIRST + 1, "cold"), (FIRST + 2, "other")];
     for (_, name) in lines {
         workload(&rig, name, &[id("http", 80)]).await;
@@ -483,8 +483,8 @@ async fn connections_to_a_workload_that_returns_to_direct_routing_end_without_a_
     patient(http1.ready()).await.expect("open");
 
     for name in ["app", "cold"] {
-        let given_back = Spec { given_back: true, ..spec(name, &[id("http", 80)]) };
-        rig.emit(Event::Revision(Arc::new(given_back))).await;
+        let released = Spec { is_being_released: true, ..spec(name, &[id("http", 80)]) };
+        rig.emit(Event::Revision(Arc::new(released))).await;
     }
     rig.settled().await;
     let mut answers = vec![patient(http1.send_request(request("h"))).await.expect("open")];
@@ -495,7 +495,7 @@ async fn connections_to_a_workload_that_returns_to_direct_routing_end_without_a_
     }
     let mut endings = Vec::new();
     for answer in answers {
-        let answer = Answer::read(answer).await;
+        let answer = FullResponse::read(answer).await;
         endings.push((answer.header("connection").to_owned(), answer.body));
     }
     let expected = ["close", "", "close", ""].map(|connection| (connection.to_owned(), "served".to_owned()));
@@ -514,7 +514,7 @@ async fn connections_to_a_workload_that_returns_to_direct_routing_end_without_a_
 /// object has the number.
 #[tokio::test]
 async fn a_number_is_proven_only_for_the_object_that_has_it() {
-    let (rig, ip) = rig().await;
+    let (rig, ip) = start_rig().await;
     let taken = TcpListener::bind((ip, FIRST + 3)).await.expect("free");
     workload(&rig, "a", &[id("http", 80)]).await;
     let http = || id("http", 80);

@@ -1,7 +1,7 @@
 //! Back pressure: a slow reader slows down the writer, through the activator, and buffers in between are bounded.
 
 use crate::protocols::{PAIRS, Pair, nothing, streamed};
-use crate::rig::{self, Answer, Pod, Rig, patient};
+use crate::rig::{self, FullResponse, Pod, Rig, patient};
 use activator::discovery::{Event, Spec};
 use bytes::Bytes;
 use common::backend::Protocol;
@@ -89,12 +89,12 @@ async fn a_pod_that_does_not_read_stops_its_client() {
             }
         })
         .await;
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let taken = Arc::new(AtomicUsize::new(0));
         let body = StreamBody::new(futures::StreamExt::map(counted(taken.clone()), Ok::<_, Infallible>)).boxed_unsync();
         let sending = during_progress(&taken, async {
             let response = pair.send_slowly(&rig, Request::post("/"), body).await;
-            Answer::read(response).await
+            FullResponse::read(response).await
         });
         let watching = async {
             let between = stalled(&taken).await;
@@ -118,7 +118,7 @@ async fn a_client_that_does_not_read_stops_its_pod() {
             async move { Response::new(body) }
         })
         .await;
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let mut body = pair.send(&rig, Request::get("/"), nothing()).await.into_body();
         let between = stalled(&taken).await;
         assert!(between <= BETWEEN_MAX, "{pair:?}: {between} bytes were taken from the pod and not read");
@@ -195,7 +195,7 @@ async fn held_uploads_do_not_stall_another_upload_on_their_connection() {
     const LARGE: usize = 4 << 20;
     for protocol in [Protocol::Http1, Protocol::H2c] {
         let pod = Pod::measuring().await;
-        let rig = Pair { client: Protocol::H2c, pod: protocol }.rig(&pod).await;
+        let rig = Pair { client: Protocol::H2c, pod: protocol }.start(&pod).await;
         rig.emit(Event::Revision(Arc::new(Spec::standalone("ns", "asleep", rig::backend("asleep"))))).await;
         rig.until_named("asleep.ns").await;
         let client = rig::http2_client(rig.address).await;
@@ -207,13 +207,15 @@ async fn held_uploads_do_not_stall_another_upload_on_their_connection() {
         for _ in 0..HELD {
             let mut client = client.clone();
             let request = upload("asleep.ns", 256 << 10);
-            held.spawn(async move { Answer::read(client.send_request(request).await.expect("an answer")).await.body });
+            held.spawn(
+                async move { FullResponse::read(client.send_request(request).await.expect("an answer")).await.body },
+            );
         }
         let asleep = rig::key("asleep");
         rig::until(|| rig.activator.load(&asleep).is_some_and(|load| load.queued as usize >= HELD)).await;
         let mut active = client.clone();
         let answer = patient(active.send_request(upload("app.ns", LARGE))).await.expect("an answer");
-        let answer = Answer::read(answer).await;
+        let answer = FullResponse::read(answer).await;
         assert_eq!(answer.body, LARGE.to_string(), "{protocol:?}");
         rig.pods_of("asleep", &[pod.address]).await;
         while let Some(length) = patient(held.join_next()).await {

@@ -39,7 +39,7 @@ async fn pod(only: Protocol) -> SocketAddr {
 }
 
 /// Creates `ns/app` with one port, for which `spoken` is the hint.
-async fn rig(spoken: Option<Protocol>) -> Rig {
+async fn start_rig(spoken: Option<Protocol>) -> Rig {
     let port = Port { spoken, ..port(&id("web", 80), PortProtocol::Auto) };
     let rig = Rig::start().await;
     let spec = Spec { ports: vec![port].into(), ..Spec::standalone("ns", "app", rig::backend("app")) };
@@ -66,7 +66,7 @@ async fn a_request_reaches_a_pod_that_speaks_only_one_version() {
         for hint in [None, Some(Protocol::Http1), Some(Protocol::H2c)] {
             for kind in ["application/json", "application/grpc", "application/grpc-web"] {
                 let version = if only == Protocol::H2c { "HTTP/2.0" } else { "HTTP/1.1" };
-                let rig = rig(hint).await;
+                let rig = start_rig(hint).await;
                 let held = tokio::spawn(post(rig.address, kind, 100, kind == "application/grpc"));
                 rig.until(|load| load.queued == 1).await;
                 rig.pods(&[pod(only).await]).await;

@@ -36,7 +36,7 @@ pub(crate) const PAIRS: [Pair; 4] = [
 
 impl Pair {
     /// Starts an activator with `pod`, which speaks this pair's protocol.
-    pub(crate) async fn rig(self, pod: &Pod) -> Rig {
+    pub(crate) async fn start(self, pod: &Pod) -> Rig {
         let rig = Rig::with_pods(&[pod.address], |backend| backend.protocol = self.pod).await;
         rig.until_open().await;
         rig
@@ -110,7 +110,7 @@ async fn echo(request: Request<Incoming>) -> Response<AnyBody> {
 async fn full_duplex_and_trailers_in_all_pairs() {
     for pair in PAIRS {
         let pod = Pod::start(echo).await;
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let (upload, body) = streamed();
         let request = Request::post("/").header("te", "trailers").header("trailer", "x-asked");
         // Some clients do not send the head before the first piece of the body.
@@ -146,7 +146,7 @@ async fn responses_without_a_body_pass_without_one() {
     })
     .await;
     for pair in PAIRS {
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         for (method, path, length, body) in [
             ("GET", "/200", Some("4"), "body"),
             ("HEAD", "/200", Some("4"), ""),
@@ -163,7 +163,7 @@ async fn responses_without_a_body_pass_without_one() {
             if !(announced.is_none() && length == Some("0")) {
                 assert_eq!(announced.as_deref(), length, "{pair:?} {method} {path}");
             }
-            let answer = rig::Answer::read(response).await;
+            let answer = rig::FullResponse::read(response).await;
             assert_eq!(answer.body, body, "{pair:?} {method} {path}");
         }
     }
@@ -176,7 +176,7 @@ async fn responses_without_a_body_pass_without_one() {
 async fn a_missing_body_is_announced_to_the_pod() {
     let pod = Pod::echoing().await;
     for pair in PAIRS {
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let methods = [("POST", true), ("PUT", true), ("PATCH", true), ("GET", false), ("DELETE", false)];
         for (method, has_length) in methods {
             let text = match pair.client {
@@ -215,7 +215,7 @@ async fn refusals_of_head_requests_have_no_body() {
         let response = pair.send(&rig, Request::head("/"), nothing()).await;
         assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT, "{pair:?}");
         assert_ne!(response.headers()["content-length"], "0", "{pair:?}");
-        assert_eq!(rig::Answer::read(response).await.body, "", "{pair:?}");
+        assert_eq!(rig::FullResponse::read(response).await.body, "", "{pair:?}");
     }
 }
 
@@ -224,9 +224,9 @@ async fn refusals_of_head_requests_have_no_body() {
 async fn announced_trailers_without_a_body_do_not_hang() {
     for pair in PAIRS {
         let pod = Pod::echoing().await;
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let response = pair.send(&rig, Request::get("/").header("trailer", "x-asked"), nothing()).await;
-        let answer = rig::Answer::read(response).await;
+        let answer = rig::FullResponse::read(response).await;
         assert!(!answer.body.contains("trailer"), "{pair:?}: {}", answer.body);
     }
 }
@@ -242,7 +242,7 @@ async fn pipelined_requests_are_answered_in_order() {
     })
     .await;
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Pair { client: Protocol::Http1, pod: protocol }.rig(&pod).await;
+        let rig = Pair { client: Protocol::Http1, pod: protocol }.start(&pod).await;
         let requests = "GET /a HTTP/1.1\r\nHost: app.ns\r\n\r\n\
              POST /b HTTP/1.1\r\nHost: app.ns\r\nContent-Length: 3\r\n\r\nxyz\
              POST /c HTTP/1.1\r\nHost: app.ns\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nuvw\r\n0\r\n\r\n\
@@ -269,7 +269,7 @@ async fn http10_clients_keep_their_connection_if_they_ask() {
     })
     .await;
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Pair { client: Protocol::Http1, pod: protocol }.rig(&pod).await;
+        let rig = Pair { client: Protocol::Http1, pod: protocol }.start(&pod).await;
         let mut client = rig.raw().await;
         let known = "GET /known HTTP/1.0\r\nHost: app.ns\r\nConnection: keep-alive\r\n\r\n";
         for _ in 0..2 {

@@ -48,7 +48,7 @@ async fn without_free_connections_only_probes_are_served() {
     let request = http::Request::get("http://app.ns/healthz").header("k-network-probe", "activator");
     let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).expect("a request");
     let answered = patient(probe.send_request(request)).await.expect("an answer");
-    assert_eq!(rig::Answer::read(answered).await.body, "activator");
+    assert_eq!(rig::FullResponse::read(answered).await.body, "activator");
     rig::until(|| probe.is_closed()).await;
 
     let refused = answer(&rig, GET).await;

@@ -224,16 +224,16 @@ impl Rig {
         self.emit(Event::Hosts { namespace: namespace.to_owned(), hosts }).await;
     }
 
-    pub(crate) async fn get(&self, host: &str, path: &str) -> Answer {
+    pub(crate) async fn get(&self, host: &str, path: &str) -> FullResponse {
         self.send(Request::get(path).header("host", host)).await
     }
 
-    pub(crate) async fn send(&self, request: http::request::Builder) -> Answer {
+    pub(crate) async fn send(&self, request: http::request::Builder) -> FullResponse {
         ask(self.address, request).await
     }
 
     /// Sends this many GETs at once, each on its own connection.
-    pub(crate) fn get_many(self: &Arc<Self>, path: &'static str, count: usize) -> JoinSet<Answer> {
+    pub(crate) fn get_many(self: &Arc<Self>, path: &'static str, count: usize) -> JoinSet<FullResponse> {
         let get = move |rig: Arc<Self>| async move { rig.get("app.ns", path).await };
         (0..count).map(|_| get(self.clone())).collect()
     }
@@ -264,22 +264,30 @@ impl Rig {
 }
 
 /// Sends a request without a body on its own connection.
-pub(crate) async fn ask(address: SocketAddr, request: http::request::Builder) -> Answer {
+pub(crate) async fn ask(address: SocketAddr, request: http::request::Builder) -> FullResponse {
     ask_with(address, request, "").await
 }
 
 /// Sends a request with a body on its own connection.
-pub(crate) async fn ask_with(address: SocketAddr, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+pub(crate) async fn ask_with(
+    address: SocketAddr,
+    request: http::request::Builder,
+    body: impl Into<Bytes>,
+) -> FullResponse {
     let request = request.body(Full::new(body.into())).expect("a request");
     let response = patient(http1_client(address).await.send_request(request)).await.expect("an answer");
-    Answer::read(response).await
+    FullResponse::read(response).await
 }
 
 /// Sends a request with a body on its own HTTP/2 connection.
-pub(crate) async fn ask_http2(address: SocketAddr, request: http::request::Builder, body: impl Into<Bytes>) -> Answer {
+pub(crate) async fn ask_http2(
+    address: SocketAddr,
+    request: http::request::Builder,
+    body: impl Into<Bytes>,
+) -> FullResponse {
     let request = request.body(Full::new(body.into())).expect("a request");
     let response = patient(http2_client(address).await.send_request(request)).await.expect("an answer");
-    Answer::read(response).await
+    FullResponse::read(response).await
 }
 
 /// Connects and writes `text`.
@@ -322,14 +330,14 @@ where
 
 /// Complete response.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct FullResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
     pub(crate) trailers: Option<HeaderMap>,
 }
 
-impl Answer {
+impl FullResponse {
     pub(crate) async fn read(response: Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let body = patient(body.collect()).await.expect("a complete body");

@@ -30,7 +30,7 @@ async fn odd_targets_reach_the_pod() {
     ];
     let pod = Pod::echoing().await;
     for pair in [PAIRS[0], PAIRS[1]] {
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let mut client = rig.raw().await;
         for (target, expected) in rows {
             let answer = ask(&mut client, target).await;
@@ -50,7 +50,7 @@ async fn a_long_odd_target_is_passed_on_completely() {
         Response::new(rig::full(format!("{} {}\n", request.uri().path().len(), request.uri())))
     })
     .await;
-    let rig = PAIRS[0].rig(&pod).await;
+    let rig = PAIRS[0].start(&pod).await;
     let target = "\"".repeat(20_000);
     let request = format!("GET /{target} HTTP/1.1\r\nhost: app.ns\r\n\r\n");
     let last = "GET /< HTTP/1.1\r\nhost: app.ns\r\nconnection: close\r\n\r\n";
@@ -83,7 +83,7 @@ async fn early_bytes_of_a_tunnel_arrive_unchanged() {
         rig::switching_to("other")
     })
     .await;
-    let rig: Rig = Pair { client: Protocol::Http1, pod: Protocol::Http1 }.rig(&pod).await;
+    let rig: Rig = Pair { client: Protocol::Http1, pod: Protocol::Http1 }.start(&pod).await;
     let mut client = rig.raw().await;
     let head = b"GET /< HTTP/1.1\r\nhost: app.ns\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n";
     patient(client.write_all(&[head, EARLY].concat())).await.expect("open");

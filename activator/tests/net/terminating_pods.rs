@@ -1,7 +1,7 @@
 //! Terminating pods: a request that a pod has not processed is sent to another, whatever its method.
 
 use crate::frames::{GOAWAY, RST_STREAM, SETTINGS, frame};
-use crate::rig::{self, Answer, Pod, Rig, ask_with, bind, patient};
+use crate::rig::{self, FullResponse, Pod, Rig, ask_with, bind, patient};
 use common::backend::Protocol;
 use http::StatusCode;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-async fn post(rig: &Rig, text: &'static str) -> Answer {
+async fn post(rig: &Rig, text: &'static str) -> FullResponse {
     ask_with(rig.address, rig::post("/"), text).await
 }
 

@@ -1,6 +1,6 @@
 //! System-internal TLS: clients of the activator's TLS port, and requests of the activator to queue-proxies.
 
-use crate::rig::{self, Answer, Pod, Rig, backend, full, own_address, patient};
+use crate::rig::{self, FullResponse, Pod, Rig, backend, full, own_address, patient};
 use activator::discovery::{Event, Spec};
 use activator::{Configs, Contract, InternalTls};
 use bytes::Bytes;
@@ -132,14 +132,16 @@ async fn the_tls_port_serves_the_negotiated_protocol() {
     rig.pods(&[pod.address]).await;
     for alpn in [&[][..], &[&b"http/1.1"[..]], &[b"http/1.1", b"x"]] {
         let stream = Client { alpn, ..ANY }.connect(&authority, address).await.expect("shaken");
-        let answer = Answer::read(patient(http1(stream).await.send_request(get("/"))).await.expect("answered")).await;
+        let answer =
+            FullResponse::read(patient(http1(stream).await.send_request(get("/"))).await.expect("answered")).await;
         assert_eq!(answer.status, StatusCode::OK, "{alpn:?}");
         assert!(answer.body.contains("x-forwarded-proto: https"), "{}", answer.body);
     }
     for alpn in [&[][..], &[&b"h2"[..]], &[b"h2", b"http/1.1"]] {
         let stream = Client { alpn, ..ANY }.connect(&authority, address).await.expect("shaken");
         let request = get("https://app.ns/");
-        let answer = Answer::read(patient(http2(stream).await.send_request(request)).await.expect("answered")).await;
+        let answer =
+            FullResponse::read(patient(http2(stream).await.send_request(request)).await.expect("answered")).await;
         assert_eq!(answer.status, StatusCode::OK, "{alpn:?}");
     }
     let unknown = Client { alpn: &[b"spdy/3"], ..ANY }.connect(&authority, address).await.expect_err("not supported");
@@ -180,7 +182,7 @@ async fn a_certificate_is_replaced_while_a_connection_lives() {
     let mut client = http1(stream).await;
     let ask = async |client: &mut hyper::client::conn::http1::SendRequest<_>| {
         patient(client.ready()).await.expect("open");
-        Answer::read(patient(client.send_request(get("/"))).await.expect("answered")).await.body
+        FullResponse::read(patient(client.send_request(get("/"))).await.expect("answered")).await.body
     };
     assert_eq!(ask(&mut client).await, "hello");
     tls.identity.replace(second.signed(&["kn-routing"]));

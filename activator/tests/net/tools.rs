@@ -40,7 +40,7 @@ async fn curl_is_served() {
     let path = file.path().to_str().expect("a path").to_owned();
     std::fs::write(&path, vec![b'x'; 3 << 20]).expect("its content");
     for protocol in [Protocol::Http1, Protocol::H2c] {
-        let rig = Pair { client: Protocol::Http1, pod: protocol }.rig(&pod).await;
+        let rig = Pair { client: Protocol::Http1, pod: protocol }.start(&pod).await;
         let url = format!("http://{}/", rig.address);
         let over = if protocol == Protocol::Http1 { "HTTP/1.1" } else { "HTTP/2.0" };
         for version in ["--http1.0", "--http1.1", "--http2-prior-knowledge", "--http2"] {
@@ -75,7 +75,7 @@ async fn curl_is_served() {
 async fn h2load_loses_nothing() {
     let pod = counting().await;
     for pair in PAIRS {
-        let rig = pair.rig(&pod).await;
+        let rig = pair.start(&pod).await;
         let at = format!("--connect-to={}", rig.address);
         let protocol: &[&str] = if pair.client == Protocol::Http1 { &["--h1"] } else { &["-m", "40"] };
         let text = run("h2load", &[&["-n", "1000", "-c", "8", &at], protocol, &["http://app.ns/"]].concat()).await;
@@ -104,7 +104,7 @@ async fn websocket_messages_pass_in_both_directions() {
         response
     })
     .await;
-    let rig = Pair { client: Protocol::Http1, pod: Protocol::Http1 }.rig(&pod).await;
+    let rig = Pair { client: Protocol::Http1, pod: Protocol::Http1 }.start(&pod).await;
     let stream = rig.raw().await;
     let (mut socket, _) = patient(tokio_tungstenite::client_async("ws://app.ns/chat", stream)).await.expect("agreed");
     for message in [Message::text("hello"), Message::binary(vec![7; 1 << 20]), Message::text("")] {

@@ -324,7 +324,7 @@ async fn a_stream_that_was_taken_runs_twice_at_most() {
                 First::AsOthers => {}
             }
             let before = runs.load(Ordering::SeqCst);
-            let answer = rig::Answer::read(rig::patient(send(method)).await.expect("an answer")).await;
+            let answer = rig::FullResponse::read(rig::patient(send(method)).await.expect("an answer")).await;
             assert_eq!(answer.status, StatusCode::BAD_GATEWAY, "{name}: {}", answer.body);
             let runs = runs.load(Ordering::SeqCst) - before;
             assert!(expected.contains(&runs), "{name}: {runs} runs");

@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Probes a client after a second, once; a second later it counts as vanished.
-const KEEPALIVE: KeepAlive = KeepAlive { every: Duration::from_secs(1), questions: 1 };
+const KEEPALIVE: KeepAlive = KeepAlive { every: Duration::from_secs(1), probes: 1 };
 
 /// Silence of a live client, longer than that.
 const SILENCE: Duration = Duration::from_secs(4);

@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | this instance | record | record | record |
 //! | another instance | send | send | drop |
-//! | the instance that forwarded it | – | hold for [`NEWS_WITHIN`], then send back | hold |
+//! | the instance that forwarded it | – | hold for [`NEWS_DELAY_MAX`], then send back | hold |
 //! | none | hold | hold | hold |
 //!
 //! One hop is enough while all instances agree on an owner. While a bucket changes owners they briefly disagree: the
@@ -26,7 +26,7 @@ use common::ownership::Owner;
 use std::time::Duration;
 
 /// Maximum delay of the news of a change of ownership: some watch events and a stall.
-pub const NEWS_WITHIN: Duration = Duration::from_secs(3);
+pub const NEWS_DELAY_MAX: Duration = Duration::from_secs(3);
 
 /// Hop between two autoscalers, counted from the instance that had the stat first-hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,7 +67,7 @@ pub fn route<I: PartialEq>(owner: Owner<I>, forwarded: Option<&Forwarded<I>>, he
         (Owner::Nobody, _) => Route::Hold,
         (Owner::Other(owner), None) => Route::Send(owner, Hop::First),
         (Owner::Other(owner), Some(path))
-            if path.by.as_ref() == Some(&owner) && (path.hop == Hop::Second || held < NEWS_WITHIN) =>
+            if path.by.as_ref() == Some(&owner) && (path.hop == Hop::Second || held < NEWS_DELAY_MAX) =>
         {
             Route::Hold
         }
@@ -105,7 +105,7 @@ mod tests {
             assert_eq!(route(owner.clone(), path.as_ref(), Duration::ZERO), expected, "{owner:?} {path:?}");
             let expected =
                 if (&owner, path) == (&Owner::Other(1), &first) { Route::Send(1, Hop::Second) } else { expected };
-            assert_eq!(route(owner.clone(), path.as_ref(), NEWS_WITHIN), expected, "no news: {owner:?} {path:?}");
+            assert_eq!(route(owner.clone(), path.as_ref(), NEWS_DELAY_MAX), expected, "no news: {owner:?} {path:?}");
         }
     }
 }

@@ -1,10 +1,10 @@
 //! History of a revision's scale: its latest decisions and their effects, stored as changes.
 //!
 //! Three sources share one ring, in the order of their changes: the decider at each tick; load and metrics combined, if
-//! metrics are measured ([`Answer`]); and the reconciler that acts on the result ([`Action`]). An equal entry extends
-//! the last one of the same source, so an hour without changes is two entries. Equal decisions have the same desired
-//! scale, rule, mode and sign of the excess burst capacity (or the same unknown input). Equal actions have the same
-//! wanted scale and cause, and the later one has written nothing. An entry keeps the inputs of its first decision,
+//! metrics are measured ([`BlendedScale`]); and the reconciler that acts on the result ([`Action`]). An equal entry
+//! extends the last one of the same source, so an hour without changes is two entries. Equal decisions have the same
+//! desired scale, rule, mode and sign of the excess burst capacity (or the same unknown input). Equal actions have the
+//! same wanted scale and cause, and the later one has written nothing. An entry keeps the inputs of its first decision,
 //! because they explain the change.
 //!
 //! The history of a revision has at most [`ENTRIES_MAX`] entries and [`BYTES_MAX`] bytes; the oldest entries are
@@ -24,7 +24,7 @@ use common::time::Timestamp;
 use serde::Serialize;
 
 use crate::decider::{Decision, Rule, Unknown};
-use crate::engine::Answer;
+use crate::engine::BlendedScale;
 
 /// Maximum number of entries for a revision.
 pub const ENTRIES_MAX: usize = 64;
@@ -80,7 +80,7 @@ pub enum EntryOutcome {
         unknown: Unknown,
     },
     /// Combined result of load and metrics.
-    Blended(Answer),
+    Blended(BlendedScale),
     /// Action of the reconciler.
     Action(Action),
 }
@@ -142,8 +142,8 @@ impl History {
 
     /// Adds the combined result of load and metrics at `now`, unless the desired scale is unknown. Returns true if it is
     /// a change.
-    pub fn blend(&mut self, now: Timestamp, answer: &Answer) -> bool {
-        answer.desired.is_some() && self.add(now, EntryOutcome::Blended(answer.clone()))
+    pub fn blend(&mut self, now: Timestamp, blended: &BlendedScale) -> bool {
+        blended.desired.is_some() && self.add(now, EntryOutcome::Blended(blended.clone()))
     }
 
     fn add(&mut self, now: Timestamp, outcome: EntryOutcome) -> bool {

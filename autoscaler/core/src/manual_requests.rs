@@ -274,7 +274,7 @@ mod tests {
             path: PathMode::Proxy,
             proxy_for: Duration::from_secs(3600),
             probe_needed: true,
-            probe: ProbeResult::NotAsked,
+            probe: ProbeResult::NotProbed,
             warm_up_left: None,
             unattested: false,
         };
@@ -282,16 +282,16 @@ mod tests {
             let outcome = decide(&applied(input, step, activation));
             (outcome.wanted_scale, outcome.patch, outcome.probe)
         };
-        let (none, ask) = (ProbeNeed::None, ProbeNeed::Ask);
+        let (none, probe) = (ProbeNeed::None, ProbeNeed::Probe);
         let sleep = Step::Sleep { forget: true };
         assert_eq!(to(rest(0, ASLEEP, Some(0)), Step::Wake, 0), (Some(1), Some(1), none));
         assert_eq!(to(rest(0, ASLEEP, None), Step::Wake, 3), (Some(3), Some(3), none));
         assert_eq!(to(rest(0, ASLEEP, Some(0)), Step::Wake, 9), (Some(5), Some(5), none), "the maximum holds");
         assert_eq!(to(rest(1, AWAKE, Some(0)), Step::Wait, 0).0, Some(1), "the stable window");
         assert_eq!(to(rest(2, AWAKE, Some(2)), sleep, 0), (Some(0), None, none), "inactive first");
-        assert_eq!(to(rest(2, ASLEEP, Some(0)), sleep, 0), (Some(0), None, ask), "then the proof");
+        assert_eq!(to(rest(2, ASLEEP, Some(0)), sleep, 0), (Some(0), None, probe), "then the proof");
         for waking in [Active::Unknown(NEW), Active::Absent] {
-            assert_eq!(to(rest(1, waking, Some(0)), sleep, 0), (Some(0), None, ask), "no pod was ready");
+            assert_eq!(to(rest(1, waking, Some(0)), sleep, 0), (Some(0), None, probe), "no pod was ready");
         }
         let proven = ToZero { probe: ProbeResult::InPath, ..rest(2, ASLEEP, Some(0)) };
         assert_eq!(to(proven, sleep, 0), (Some(0), Some(0), none), "then no pod, and no retention");

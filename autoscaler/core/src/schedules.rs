@@ -23,7 +23,7 @@
 //!
 //! # Not here
 //!
-//! The clock: time is an argument. Deciding again at the time [`InForce::look`].
+//! The clock: time is an argument. Deciding again at the time [`InForce::recheck_at`].
 
 use common::scaling::Bounds;
 use common::time::Timestamp;
@@ -100,7 +100,7 @@ pub struct InForce {
     /// Time of the next change and the bounds after it; `None` if no change was found within the limits of the search.
     pub next: Option<(Timestamp, Bounds)>,
     /// Time at which to decide again; `None` means never.
-    pub look: Option<Timestamp>,
+    pub recheck_at: Option<Timestamp>,
 }
 
 impl Schedule {
@@ -265,8 +265,8 @@ pub fn in_force(schedules: &[Schedule], own: Bounds, now: Timestamp) -> InForce 
 fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, usize) {
     let mut all: Vec<_> = schedules.iter().map(|schedule| ScheduleCursor::new(schedule, now)).collect();
     let mut searches = all.len();
-    let (bounds, look) = at(&all, own, now);
-    let mut change = look;
+    let (bounds, recheck_at) = at(&all, own, now);
+    let mut change = recheck_at;
     let mut next = None;
     for _ in 0..LOOKAHEAD {
         let Some(time) = change.filter(|time| next.is_none() && *time <= now + HORIZON) else { break };
@@ -277,7 +277,7 @@ fn look_ahead(schedules: &[Schedule], own: Bounds, now: Timestamp) -> (InForce, 
         }
         change = later;
     }
-    (InForce { bounds, next, look }, searches)
+    (InForce { bounds, next, recheck_at }, searches)
 }
 
 /// Returns the bounds, and the time at which a schedule may change them.
@@ -416,8 +416,9 @@ mod tests {
         let always = [schedule("0 * * * *", "UTC", 2, 0, 2)];
         let found = in_force(&always, OWN, time("2026-01-05T00:30:00Z"));
         assert_eq!((found.bounds.min, found.next), (2, None));
-        assert!(found.look.is_some());
-        assert_eq!(in_force(&[], OWN, time("2026-01-05T00:30:00Z")), InForce { bounds: OWN, next: None, look: None });
+        assert!(found.recheck_at.is_some());
+        let unscheduled = InForce { bounds: OWN, next: None, recheck_at: None };
+        assert_eq!(in_force(&[], OWN, time("2026-01-05T00:30:00Z")), unscheduled);
     }
 
     #[test]
@@ -537,7 +538,7 @@ mod tests {
         assert_eq!((found.next, searches), (None, 16 + LOOKAHEAD), "only the one that is over each time");
         rare.pop();
         let (found, searches) = look_ahead(&rare, OWN, noon);
-        assert_eq!(found.look.map(time_text).as_deref(), Some("2044-02-29T00:00:00Z"));
+        assert_eq!(found.recheck_at.map(time_text).as_deref(), Some("2044-02-29T00:00:00Z"));
         assert!(searches <= 15 * (1 + LOOKAHEAD), "{searches}");
         let alone = [minute("0 0 29 2 +1", 0)];
         assert_eq!(look_ahead(&alone, OWN, noon).1, 2, "it ends in 2044, and 2072 is beyond the horizon");

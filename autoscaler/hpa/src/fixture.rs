@@ -26,23 +26,23 @@ impl Mock {
     /// Adds a response to `METHOD PATH?QUERY`. The last response is repeated forever; requests without a response get a
     /// plain 404.
     pub fn on(&self, line: &str, code: u16, body: Value) -> &Self {
-        self.with(line, code, None, body)
+        self.on_with_header(line, code, None, body)
     }
 
     /// Adds a response, possibly with a header.
-    pub fn with(&self, line: &str, code: u16, header: Option<Header>, body: Value) -> &Self {
+    pub fn on_with_header(&self, line: &str, code: u16, header: Option<Header>, body: Value) -> &Self {
         self.answers.lock().entry(line.to_owned()).or_default().push_back((code, header, body));
         self
     }
 
     /// Replaces all responses to a request.
-    pub fn now(&self, line: &str, code: u16, body: Value) -> &Self {
+    pub fn replace(&self, line: &str, code: u16, body: Value) -> &Self {
         self.answers.lock().remove(line);
         self.on(line, code, body)
     }
 
     /// Adds a rejection in the form of an API server.
-    pub fn refuses(&self, line: &str, code: u16, message: &str) -> &Self {
+    pub fn reject(&self, line: &str, code: u16, message: &str) -> &Self {
         let reason = if code == 409 { "Conflict" } else { "InternalError" };
         let status = json!({
             "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message, "reason": reason,

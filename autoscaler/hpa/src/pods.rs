@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use std::collections::BTreeMap;
 
 /// Converts a pod to the form of the rules.
-pub fn trimmed(pod: &core::Pod) -> Pod {
+pub fn parse_pod(pod: &core::Pod) -> Pod {
     let status = pod.status.as_ref();
     let spec = pod.spec.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_ref()).into_iter().flatten();
@@ -86,7 +86,7 @@ mod tests {
             },
         }))
         .expect("a pod");
-        let pod = trimmed(&pod);
+        let pod = parse_pod(&pod);
         assert_eq!(pod.request(None, "cpu"), Ok(150), "container and sidecar");
         assert_eq!(pod.request(Some("app"), "memory"), Ok(1_024_000));
         assert_eq!((pod.phase, pod.deleting), (Phase::Running, false));
@@ -94,6 +94,6 @@ mod tests {
         let ready = Readiness { status: None, last_transition: Timestamp::from_secs(1_700_000_001) };
         assert_eq!(pod.ready, Some(ready));
         assert_eq!(pod.overhead["cpu"], 10);
-        assert_eq!(trimmed(&core::Pod::default()).phase, Phase::Unknown);
+        assert_eq!(parse_pod(&core::Pod::default()).phase, Phase::Unknown);
     }
 }

@@ -35,7 +35,7 @@ use super::options::{ControllerOptions, HpaMode};
 use anyhow::Context;
 use common::config::{self, AutoscalerConfig, ConfigError, LeaderElectionConfig, LogLevel, ObservabilityConfig};
 use common::ownership::Holder;
-use common_controller::shares::{Shares, tell_of_edits};
+use common_controller::shares::{Shares, warn_on_edits};
 use common_runtime::admin::{self, Page};
 use common_runtime::clock::Clock;
 use common_runtime::config_map::{ConfigMaps, Refusals};
@@ -44,7 +44,7 @@ use common_runtime::lease::{self, ElectorOptions, Ownership};
 use common_runtime::observe;
 use common_runtime::process::ProcessOptions;
 use common_runtime::telemetry::Metrics;
-use common_runtime::telemetry::otlp::Who;
+use common_runtime::telemetry::otlp::ProcessIdentity;
 use http::StatusCode;
 use kube::Client;
 use std::collections::BTreeMap;
@@ -147,11 +147,15 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     let configs = shutdown.run_until_cancelled(Configs::read(&client, &options, &end)).await;
     let Some(configs) = configs else { return Ok(()) };
     if options.mode == HpaMode::Delegate {
-        configs.refusals.none()?; // As upstream, any invalid map ends the process.
+        configs.refusals.ensure_none()?; // As upstream, any invalid map ends the process.
     }
     configs.refusals.register(&metrics);
     let diagnostics = observe::Diagnostics {
-        who: Who { service: SERVICE, namespace: options.system_namespace.clone(), pod: options.identity.clone() },
+        identity: ProcessIdentity {
+            service: SERVICE,
+            namespace: options.system_namespace.clone(),
+            pod: options.identity.clone(),
+        },
         metrics: metrics.clone(),
         config: configs.observability.clone(),
         pages: vec![explain::page(explanations.clone())],
@@ -161,7 +165,7 @@ pub async fn run(options: HpaOptions, client: Client, shutdown: CancellationToke
     let election = Result::clone(&configs.election.borrow());
     let election_map = options.process.config_maps.leader_election.clone();
     let election = election.with_context(|| election_map.clone())?;
-    tokio::spawn(tell_of_edits(election_map, configs.election.clone(), end.clone()));
+    tokio::spawn(warn_on_edits(election_map, configs.election.clone(), end.clone()));
     let listed = CancellationToken::new();
     let (shares, released) = campaign(&client, &options, &election, &listed, &leases);
     let (clock, leadership) = (Clock::system(), Arc::new(shares));
@@ -287,7 +291,7 @@ mod tests {
             let (mock, shutdown) = (Mock::default(), CancellationToken::new());
             let allow = |list: &str| {
                 let body = json!({"metadata": {"resourceVersion": "1"}, "items": []});
-                mock.now(&format!("GET {list}?&limit=100"), 200, body);
+                mock.replace(&format!("GET {list}?&limit=100"), 200, body);
             };
             lists.into_iter().filter(|list| *list != rejected).for_each(allow);
             let running = tokio::spawn(run(bare(mode), mock.client(), shutdown.clone()));

@@ -2,7 +2,7 @@
 //! event updates at once, and the routing of events to the workloads concerned.
 //!
 //! A front end watches its own objects and records them with their targets in the [`Index`]. It receives other events
-//! through [`Beside`].
+//! through [`FrontEndQueues`].
 //!
 //! Pod counts are behind [`crate::scale::Pods`], and decisions behind [`crate::scale::Deciders`]. Both arrive through
 //! the request queue.
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use target_key::TargetResource;
 use targets::{TargetEvent, TargetListener, Targets};
 use tokio_util::sync::CancellationToken;
-use watches::Beside;
+use watches::FrontEndQueues;
 
 /// State that both front ends watch.
 pub(crate) struct Stores {
@@ -36,7 +36,7 @@ pub(crate) struct Stores {
 /// All workloads, and their targets.
 pub(crate) struct Index {
     queue: WorkQueue<Key>,
-    beside: Arc<dyn Beside>,
+    front_end_queues: Arc<dyn FrontEndQueues>,
     pub(crate) links: Links,
 }
 
@@ -45,10 +45,10 @@ impl Stores {
     pub(crate) fn new(
         client: Client,
         queue: WorkQueue<Key>,
-        (beside, namespaces): (Arc<dyn Beside>, Namespaces),
+        (front_end_queues, namespaces): (Arc<dyn FrontEndQueues>, Namespaces),
         shutdown: CancellationToken,
     ) -> Self {
-        let index = Arc::new(Index { queue, beside, links: Links::default() });
+        let index = Arc::new(Index { queue, front_end_queues, links: Links::default() });
         Self { targets: Arc::new(Targets::new(client, namespaces, shutdown, index.clone())), index }
     }
 
@@ -83,16 +83,16 @@ impl Index {
     /// collect and the old one stops.
     pub(crate) fn reconcile_all(&self) {
         for key in &self.links.keys() {
-            self.beside.look_at_measurement(key, Priority::Slow);
+            self.front_end_queues.queue_measurement(key, Priority::Slow);
             self.queue.add(key.clone(), Priority::Slow);
-            self.beside.look_at_path(key, Priority::Slow);
+            self.front_end_queues.queue_path(key, Priority::Slow);
         }
     }
 
     /// Requests an urgent reconcile of a workload, because its decision, measurement or pods have changed.
     pub(crate) fn reconcile_now(&self, key: &Key) {
-        self.beside.look_at_measurement(key, Priority::Normal);
-        self.beside.look_at_path(key, Priority::Normal);
+        self.front_end_queues.queue_measurement(key, Priority::Normal);
+        self.front_end_queues.queue_path(key, Priority::Normal);
         // This comes last, because the runtime first runs the task that was woken last.
         self.queue.add(key.clone(), Priority::Urgent);
     }
@@ -111,7 +111,7 @@ impl TargetListener for Index {
         };
         for workload in concerned {
             self.queue.add(workload.clone(), priority);
-            self.beside.look_at_path(&workload, Priority::Normal);
+            self.front_end_queues.queue_path(&workload, Priority::Normal);
         }
     }
 }
@@ -123,17 +123,17 @@ mod tests {
     use crate::api_server;
     use smallvec::smallvec;
 
-    /// Front end without reactions to events.
-    struct NoReactions;
+    /// Front end without further queues.
+    struct NoQueues;
 
-    impl Beside for NoReactions {}
+    impl FrontEndQueues for NoQueues {}
 
     fn deployment(name: &str) -> TargetKey {
         TargetKey { resource: TargetResource::for_kind("apps/v1", "Deployment"), object: Key::new("ns", name) }
     }
 
     fn stores(client: Client) -> Stores {
-        Stores::new(client, WorkQueue::new(), (Arc::new(NoReactions), Namespaces::default()), CancellationToken::new())
+        Stores::new(client, WorkQueue::new(), (Arc::new(NoQueues), Namespaces::default()), CancellationToken::new())
     }
 
     /// Goal: if many workloads arrive at once, the first is finished before the last is started.

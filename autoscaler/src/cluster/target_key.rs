@@ -75,7 +75,7 @@ impl TargetResource {
     }
 
     /// Returns whether its status reports why the API server rejects its pods.
-    pub(crate) fn tells_of_refused_pods(&self) -> bool {
+    pub(crate) fn reports_rejected_pods(&self) -> bool {
         self.group_and_version().0 == "apps" && ["deployments", "replicasets"].contains(&self.plural.as_str())
     }
 

@@ -16,7 +16,7 @@ const EVENTS_MAX: usize = 40;
 impl LocalReplica {
     /// Returns everything that this process knows of a workload; none: there is no such object.
     pub(super) fn detail(&self, key: &RevisionKey) -> Option<Value> {
-        let view = self.parts.objects.look(key)?;
+        let view = self.parts.objects.view(key)?;
         let explanation = self.explanation(key);
         let mut detail = self.row_with(key, &view, explanation.as_ref(), true, true);
         let recorded = |record: &Record| {

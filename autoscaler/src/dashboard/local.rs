@@ -75,7 +75,7 @@ impl LocalReplica {
             panicking: summary.panicking,
         };
         let baseline = || {
-            let status = self.parts.objects.look(key)?.status;
+            let status = self.parts.objects.view(key)?.status;
             let found = status.adopted.and_then(|adopted| adopted.replicas).unwrap_or(1);
             Some(found.max(status.min.unwrap_or(0)))
         };
@@ -106,7 +106,7 @@ impl LocalReplica {
 
     /// Returns the row of a workload for a list. `recent`: include the last minutes.
     fn row(&self, key: &RevisionKey, recent: bool) -> Option<Value> {
-        let view = self.parts.objects.look(key)?;
+        let view = self.parts.objects.view(key)?;
         let explanation = self.explanation(key);
         Some(self.row_with(key, &view, explanation.as_ref(), recent, false))
     }

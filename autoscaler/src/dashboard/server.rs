@@ -136,7 +136,7 @@ impl LocalReplica {
             Route::List(scope) => json(StatusCode::OK, list(self, scope).await),
             Route::Workload(key) => self.workload(&key).await,
             Route::Pods(key) => {
-                let view = self.parts.objects.look(&key).ok_or_else(|| no_such(&key))?;
+                let view = self.parts.objects.view(&key).ok_or_else(|| no_such(&key))?;
                 let target = &view.object.spec.target;
                 let pods = containers::document(&self.parts.client, key.namespace(), target).await;
                 json(StatusCode::OK, pods.to_string())

@@ -83,7 +83,7 @@ impl Objects for StoredObjects {
         self.0.lock().get(key).map(|(version, _)| *version)
     }
 
-    fn look(&self, key: &RevisionKey) -> Option<ObjectView> {
+    fn view(&self, key: &RevisionKey) -> Option<ObjectView> {
         let object = self.0.lock().get(key)?.1.clone();
         let status = object.status.clone().unwrap_or_default();
         Some(ObjectView { object, status, since: Some("1970-01-12T13:46:40Z".into()) })

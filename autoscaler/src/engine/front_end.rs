@@ -86,7 +86,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     fn refuse(&self, subject: &mut Self::Subject, why: NotReady, now: Timestamp);
 
     /// Returns whether the target is already adopted, so that it may be scaled without another write first.
-    fn is_taken_up(&self, _subject: &Self::Subject) -> bool {
+    fn is_adopted(&self, _subject: &Self::Subject) -> bool {
         true
     }
 
@@ -94,7 +94,7 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     /// Errors of the API server; a conflict if another writer was first.
-    fn take_up(
+    fn adopt(
         &self,
         _key: &Key,
         _subject: &mut Self::Subject,
@@ -140,12 +140,12 @@ pub(crate) trait FrontEnd: Send + Sync + Sized + 'static {
     -> impl Future<Output = Result<()>> + Send;
 
     /// Restores target and Service. If this must wait for a change, the change triggers another reconcile.
-    fn give_back(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<()>> + Send {
+    fn release(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<()>> + Send {
         ready(Ok(()))
     }
 
     /// Deletes everything that was made for the object, and leaves the replicas unchanged.
-    fn let_go(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<()>> + Send {
+    fn abandon(&self, _key: &Key, _subject: &Self::Subject) -> impl Future<Output = Result<()>> + Send {
         ready(Ok(()))
     }
 

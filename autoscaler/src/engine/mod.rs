@@ -109,7 +109,7 @@ impl<F: FrontEnd> Controller<F> {
             ObjectLookup::Over => Ok(()),
             ObjectLookup::Leaving(subject) => {
                 self.stop(key);
-                self.front_end.give_back(key, &subject).await
+                self.front_end.release(key, &subject).await
             }
             ObjectLookup::Present(mut subject) => {
                 let outcome = self.pass(key, &mut subject, now).await;
@@ -127,7 +127,7 @@ impl<F: FrontEnd> Controller<F> {
         let now = self.parts.writes.clock.now();
         let ObjectLookup::Present(mut subject) = self.find(key, now) else { return Ok(()) };
         match self.front_end.read(key, &mut subject, now)? {
-            Reading::Go(workload) if self.front_end.is_taken_up(&subject) => {
+            Reading::Go(workload) if self.front_end.is_adopted(&subject) => {
                 let read = (&*workload, self.front_end.previous(&subject, now));
                 self.scaling.decide(&*self.front_end, key, &subject, read, now).await.map(|_| ())
             }
@@ -147,7 +147,7 @@ impl<F: FrontEnd> Controller<F> {
             Reading::AwaitServices(parameters) => return self.request_services(key, subject, &parameters, now).await,
             Reading::Refuse(why, afterwards) => return self.refuse(key, subject, why, afterwards, now).await,
         };
-        front_end.take_up(key, subject, &workload).await?;
+        front_end.adopt(key, subject, &workload).await?;
         let previous = front_end.previous(subject, now);
         let unmeasured = workload.metrics.as_ref().and_then(|_| self.parts.engine.failure(key));
         let decided = self.scaling.decide(front_end, key, subject, (&*workload, previous), now).await;
@@ -227,8 +227,8 @@ impl<F: FrontEnd> Controller<F> {
         }
         let done = match afterwards {
             RefusalAction::Stay => Ok(()),
-            RefusalAction::GiveBack => self.front_end.give_back(key, subject).await,
-            RefusalAction::LetGo => self.front_end.let_go(key, subject).await,
+            RefusalAction::Release => self.front_end.release(key, subject).await,
+            RefusalAction::Abandon => self.front_end.abandon(key, subject).await,
         };
         if !self.parts.ports.pods.is_tracked(key) {
             // Refused: it has no pods to count.

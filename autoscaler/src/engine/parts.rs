@@ -4,7 +4,7 @@ use super::last_pod::LastPodRemovals;
 use super::refusals::Refusals;
 use super::scaler::Scaler;
 use crate::cluster::Stores;
-use crate::cluster::watches::Beside;
+use crate::cluster::watches::FrontEndQueues;
 use crate::cluster::writes::Writes;
 use crate::metric_engine::Engine;
 use crate::scale::{OnScale, Ports};
@@ -67,12 +67,12 @@ impl Parts {
     pub(crate) fn new(
         wiring: Wiring,
         queue: WorkQueue<RevisionKey>,
-        (beside, namespaces): (Arc<dyn Beside>, Namespaces),
+        (front_end_queues, namespaces): (Arc<dyn FrontEndQueues>, Namespaces),
         shutdown: &CancellationToken,
     ) -> Self {
         let Wiring { cluster_domain, limiter, recorder, on_scale, client, resolver, ports, engine, .. } = wiring;
         let (leadership, watched, shutdown) =
-            (ports.leadership.clone(), (beside.clone(), namespaces), shutdown.clone());
+            (ports.leadership.clone(), (front_end_queues.clone(), namespaces), shutdown.clone());
         let stores = Arc::new(Stores::new(client.clone(), queue.clone(), watched, shutdown.clone()));
         let index = stores.index.clone();
         ports.deciders.set_existing(Arc::new(move |key: &RevisionKey| index.links.knows(key)));
@@ -80,7 +80,7 @@ impl Parts {
         let scaler = Arc::new(Scaler {
             writes: writes.clone(),
             stores: stores.clone(),
-            beside,
+            front_end_queues,
             leaving: LastPodRemovals::default(),
             refusals: Refusals::default(),
             on_scale,

@@ -94,12 +94,12 @@ impl Prober {
         match self.rounds.lock().get(key).filter(|round| round.target == *target).map(|round| &round.state) {
             Some(RoundState::Running(result)) => *result,
             Some(RoundState::Proven(at)) if at.elapsed() < PROOF_HOLDS => ProbeResult::InPath,
-            _ => ProbeResult::NotAsked,
+            _ => ProbeResult::NotProbed,
         }
     }
 
     /// Starts a round, unless one is running for this target.
-    pub(crate) fn ask(self: &Arc<Self>, key: &Key, target: ProbeTarget) {
+    pub(crate) fn start_round(self: &Arc<Self>, key: &Key, target: ProbeTarget) {
         let mut rounds = self.rounds.lock();
         let is_running = |round: &Round| round.target == target && matches!(round.state, RoundState::Running(_));
         if rounds.get(key).is_some_and(is_running) {
@@ -107,7 +107,7 @@ impl Prober {
         }
         let round = self.clone().round(key.clone(), target.clone());
         let _task = AbortOnDropHandle::new(tokio::spawn(round));
-        rounds.insert(key.clone(), Round { target, state: RoundState::Running(ProbeResult::NotAsked), _task });
+        rounds.insert(key.clone(), Round { target, state: RoundState::Running(ProbeResult::NotProbed), _task });
     }
 
     /// Discards a revision's proof, because it is gone, and ends its round.

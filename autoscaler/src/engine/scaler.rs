@@ -6,7 +6,7 @@ use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::TargetKey;
-use crate::cluster::watches::Beside;
+use crate::cluster::watches::FrontEndQueues;
 use crate::cluster::writes::Writes;
 use crate::scale::{OnScale, ScaleEvent};
 use common::RevisionKey as Key;
@@ -26,7 +26,7 @@ use tokio::time::Instant;
 pub(crate) struct Scaler {
     pub(crate) writes: Writes,
     pub(crate) stores: Arc<Stores>,
-    pub(crate) beside: Arc<dyn Beside>,
+    pub(crate) front_end_queues: Arc<dyn FrontEndQueues>,
     pub(crate) leaving: LastPodRemovals,
     pub(crate) refusals: Refusals,
     /// Callback for every patch that was accepted.
@@ -108,7 +108,7 @@ impl Scaler {
         if to == 0
             && let Some(over) = self.leaving.end(key, !sent.as_ref().is_err_and(WriteError::is_unanswered))
         {
-            self.beside.look_at_path_after(key, over);
+            self.front_end_queues.queue_path_after(key, over);
         }
         match &sent {
             Err(error) if to > from => self.reroute_if(key, self.refusals.record(key, error)),
@@ -134,7 +134,7 @@ impl Scaler {
     /// Requests a check of the path if the report has changed, so that activators receive it.
     fn reroute_if(&self, key: &Key, is_changed: bool) {
         if is_changed {
-            self.beside.look_at_path_after(key, Duration::ZERO);
+            self.front_end_queues.queue_path_after(key, Duration::ZERO);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::cluster::error::Error;
 use crate::metric_engine;
 use crate::scale::{Deciders, Failing, Initial, ScaleStatus, Subject, Surroundings};
 use autoscaler_core::active::Active;
-use autoscaler_core::engine::Answer;
+use autoscaler_core::engine::BlendedScale;
 use autoscaler_core::engine::blend::Input as Blend;
 use autoscaler_core::history::{Action, Cause, Obstacle};
 use autoscaler_core::manual_requests::{self, Step};
@@ -57,7 +57,7 @@ struct Demand {
     /// Pods that the load needs; `None` if unknown.
     load: Option<i32>,
     /// Blend of load and metrics; `None` if the load alone decides.
-    answer: Option<Answer>,
+    blended: Option<BlendedScale>,
     /// Reason why the pods do not serve, if they fail.
     failing: Option<Failing>,
 }
@@ -65,7 +65,7 @@ struct Demand {
 impl Demand {
     /// Returns the desired pods, or `None` if unknown.
     fn desired(&self) -> Option<i32> {
-        self.answer.as_ref().map_or(self.load, |answer| answer.desired)
+        self.blended.as_ref().map_or(self.load, |blended| blended.desired)
     }
 }
 
@@ -114,7 +114,7 @@ impl Scaling {
         // A proof that activators are in the path is needed only to remove the pods of an inactive workload.
         let probe = match active {
             Active::False(_) if current > 0 => front_end.probe_result(key, subject),
-            _ => ProbeResult::NotAsked,
+            _ => ProbeResult::NotProbed,
         };
         let zero_input = scale_to_zero_input(workload, &demand, active, probe);
         let step = self.step_for_request(key, workload, &zero_input, demand.load);
@@ -126,12 +126,12 @@ impl Scaling {
             }
             None => scale_to_zero::decide(&zero_input),
         };
-        if matches!(outcome.probe, ProbeNeed::Ask | ProbeNeed::Retry) {
+        if matches!(outcome.probe, ProbeNeed::Probe | ProbeNeed::Retry) {
             front_end.request_probe(key, subject);
         }
         let reason = match step {
             Some(step) => step.reason(outcome.reason),
-            None => demand.answer.as_ref().map_or(outcome.reason, |answer| outcome.reason.of_answer(answer)),
+            None => demand.blended.as_ref().map_or(outcome.reason, |blended| outcome.reason.refined_by(blended)),
         };
         let planned = Action::planned(outcome.wanted_scale, current, parameters.bounds, reason);
         let blocked = |obstacle| Action { because: Cause::Obstacle(obstacle), ..planned };
@@ -185,15 +185,15 @@ impl Scaling {
         let failing = self.parts.ports.pods.failing(key);
         let decision = self.deciders().status(key);
         let load = decision.and_then(|decision| decision.desired);
-        let answer = self.blend(key, workload, now, load);
-        if let Some(answer) = &answer {
-            self.deciders().blended(key, answer);
+        let blended = self.blend(key, workload, now, load);
+        if let Some(blended) = &blended {
+            self.deciders().blended(key, blended);
         }
-        Demand { decision, load, answer, failing }
+        Demand { decision, load, blended, failing }
     }
 
     /// Blends load and metrics. Returns `None` if the load alone decides.
-    fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<Answer> {
+    fn blend(&self, key: &Key, workload: &Workload, now: Timestamp, load: Option<i32>) -> Option<BlendedScale> {
         let followed = workload.metrics.as_ref().and_then(|plan| Some((plan, workload.selector()?)));
         let Some((plan, selector)) = followed else {
             self.parts.engine.forget(key);
@@ -206,7 +206,7 @@ impl Scaling {
             ScalingMetric::Rps => METRIC_RPS,
         };
         let (bounds, behavior) = (parameters.bounds, plan.behavior.as_ref());
-        self.parts.engine.answer(key, &Blend { now, current, bounds, load, load_name, measured: None, behavior })
+        self.parts.engine.blend(key, &Blend { now, current, bounds, load, load_name, measured: None, behavior })
     }
 
     /// Patches the replicas, and reports the result.

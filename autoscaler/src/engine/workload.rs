@@ -131,7 +131,7 @@ pub(crate) enum RefusalAction {
     /// Leaves everything unchanged.
     Stay,
     /// Restores target and Service, as if the object were deleted, and reads the object again.
-    GiveBack,
+    Release,
     /// Deletes everything that was made for the object; its replicas are not ours to change.
-    LetGo,
+    Abandon,
 }

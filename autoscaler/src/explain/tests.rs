@@ -5,7 +5,7 @@ use crate::certificate::Certificate;
 use crate::scale::fixture::{sources, subject};
 use crate::scale::{Deciders, Initial, Surroundings};
 use autoscaler_core::bounds::Bounds;
-use autoscaler_core::engine::Answer;
+use autoscaler_core::engine::BlendedScale;
 use autoscaler_core::history::{Action, Obstacle};
 use autoscaler_core::scale_to_zero::Reason;
 use common::ownership::{Holder, bucket_names};
@@ -129,7 +129,7 @@ async fn actions_are_explained() {
 async fn the_winning_metric_is_named() {
     let (multiscaler, key) = (multiscaler(), RevisionKey::new("ns", "hello"));
     multiscaler.ensure(&key, subject(), Initial::Adopted(0));
-    let answer = Answer {
+    let scale = BlendedScale {
         desired: Some(6),
         metric: "cpu resource".into(),
         measured: true,
@@ -139,8 +139,8 @@ async fn the_winning_metric_is_named() {
         stabilization: Stabilization::Ready,
         limit: Limit::ScaleUp,
     };
-    multiscaler.blended(&key, &answer);
-    multiscaler.blended(&key, &Answer { failing: 2, held: true, limit: Limit::WithinRange, asked: 0, ..answer });
+    multiscaler.blended(&key, &scale);
+    multiscaler.blended(&key, &BlendedScale { failing: 2, held: true, limit: Limit::WithinRange, asked: 0, ..scale });
     let explanation = multiscaler.explain(&key).expect("a loop");
     let table = words::table(&document(&key, &explanation));
     let rows: Vec<_> = table.lines().skip(2).collect();
@@ -152,7 +152,7 @@ async fn the_winning_metric_is_named() {
 /// Goal: an instance that does not own a revision names the owner.
 #[tokio::test]
 async fn another_owner_is_named() {
-    let (assign, ownership) = Ownership::by_hand(1);
+    let (assign, ownership) = Ownership::manual(1);
     let other = Holder { pod_name: "as-1".into(), pod_ip: [10, 0, 0, 2].into() };
     assign.set(0, Some(other), false);
     let shares = Shares::new(bucket_names(1), ownership);

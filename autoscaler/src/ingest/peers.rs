@@ -315,7 +315,7 @@ mod tests {
     #[tokio::test]
     async fn a_stat_for_a_retired_link_waits_for_an_owner() {
         let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 2].into() };
-        let (_assign, ownership) = Ownership::by_hand(1);
+        let (_assign, ownership) = Ownership::manual(1);
         let shares = Shares::new(bucket_names(1), ownership).known_as(me);
         let (counters, shutdown) = (IngestCounters::default(), CancellationToken::new());
         let settings = LinkSettings::default();

@@ -62,7 +62,7 @@ fn shared_port() -> u16 {
 impl Instance {
     /// Starts an instance on `ip` with leases, and with TLS if `tls` is given.
     async fn start(name: &str, ip: [u8; 4], port: u16, tls: Tls<'_>) -> Self {
-        let (assign, ownership) = Ownership::by_hand(2);
+        let (assign, ownership) = Ownership::manual(2);
         let me = Holder { pod_name: name.to_owned(), pod_ip: IpAddr::from(ip) };
         Self::sharing(Shares::new(bucket_names(2), ownership).known_as(me.clone()), assign, me, port, tls).await
     }
@@ -424,7 +424,7 @@ async fn members_of_a_stateful_set_forward_by_name() {
     let host = |n| format!("as-{n}.as.knative-serving.svc.cluster.local");
     let buckets: Vec<_> = (0..2).map(|n| format!("http://{}:80", host(n))).collect();
     let shares = |ordinal| Shares::members(buckets.clone(), ordinal);
-    let assign = || Ownership::by_hand(0).0;
+    let assign = || Ownership::manual(0).0;
     let me = |n: u8| Holder { pod_name: format!("as-{n}"), pod_ip: [127, 0, 0, 2 + n].into() };
     let first = Instance::sharing(shares(0), assign(), me(0), 0, None).await;
     let second = Instance::sharing(shares(1), assign(), me(1), 0, None).await;

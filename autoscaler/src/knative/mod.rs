@@ -11,7 +11,7 @@ pub(crate) mod revisions;
 pub(crate) mod statuses;
 pub(crate) mod store;
 
-use crate::cluster::watches::Beside;
+use crate::cluster::watches::FrontEndQueues;
 use crate::engine::Wiring;
 use crate::engine::parts::Parts;
 use crate::pods::PodScope;
@@ -53,8 +53,8 @@ pub(crate) fn pods() -> PodScope {
 /// Builds the reconcilers, which end with `shutdown`.
 pub(crate) fn reconcilers(wiring: Wiring, shutdown: &CancellationToken) -> Reconcilers {
     let measurements = Measurements::default();
-    let beside: (Arc<dyn Beside>, _) = (Arc::new(measurements.clone()), Namespaces::ALL);
-    let parts = Parts::new(wiring, WorkQueue::new(), beside, shutdown);
+    let front_end_queues: (Arc<dyn FrontEndQueues>, _) = (Arc::new(measurements.clone()), Namespaces::ALL);
+    let parts = Parts::new(wiring, WorkQueue::new(), front_end_queues, shutdown);
     let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
     let revisions = Arc::new(Revisions::new(&parts, objects.clone(), MERGED_WITHIN));
     let metric = metric::Controller { parts: parts.clone(), objects: objects.clone() };

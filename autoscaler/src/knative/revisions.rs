@@ -159,7 +159,7 @@ impl FrontEnd for Revisions {
 
     fn request_probe(&self, key: &Key, subject: &Subject) {
         if let Some(target) = self.probe_target(key, subject) {
-            self.prober.ask(key, target);
+            self.prober.start_round(key, target);
         }
     }
 
@@ -168,7 +168,7 @@ impl FrontEnd for Revisions {
     }
 
     fn warn(&self, subject: &Subject, reason: &'static str, message: String) {
-        self.parts.writes.recorder.say(COMPONENT, &*subject.read, Severity::Warning, reason, message);
+        self.parts.writes.recorder.record(COMPONENT, &*subject.read, Severity::Warning, reason, message);
     }
 
     /// Records the private Service's name only: a Knative status reports nothing that upstream's does not.

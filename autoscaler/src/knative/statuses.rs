@@ -55,15 +55,15 @@ impl Statuses<PodAutoscaler> for MergedStatus<'_> {
             self.written.write(read, status).await?;
             if let Some(scaled) = self.delays.take_scaled(&key_of(&**read)) {
                 let (recorder, text) = (self.written.recorder, scaled.to_string());
-                recorder.say(COMPONENT, &**read, Severity::Normal, Scaled::REASON, text);
+                recorder.record(COMPONENT, &**read, Severity::Normal, Scaled::REASON, text);
             }
             Ok(())
         }
         .boxed()
     }
 
-    fn complain(&self, object: &PodAutoscaler, reason: &str, message: String) {
-        self.written.complain(object, reason, message);
+    fn report_error(&self, object: &PodAutoscaler, reason: &str, message: String) {
+        self.written.report_error(object, reason, message);
     }
 }
 

@@ -8,7 +8,7 @@
 
 use crate::cluster::Index;
 use crate::cluster::target_key::TargetKey;
-use crate::cluster::watches::Beside;
+use crate::cluster::watches::FrontEndQueues;
 use crate::engine::parts::Parts;
 use crate::reconcile::Watches;
 use common::RevisionKey as Key;
@@ -32,8 +32,8 @@ pub(crate) struct Objects {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measurements(pub(crate) WorkQueue<Key>);
 
-impl Beside for Measurements {
-    fn look_at_measurement(&self, key: &Key, priority: Priority) {
+impl FrontEndQueues for Measurements {
+    fn queue_measurement(&self, key: &Key, priority: Priority) {
         self.0.add(key.clone(), priority);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! reconciler ── follow ──▶ one task for each revision with pods: every period, pods and metrics ─▶ Measured ── requests ──▶
-//!            ── answer ──▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ recommendation
+//!            ── blend ───▶ autoscaler_core::engine::blend (load, Measured, memory) ─▶ recommendation
 //! ```
 //!
 //! Only the reconciler decides: an evaluation stores its result and queues the key. A revision without pods is not
@@ -13,20 +13,20 @@
 //!
 //! The rules (`autoscaler_core::engine`), the metrics APIs ([`hpa::sources`]), and writing.
 
-mod look;
+mod evaluation;
 #[cfg(test)]
 mod tests;
 
 use crate::scale::{Pods, Requests};
-use autoscaler_core::engine::blend::{Answer, Blend, Input, Measured};
+use autoscaler_core::engine::blend::{Blend, BlendedScale, Input, Measured};
 use autoscaler_core::engine::plan::{PERIOD, Plan};
 use common::RevisionKey as Key;
 use common_runtime::clock::Clock;
 use dashmap::DashMap;
+use evaluation::Evaluation;
 use hpa::sources::{Mapper, RestMetrics};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior as Behavior;
 use kube::Client;
-use look::Evaluation;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio_util::task::AbortOnDropHandle;
@@ -104,17 +104,17 @@ impl Engine {
     }
 
     /// Blends everything known; `input` lacks only the measurements. Returns none for a revision that is not followed.
-    pub(crate) fn answer(&self, key: &Key, input: &Input<'_>) -> Option<Answer> {
+    pub(crate) fn blend(&self, key: &Key, input: &Input<'_>) -> Option<BlendedScale> {
         let revision = self.revisions.get(key)?;
         let state = &mut *revision.state.lock();
-        Some(state.blend.answer(&Input { measured: state.measured.as_ref(), ..*input }))
+        Some(state.blend.combine(&Input { measured: state.measured.as_ref(), ..*input }))
     }
 
     /// Returns why a metric fails, if one does: a reason and a message for the status.
     pub(crate) fn failure(&self, key: &Key) -> Option<(&'static str, String)> {
         let revision = self.revisions.get(key)?;
         let state = revision.state.lock();
-        state.measured.as_ref()?.why.clone()
+        state.measured.as_ref()?.first_failure.clone()
     }
 
     /// Records an accepted change of replicas.

@@ -68,7 +68,7 @@ impl Fixture {
         Self { engine, feed, mock, key: Key::new("ns", "hello"), behavior, index }
     }
 
-    fn answer(&self, current: i32, load: i32) -> Answer {
+    fn blend(&self, current: i32, load: i32) -> BlendedScale {
         let input = Input {
             now: self.engine.sources.clock.now(),
             current,
@@ -78,7 +78,7 @@ impl Fixture {
             measured: None,
             behavior: self.behavior.as_ref(),
         };
-        self.engine.answer(&self.key, &input).expect("followed")
+        self.engine.blend(&self.key, &input).expect("followed")
     }
 }
 
@@ -86,19 +86,19 @@ impl Fixture {
 #[tokio::test(start_paused = true)]
 async fn metrics_are_evaluated_every_period_and_failures_hold_the_scale() {
     let fixture = Fixture::new();
-    fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).refuses(USAGE, 500, "busy");
+    fixture.mock.on(PODS, 200, pods(2)).on(USAGE, 200, usage(&["200m", "300m"])).reject(USAGE, 500, "busy");
     fixture.engine.follow(&fixture.key, subject("100m"), 2);
-    assert_eq!(fixture.answer(2, 1).desired, Some(2), "not evaluated yet");
+    assert_eq!(fixture.blend(2, 1).desired, Some(2), "not evaluated yet");
     let start = tokio::time::Instant::now();
     assert_eq!(*fixture.feed.next().await.key(), fixture.key);
-    let answer = fixture.answer(2, 1);
-    assert_eq!((answer.desired, answer.asked, &*answer.metric), (Some(5), 5, "cpu resource"), "500m over 100m");
+    let blended = fixture.blend(2, 1);
+    assert_eq!((blended.desired, blended.asked, &*blended.metric), (Some(5), 5, "cpu resource"), "500m over 100m");
     assert_eq!(fixture.engine.failure(&fixture.key), None);
 
     fixture.feed.next().await;
     assert_eq!(start.elapsed(), PERIOD, "a period later");
-    let answer = fixture.answer(5, 0);
-    assert_eq!((answer.desired, answer.failing, answer.held), (Some(5), 1, true));
+    let blended = fixture.blend(5, 0);
+    assert_eq!((blended.desired, blended.failing, blended.held), (Some(5), 1, true));
     let (reason, why) = fixture.engine.failure(&fixture.key).expect("a failure");
     assert!(reason == "FailedGetResourceMetric" && why.contains("busy"), "{reason}: {why}");
 }
@@ -118,7 +118,7 @@ async fn the_usage_of_foreign_pods_does_not_count() {
     fixture.engine.follow(&fixture.key, subject("100m"), 2);
     fixture.feed.next().await; // The index reports the foreign pod.
     fixture.feed.next().await;
-    assert_eq!(fixture.answer(2, 1).desired, Some(5), "500m over 100m");
+    assert_eq!(fixture.blend(2, 1).desired, Some(5), "500m over 100m");
 }
 
 /// Goal: a sleeping revision is not evaluated, and wakes by its load alone.
@@ -128,14 +128,14 @@ async fn nothing_is_evaluated_without_replicas() {
     fixture.mock.on(PODS, 200, pods(1)).on(USAGE, 200, usage(&["10m"]));
     fixture.engine.follow(&fixture.key, subject("100m"), 1);
     fixture.feed.next().await;
-    assert_eq!(fixture.answer(1, 0).desired, Some(0));
+    assert_eq!(fixture.blend(1, 0).desired, Some(0));
     fixture.engine.follow(&fixture.key, subject("100m"), 0);
     fixture.mock.request_lines();
     tokio::time::sleep(2 * PERIOD).await;
     assert_eq!(fixture.mock.request_lines(), [""; 0]);
-    assert_eq!(fixture.answer(0, 3).desired, Some(3));
+    assert_eq!(fixture.blend(0, 3).desired, Some(3));
     fixture.engine.follow(&fixture.key, subject("100m"), 3);
-    assert_eq!(fixture.answer(3, 0).desired, Some(3), "the measurement before the sleep does not count");
+    assert_eq!(fixture.blend(3, 0).desired, Some(3), "the measurement before the sleep does not count");
     fixture.engine.forget(&fixture.key);
     fixture.mock.request_lines();
     tokio::time::sleep(2 * PERIOD).await;
@@ -154,7 +154,7 @@ async fn only_a_changed_subject_restarts_the_evaluation() {
     tokio::time::sleep(PERIOD / 2).await;
     assert_eq!(fixture.mock.request_lines(), [""; 0]);
     fixture.engine.follow(&fixture.key, subject("50m"), 1);
-    assert_eq!(fixture.answer(1, 0).desired, Some(1), "not evaluated yet");
+    assert_eq!(fixture.blend(1, 0).desired, Some(1), "not evaluated yet");
     fixture.feed.next().await;
-    assert_eq!(fixture.answer(1, 0).desired, Some(0));
+    assert_eq!(fixture.blend(1, 0).desired, Some(0));
 }

@@ -153,7 +153,7 @@ impl PodIndex {
     pub fn apply(&self, namespace: &str, name: &str, pod: PodState) {
         let name = PodName::new(namespace, name);
         self.change(|index, changed| {
-            index.relist.saw(&name);
+            index.relist.record_existing(&name);
             index.apply(name, pod, changed);
         });
     }
@@ -192,7 +192,7 @@ impl Pods for PodIndex {
         });
     }
 
-    fn prove(&self, key: &RevisionKey, port: Option<u16>) {
+    fn require_listening(&self, key: &RevisionKey, port: Option<u16>) {
         self.change(|index, changed| {
             if let Some(tracked) = index.tracked.get_mut(key).filter(|tracked| tracked.port != port) {
                 tracked.port = port;

@@ -14,7 +14,7 @@ pub(crate) trait Objects: Send + Sync + 'static {
     fn version(&self, key: &RevisionKey) -> Option<u64>;
 
     /// Returns the present state of an object.
-    fn look(&self, key: &RevisionKey) -> Option<ObjectView>;
+    fn view(&self, key: &RevisionKey) -> Option<ObjectView>;
 }
 
 /// State of an object.

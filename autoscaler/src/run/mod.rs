@@ -51,13 +51,13 @@ use crate::scale::multiscaler::{Multiscaler, Sources};
 use crate::scale::{Ports, Requests};
 use anyhow::Context;
 use common::RevisionKey;
-use common_controller::shares::tell_of_edits;
+use common_controller::shares::warn_on_edits;
 use common_controller::{Recorder, WriteLimiter};
 use common_runtime::admission::Gate;
 use common_runtime::clock::Clock;
 use common_runtime::observe;
 use common_runtime::resolve::Resolve;
-use common_runtime::telemetry::otlp::Who;
+use common_runtime::telemetry::otlp::ProcessIdentity;
 use common_runtime::telemetry::traces::Tracing;
 use common_runtime::telemetry::{Metrics, catalog};
 use configs::Configs;
@@ -101,15 +101,15 @@ pub async fn run(
     }
     let configs = Configs::read(&client, &options, &tokens.stop).await;
     if !profile.defaults_replace_maps {
-        configs.refusals.none()?; // As upstream. Otherwise the error has already been logged.
+        configs.refusals.ensure_none()?; // As upstream. Otherwise the error has already been logged.
     }
     let election_map = options.process.config_maps.leader_election.clone();
     let election = Result::clone(&configs.election.borrow()).with_context(|| election_map.clone())?;
     let (shares, released) = buckets::campaign(&client, &options, &election, &tokens.listed, &tokens.leases);
-    tokio::spawn(tell_of_edits(election_map, configs.election, tokens.last.clone()));
-    let who = Who { service: "autoscaler", namespace: system.clone(), pod: options.pod_name.clone() };
+    tokio::spawn(warn_on_edits(election_map, configs.election, tokens.last.clone()));
+    let identity = ProcessIdentity { service: "autoscaler", namespace: system.clone(), pod: options.pod_name.clone() };
     let tracing = match profile.traces {
-        true => Tracing::start(&configs.observability.borrow().tracing, &who, &options.process.otel)?,
+        true => Tracing::start(&configs.observability.borrow().tracing, &identity, &options.process.otel)?,
         false => None,
     };
 
@@ -159,7 +159,7 @@ pub async fn run(
     process_metrics::writes(&metrics, limiter.clone());
     configs.refusals.register(&metrics);
     let diagnostics = observe::Diagnostics {
-        who,
+        identity,
         metrics: metrics.clone(),
         config: configs.observability,
         pages: vec![explain::page(profile.kind, multiscaler.clone(), shares.clone())],

@@ -5,7 +5,7 @@ use common_controller::shares::Shares;
 use common_runtime::telemetry::{FamilyText, Metrics, catalog};
 use prometheus_client::encoding::NoLabelSet;
 
-/// Exports the leases that have a holder, and those that this process owns.
+/// Exports for each lease whether this process holds it, and whether any process does.
 pub(super) fn leases(metrics: &Metrics, shares: Shares) {
     metrics.collect(move || {
         let family = |instrument, leases| {
@@ -13,7 +13,7 @@ pub(super) fn leases(metrics: &Metrics, shares: Shares) {
                 encoder.encode_family(&[("lease", lease)])?.encode_gauge(&i64::from(is))
             })
         };
-        vec![family(catalog::LEASE_HELD, shares.all()), family(catalog::LEASE_OWNED, shares.held())]
+        vec![family(catalog::LEASE_HELD, shares.held_here()), family(catalog::LEASE_OWNED, shares.held_anywhere())]
     });
 }
 
@@ -45,7 +45,7 @@ mod tests {
         limiter.write_tally().ended(WriteClass::Wake, &Ok(()));
         writes(&metrics, limiter);
         let text = metrics.encode().expect("text");
-        assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
+        assert_eq!(catalog::differences(&text), <[String; 0]>::default());
         for line in [
             "zeroscale_lease_held{lease=\"a\"} 0",
             "zeroscale_lease_held{lease=\"b\"} 1",

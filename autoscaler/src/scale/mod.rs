@@ -21,7 +21,7 @@ pub mod multiscaler;
 pub mod trace;
 
 use autoscaler_core::cause::Cause;
-use autoscaler_core::engine::Answer;
+use autoscaler_core::engine::BlendedScale;
 use autoscaler_core::history::Action;
 pub use autoscaler_core::metrics::CollectSpec;
 pub use autoscaler_core::pod_counts::PodCounts;
@@ -96,7 +96,7 @@ pub trait Deciders: Send + Sync + 'static {
     fn record_action(&self, key: &RevisionKey, action: Action);
 
     /// Records the blend of load and metrics in the history.
-    fn blended(&self, key: &RevisionKey, answer: &Answer);
+    fn blended(&self, key: &RevisionKey, scale: &BlendedScale);
 
     /// Ends the loop and its metrics; keeps the history. Ignores unknown keys.
     fn remove(&self, key: &RevisionKey);
@@ -197,7 +197,7 @@ pub trait Pods: Send + Sync + 'static {
     fn track(&self, key: &RevisionKey, pods: PodSet, owner: Option<PodOwner>);
 
     /// Counts its pods as ready only once they listen on this port; none: once Kubernetes reports them ready.
-    fn prove(&self, key: &RevisionKey, port: Option<u16>);
+    fn require_listening(&self, key: &RevisionKey, port: Option<u16>);
 
     /// Returns whether pods of a revision are counted.
     fn is_tracked(&self, key: &RevisionKey) -> bool;

@@ -34,7 +34,7 @@ use crate::collect::Collector;
 use crate::ingest::attest::{ATTESTED_WITHIN, Attestations};
 use crate::pods::PodIndex;
 use autoscaler_core::decider::{Decider, Load, Observation, Unknown};
-use autoscaler_core::engine::Answer;
+use autoscaler_core::engine::BlendedScale;
 use autoscaler_core::history::{Action, Cause as Because, Entry, EntryOutcome, History};
 use autoscaler_core::multiscaler::Wheel;
 use common::RevisionKey;
@@ -444,11 +444,11 @@ impl Deciders for Multiscaler {
         }
     }
 
-    fn blended(&self, key: &RevisionKey, answer: &Answer) {
+    fn blended(&self, key: &RevisionKey, scale: &BlendedScale) {
         let now = self.sources.clock.now();
         if let Some(entry) = self.get(key) {
             let mut state = entry.lock();
-            state.changes += u32::from(state.history.blend(now, answer));
+            state.changes += u32::from(state.history.blend(now, scale));
         }
     }
 

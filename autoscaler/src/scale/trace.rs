@@ -27,7 +27,7 @@ pub struct Step(Context);
 impl Waking {
     /// Begins `poke` under the span that `line` names. Returns none if it names no span.
     pub(super) fn begin(tracing: &Tracing, line: &str, key: &RevisionKey) -> Option<Self> {
-        let parent = Tracing::of_line(line)?;
+        let parent = Tracing::parse_traceparent(line)?;
         let poke = span(tracing, "poke", SpanKind::Consumer, &parent, revision_attributes(key));
         Some(Self { tracing: tracing.clone(), poke, key: key.clone() })
     }

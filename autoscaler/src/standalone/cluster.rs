@@ -23,7 +23,7 @@ use crate::cluster::links::Named as Targets;
 use crate::cluster::multi_map::MultiMap;
 use crate::cluster::target_key::TargetKey;
 use crate::cluster::targets::{TargetEvent, TargetListener};
-use crate::cluster::watches::Beside;
+use crate::cluster::watches::FrontEndQueues;
 use crate::engine::parts::Parts;
 use crate::reconcile::Watches;
 use crate::scale::Pods;
@@ -78,7 +78,7 @@ pub(crate) struct Cluster {
     pub(crate) horizontals: Arc<Horizontals>,
     pub(crate) policies: Arc<Policies>,
     pub(crate) scalers: Arc<Scalers>,
-    pub(crate) numbers: Arc<PortAllocator>,
+    pub(crate) port_allocator: Arc<PortAllocator>,
     pub(crate) handovers: Handovers,
     /// Watched namespaces.
     namespaces: Namespaces,
@@ -108,9 +108,9 @@ impl Cluster {
         scalers: Arc<Scalers>,
         config: watch::Receiver<Arc<PortsConfig>>,
     ) -> Arc<Self> {
-        let (claims, numbers) = (Arc::<Claims>::default(), scalers.numbers.clone());
+        let (claims, port_allocator) = (Arc::<Claims>::default(), scalers.port_allocator.clone());
         Arc::new_cyclic(|this: &Weak<Self>| {
-            let (for_services, for_slices, ports) = (this.clone(), this.clone(), numbers.clone());
+            let (for_services, for_slices, ports) = (this.clone(), this.clone(), port_allocator.clone());
             let service = move |key: &Key, old: Option<&Arc<Service>>, new: Option<&Arc<Service>>| {
                 for_services.upgrade().iter().for_each(|cluster| cluster.service(key, old, new));
             };
@@ -129,14 +129,14 @@ impl Cluster {
                 namespaces,
                 activators: Key::new(system_namespace, names::ACTIVATOR_SERVICE),
                 autoscalers,
-                path_queue: numbers.paths.clone(),
+                path_queue: port_allocator.paths.clone(),
                 paths: Paths::default(),
                 claims,
                 selections: Selections::default(),
                 fallbacks: Fallbacks::default(),
                 slices_by_service: RwLock::default(),
                 borrowed: RwLock::default(),
-                numbers,
+                port_allocator,
                 scalers,
             }
         })
@@ -150,7 +150,7 @@ impl Cluster {
         target: &Target,
         pods: &dyn Pods,
     ) -> Option<Guard> {
-        let given = self.numbers.given(key, uid);
+        let given = self.port_allocator.given(key, uid);
         let numbers = |port: &TcpPort| {
             let outcome = given.as_ref().and_then(|given| given.find(&port.id, |_| true));
             let numbers =
@@ -178,7 +178,7 @@ impl Cluster {
         };
         for key in keys {
             self.scalers.queue.add(key.clone(), Priority::Normal);
-            self.look_at_path(&key, Priority::Normal);
+            self.queue_path(&key, Priority::Normal);
         }
     }
 
@@ -373,7 +373,7 @@ impl Watches for Cluster {
         // This store also holds the activators' own slices.
         self.slices.spawn(namespaces.and(self.activators.namespace()).reach(client), shutdown);
         self.hosts.follow(client, namespaces, shutdown);
-        self.numbers.follow(client, shutdown);
+        self.port_allocator.follow(client, shutdown);
         async {
             self.scalers.objects.synced().await;
             stores.prepare_targets();
@@ -385,17 +385,17 @@ impl Watches for Cluster {
     }
 }
 
-impl Beside for Cluster {
+impl FrontEndQueues for Cluster {
     /// Queues a workload for the path controller. A sleeping workload whose path was never reconciled keeps the
     /// priority of a new workload, however often it was written since. Otherwise, after a mass creation, all workloads
     /// would get their Services before the first one has its slices.
-    fn look_at_path(&self, key: &Key, priority: Priority) {
+    fn queue_path(&self, key: &Key, priority: Priority) {
         let is_new = !self.scalers.has_backend(key) && !self.scalers.is_awake(key);
         let priority = if is_new { priority.max(Priority::New) } else { priority };
         self.path_queue.add(key.clone(), priority);
     }
 
-    fn look_at_path_after(&self, key: &Key, delay: Duration) {
+    fn queue_path_after(&self, key: &Key, delay: Duration) {
         self.path_queue.add_after(key.clone(), delay);
     }
 }
@@ -427,13 +427,13 @@ impl Cluster {
         if !old.zip(new).is_some_and(same) {
             match new.is_some_and(|object| object.metadata.deletion_timestamp.is_some()) {
                 true => self.path_queue.add(key.clone(), Priority::Normal), // Others may wait for its end.
-                false => self.look_at_path(key, Priority::Normal),
+                false => self.queue_path(key, Priority::Normal),
             }
         }
     }
 
     fn path_changed(&self, key: &Key) {
-        self.look_at_path(key, Priority::Normal);
+        self.queue_path(key, Priority::Normal);
         self.autoscalers.add(key.clone(), Priority::Normal);
     }
 
@@ -451,7 +451,7 @@ impl Cluster {
         concerned.extend(self.selections.service(key, old, new).into_iter().filter(|key| self.claims.knows(key)));
         for autoscaler in concerned {
             self.autoscalers.add(autoscaler.clone(), Priority::of_change(old, new));
-            self.look_at_path(&autoscaler, Priority::Normal);
+            self.queue_path(&autoscaler, Priority::Normal);
         }
         for falling_back in self.fallbacks.on(key) {
             self.scalers.queue.add(falling_back, Priority::Normal);
@@ -475,7 +475,7 @@ impl Cluster {
                 }
             }
             for autoscaler in self.of_service(service) {
-                self.look_at_path(&autoscaler, Priority::Normal);
+                self.queue_path(&autoscaler, Priority::Normal);
             }
             if let Some(waiting) = self.handovers.waiting(service) {
                 self.autoscalers.add(waiting.clone(), Priority::Normal);

@@ -26,8 +26,8 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let queue = WorkQueue::new();
-        let numbers = PortAllocator::new("system", queue.clone(), Clock::system());
-        let scalers = Scalers::new(Arc::new(Alone), numbers);
+        let port_allocator = PortAllocator::new("system", queue.clone(), Clock::system());
+        let scalers = Scalers::new(Arc::new(Alone), port_allocator);
         let cluster = Cluster::new(
             "system",
             "cluster.local",
@@ -38,8 +38,9 @@ impl Fixture {
         );
         let (service, _handle) =
             tower_test::mock::pair::<http::Request<kube::client::Body>, http::Response<kube::client::Body>>();
-        let (client, beside) = (Client::new(service, "default"), (cluster.clone() as Arc<dyn Beside>, Namespaces::ALL));
-        let stores = Stores::new(client, queue.clone(), beside, CancellationToken::new());
+        let (client, front_end_queues) =
+            (Client::new(service, "default"), (cluster.clone() as Arc<dyn FrontEndQueues>, Namespaces::ALL));
+        let stores = Stores::new(client, queue.clone(), front_end_queues, CancellationToken::new());
         Self { stores, queue, cluster, versions: AtomicU64::new(1) }
     }
 

@@ -92,8 +92,8 @@ pub(crate) fn reconcilers(
     shutdown: &CancellationToken,
 ) -> Reconcilers {
     let queue = WorkQueue::new();
-    let numbers = PortAllocator::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
-    let scalers = Scalers::new(wiring.ports.leadership.clone(), numbers.clone());
+    let port_allocator = PortAllocator::new(&wiring.system_namespace, queue.clone(), wiring.clock.clone());
+    let scalers = Scalers::new(wiring.ports.leadership.clone(), port_allocator.clone());
     let range = wiring.ports_config.clone();
     let (system, domain) = (&wiring.system_namespace, &wiring.cluster_domain);
     let (watched, config) = (namespaces.clone(), range.clone());
@@ -119,12 +119,9 @@ pub(crate) fn reconcilers(
     let mut all = Reconcilers::new(parts, cluster.clone(), PROFILE.kind, workloads)
         .with("path", cluster.path_queue.clone(), paths, |paths, key| async move { paths.reconcile(&key).await })
         .with("hosts", cluster.hosts.queue.clone(), ledger, |ledger, key| async move { ledger.reconcile(&key).await })
-        .with(
-            "ports",
-            numbers.queue.clone(),
-            allocator,
-            |allocator, key| async move { allocator.reconcile(&key).await },
-        )
+        .with("ports", port_allocator.queue.clone(), allocator, |allocator, key| async move {
+            allocator.reconcile(&key).await
+        })
         .with("status", scalers.queue.clone(), publisher.clone(), |publisher, key| async move {
             publisher.reconcile(&key).await
         })
@@ -148,12 +145,12 @@ async fn queue_shared_work(
         tokio::select! {
             Ok(()) = changes.changed() => {
                 cluster.hosts.queue_reconcile();
-                cluster.numbers.queue_plan();
+                cluster.port_allocator.queue_plan();
                 cluster.queue_leftover_guards();
-                cluster.scalers.look_at_labels();
+                cluster.scalers.queue_labels();
             }
             Ok(()) = range.changed() => {
-                cluster.numbers.queue_plan();
+                cluster.port_allocator.queue_plan();
                 cluster.queue_guards(Concerned::All);
             }
             () = shutdown.cancelled() => return,

@@ -107,11 +107,11 @@ impl FrontEnd for Workloads {
         subject.findings.foreign_pods = None; // The foreign pods are unknown while the object is refused.
     }
 
-    fn is_taken_up(&self, subject: &Subject) -> bool {
+    fn is_adopted(&self, subject: &Subject) -> bool {
         has_finalizer(&subject.object)
     }
 
-    async fn take_up(&self, key: &Key, subject: &mut Subject, workload: &Workload) -> Result<(), Error> {
+    async fn adopt(&self, key: &Key, subject: &mut Subject, workload: &Workload) -> Result<(), Error> {
         self.release.cancel(key);
         let Subject { object, notes, findings } = subject;
         let is_new = !has_finalizer(object);
@@ -129,14 +129,14 @@ impl FrontEnd for Workloads {
 
     fn probe_result(&self, _: &Key, subject: &Subject) -> ProbeResult {
         match self.reached_activators(subject) {
-            Some(leads) => self.cluster.numbers.proof(uid_of(subject), &leads),
+            Some(leads) => self.cluster.port_allocator.proof(uid_of(subject), &leads),
             None => ProbeResult::NotInPath,
         }
     }
 
     fn request_probe(&self, key: &Key, subject: &Subject) {
         if let Some(leads) = self.reached_activators(subject) {
-            self.cluster.numbers.prove(key, uid_of(subject), &leads);
+            self.cluster.port_allocator.query_for_proof(key, uid_of(subject), &leads);
         }
         if subject.notes.services.is_some() {
             self.parts.writes.decisions.add_after(key.clone(), PATH_RECHECK);
@@ -149,7 +149,7 @@ impl FrontEnd for Workloads {
     }
 
     fn warn(&self, subject: &Subject, reason: &'static str, message: String) {
-        self.parts.writes.recorder.say(COMPONENT, &*subject.object, Severity::Warning, reason, message);
+        self.parts.writes.recorder.record(COMPONENT, &*subject.object, Severity::Warning, reason, message);
     }
 
     fn notice(&self, subject: &mut Subject, workload: &Workload, notices: Notices) {
@@ -197,7 +197,7 @@ impl FrontEnd for Workloads {
                 return outcome;
             }
             if !error.is_conflict() {
-                self.parts.writes.recorder.complain(COMPONENT, &*object, "InternalError", error.to_string());
+                self.parts.writes.recorder.record_error(COMPONENT, &*object, "InternalError", error.to_string());
             }
         }
         findings.finish(object.metadata.generation, self.parts.writes.clock.now());
@@ -205,11 +205,11 @@ impl FrontEnd for Workloads {
         outcome
     }
 
-    async fn give_back(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
-        self.release.give_back(key, &subject.object).await
+    async fn release(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
+        self.release.reconcile(key, &subject.object).await
     }
 
-    async fn let_go(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
+    async fn abandon(&self, key: &Key, subject: &Subject) -> Result<(), Error> {
         self.release.finish(key, &subject.object).await
     }
 

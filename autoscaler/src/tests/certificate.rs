@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
 /// Time between two polls of the files.
-pub(crate) const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Certificate and key, which may be renewed.
 pub(crate) struct Certificate {
@@ -42,7 +42,7 @@ impl Certificate {
     /// Returns the identity that a server presents.
     pub(crate) async fn identity(&self, until: &CancellationToken) -> Identity {
         let pair = Pair { certificate: self.file("tls.crt"), key: self.file("tls.key") };
-        pair.follow(LOOK, until.clone()).await.expect("a pair")
+        pair.follow(CHECK_INTERVAL, until.clone()).await.expect("a pair")
     }
 
     /// Returns a server's settings.
@@ -53,6 +53,6 @@ impl Certificate {
 
     /// Returns the requirements of a client that trusts this certificate.
     pub(crate) async fn trust(&self, name: &str, until: &CancellationToken) -> Trust {
-        Trust::follow(self.file("tls.crt"), name, LOOK, until.clone()).await.expect("an authority")
+        Trust::follow(self.file("tls.crt"), name, CHECK_INTERVAL, until.clone()).await.expect("an authority")
     }
 }

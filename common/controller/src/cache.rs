@@ -6,8 +6,8 @@
 //! # Responses to our own writes
 //!
 //! A controller that creates a pod and decides again before the watch reports that pod would create a second one. So a
-//! cache [with answers](Cache::with_answers) also accepts the response to each write, which the watch confirms later.
-//! Two rules keep both sources consistent:
+//! cache [with responses](Cache::with_responses) also accepts the response to each write, which the watch confirms
+//! later. Two rules keep both sources consistent:
 //!
 //! - A response counts only if its resourceVersion is higher than the cached one. Afterwards the watch changes nothing
 //!   until it reaches that version. Versions of one kind are comparable, which Kubernetes guarantees since 1.35.
@@ -43,7 +43,7 @@ pub struct Change<V> {
 pub struct Cache<V> {
     entries: BTreeMap<ObjectKey, Versioned<V>>,
     /// `None` if only the watch feeds the cache.
-    answers: Option<Answers<V>>,
+    responses: Option<Responses<V>>,
     relist: Relist<ObjectKey>,
     synced: bool,
 }
@@ -55,7 +55,7 @@ struct Versioned<V> {
 }
 
 #[derive(Debug)]
-struct Answers<V> {
+struct Responses<V> {
     uid: fn(&V) -> Option<&str>,
     /// Keys of responses that the watch has not confirmed yet.
     unconfirmed: HashSet<ObjectKey>,
@@ -66,7 +66,7 @@ struct Answers<V> {
 impl<V> Default for Cache<V> {
     /// Creates a cache that only the watch feeds.
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), answers: None, relist: Relist::default(), synced: false }
+        Self { entries: BTreeMap::new(), responses: None, relist: Relist::default(), synced: false }
     }
 }
 
@@ -122,7 +122,7 @@ impl<V: Clone> Cache<V> {
             }
             Event::InitApply(object) | Event::Apply(object) => {
                 let (key, version, uid) = (key_of(&object), version_of(&object), object.uid());
-                self.saw(&key);
+                self.record_existing(&key);
                 if !self.is_new_version(&key, version, uid.as_deref()) {
                     return Vec::new();
                 }
@@ -138,8 +138,8 @@ impl<V: Clone> Cache<V> {
     }
 
     /// Records that the watch has reported an object, which is therefore not missing from the listing in progress.
-    pub(crate) fn saw(&mut self, key: &ObjectKey) {
-        self.relist.saw(key);
+    pub(crate) fn record_existing(&mut self, key: &ObjectKey) {
+        self.relist.record_existing(key);
     }
 
     /// Reports whether exactly this version is cached.
@@ -149,17 +149,17 @@ impl<V: Clone> Cache<V> {
 
     /// Reports whether an event of the watch contains anything new.
     fn is_new_version(&mut self, key: &ObjectKey, version: u64, uid: Option<&str>) -> bool {
-        if let Some(answers) = &mut self.answers {
-            if uid.is_some_and(|uid| answers.deleted.contains(uid)) {
+        if let Some(responses) = &mut self.responses {
+            if uid.is_some_and(|uid| responses.deleted.contains(uid)) {
                 return false;
             }
             if let Some(entry) = self.entries.get(key)
-                && answers.unconfirmed.contains(key)
+                && responses.unconfirmed.contains(key)
             {
-                if (answers.uid)(&entry.value) == uid && version < entry.version {
+                if (responses.uid)(&entry.value) == uid && version < entry.version {
                     return false;
                 }
-                answers.unconfirmed.remove(key);
+                responses.unconfirmed.remove(key);
             }
         }
         !self.holds(key, version)
@@ -172,9 +172,9 @@ impl<V: Clone> Cache<V> {
 
     /// Removes the object with this key and uid; an object with another uid stays.
     fn remove_uid(&mut self, key: &ObjectKey, uid: Option<&str>) -> Option<Change<V>> {
-        if let Some(answers) = &mut self.answers {
-            answers.remember_deletion(uid);
-            if (answers.uid)(&self.entries.get(key)?.value) != uid {
+        if let Some(responses) = &mut self.responses {
+            responses.remember_deletion(uid);
+            if (responses.uid)(&self.entries.get(key)?.value) != uid {
                 return None;
             }
         }
@@ -184,10 +184,10 @@ impl<V: Clone> Cache<V> {
     /// Removes an object that a complete listing lacks. If the watch has reported it before, its uid is remembered as
     /// deleted. An object known only from a response may be newer than the list.
     fn remove_missing(&mut self, key: &ObjectKey) -> Option<Change<V>> {
-        if let (Some(answers), Some(entry)) = (&mut self.answers, self.entries.get(key))
-            && !answers.unconfirmed.contains(key)
+        if let (Some(responses), Some(entry)) = (&mut self.responses, self.entries.get(key))
+            && !responses.unconfirmed.contains(key)
         {
-            answers.remember_deletion((answers.uid)(&entry.value));
+            responses.remember_deletion((responses.uid)(&entry.value));
         }
         self.remove(key)
     }
@@ -200,8 +200,8 @@ impl<V: Clone> Cache<V> {
 
     /// Removes an object.
     pub(crate) fn remove(&mut self, key: &ObjectKey) -> Option<Change<V>> {
-        if let Some(answers) = &mut self.answers {
-            answers.unconfirmed.remove(key);
+        if let Some(responses) = &mut self.responses {
+            responses.unconfirmed.remove(key);
         }
         let old = self.entries.remove(key)?;
         Some(Change { key: key.clone(), old: Some(old.value), new: None })
@@ -210,43 +210,43 @@ impl<V: Clone> Cache<V> {
 
 impl<K: Resource> Cache<Arc<K>> {
     /// Creates a cache that the watch and responses feed.
-    pub fn with_answers() -> Self {
-        let answers = Answers {
+    pub fn with_responses() -> Self {
+        let responses = Responses {
             uid: |object: &Arc<K>| object.meta().uid.as_deref(),
             unconfirmed: HashSet::new(),
             deleted: HashSet::new(),
             deletion_order: VecDeque::new(),
         };
-        Self { answers: Some(answers), ..Self::default() }
+        Self { responses: Some(responses), ..Self::default() }
     }
 
     /// Applies the response to a write, which contains the current object. Nothing changes if it is already known or
     /// deleted.
-    pub fn answered(&mut self, object: K) -> Option<Change<Arc<K>>> {
+    pub fn apply_response(&mut self, object: K) -> Option<Change<Arc<K>>> {
         let (key, version) = (key_of(&object), version_of(&object));
         let uid = object.meta().uid.as_deref();
-        let answers = self.answers.as_mut()?;
-        if uid.is_some_and(|uid| answers.deleted.contains(uid)) {
+        let responses = self.responses.as_mut()?;
+        if uid.is_some_and(|uid| responses.deleted.contains(uid)) {
             return None;
         }
-        self.relist.saw(&key);
+        self.relist.record_existing(&key);
         if let Some(known) = self.entries.get(&key)
-            && (answers.uid)(&known.value) == uid
+            && (responses.uid)(&known.value) == uid
             && known.version >= version
         {
             return None;
         }
-        answers.unconfirmed.insert(key.clone());
+        responses.unconfirmed.insert(key.clone());
         Some(self.put(key, version, Arc::new(object)))
     }
 
     /// Applies the response to a deletion: removes the object with this key and uid.
-    pub fn removed(&mut self, key: &ObjectKey, uid: &str) -> Option<Change<Arc<K>>> {
+    pub fn apply_deletion(&mut self, key: &ObjectKey, uid: &str) -> Option<Change<Arc<K>>> {
         self.remove_uid(key, Some(uid))
     }
 }
 
-impl<V> Answers<V> {
+impl<V> Responses<V> {
     fn remember_deletion(&mut self, uid: Option<&str>) {
         let Some(uid) = uid.filter(|uid| !self.deleted.contains(*uid)) else { return };
         self.deleted.insert(uid.to_owned());
@@ -295,38 +295,38 @@ mod tests {
     /// Goal: the response to a write and the watch event may come in either order. Method: both orders, same result.
     #[test]
     fn a_late_event_never_undoes_a_newer_response() {
-        let mut cache = Cache::with_answers();
-        assert!(cache.answered(object("a", "u1", 7)).is_some());
+        let mut cache = Cache::with_responses();
+        assert!(cache.apply_response(object("a", "u1", 7)).is_some());
         let older = take(&mut cache, Event::Apply(object("a", "u1", 5)));
         assert!(older.is_empty(), "an older version changes nothing");
         let equal = take(&mut cache, Event::Apply(object("a", "u1", 7)));
         assert!(equal.is_empty(), "an equal version changes nothing");
         assert_eq!(take(&mut cache, Event::Apply(object("a", "u1", 9))).len(), 1);
-        assert!(cache.answered(object("a", "u1", 8)).is_none(), "the watch is ahead of this response");
+        assert!(cache.apply_response(object("a", "u1", 8)).is_none(), "the watch is ahead of this response");
     }
 
     /// Goal: a deleted object stays deleted, even if the response to its creation arrives last.
     #[test]
     fn a_deleted_uid_never_returns() {
-        let mut cache = Cache::with_answers();
+        let mut cache = Cache::with_responses();
         assert!(take(&mut cache, Event::Delete(object("a", "u1", 6))).is_empty());
-        assert!(cache.answered(object("a", "u1", 5)).is_none());
+        assert!(cache.apply_response(object("a", "u1", 5)).is_none());
         assert_eq!(names(&cache), Vec::<String>::new());
-        assert!(cache.answered(object("a", "u2", 8)).is_some(), "a successor of the same name is another object");
+        assert!(cache.apply_response(object("a", "u2", 8)).is_some(), "a successor of the same name is another object");
         let key = ObjectKey::new("ns", "a");
-        assert!(cache.removed(&key, "u1").is_none(), "deleting its predecessor leaves it");
+        assert!(cache.apply_deletion(&key, "u1").is_none(), "deleting its predecessor leaves it");
         assert_eq!(names(&cache), ["a"]);
     }
 
     /// Goal: a listing replaces everything except objects that were written while it ran.
     #[test]
     fn a_listing_removes_objects_that_it_lacks() {
-        let mut cache = Cache::with_answers();
-        cache.answered(object("old", "u1", 1));
-        cache.answered(object("kept", "u2", 2));
+        let mut cache = Cache::with_responses();
+        cache.apply_response(object("old", "u1", 1));
+        cache.apply_response(object("kept", "u2", 2));
         take(&mut cache, Event::Init);
         take(&mut cache, Event::InitApply(object("kept", "u2", 2)));
-        cache.answered(object("ours", "u3", 9));
+        cache.apply_response(object("ours", "u3", 9));
         let changes = take(&mut cache, Event::InitDone);
         assert_eq!(changes.len(), 1);
         assert_eq!(names(&cache), ["kept", "ours"]);
@@ -337,12 +337,12 @@ mod tests {
     /// watch may still report an object whose response arrived after the list was made and before it was received.
     #[test]
     fn a_uid_that_a_listing_lacks_never_returns() {
-        let mut cache = Cache::with_answers();
+        let mut cache = Cache::with_responses();
         take(&mut cache, Event::Apply(object("gone", "u1", 5)));
-        cache.answered(object("new", "u2", 9));
+        cache.apply_response(object("new", "u2", 9));
         take(&mut cache, Event::Init);
         assert_eq!(take(&mut cache, Event::InitDone).len(), 2);
-        assert!(cache.answered(object("gone", "u1", 6)).is_none(), "it was deleted");
+        assert!(cache.apply_response(object("gone", "u1", 6)).is_none(), "it was deleted");
         take(&mut cache, Event::Apply(object("new", "u2", 9)));
         assert_eq!(names(&cache), ["new"]);
     }

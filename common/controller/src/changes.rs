@@ -64,7 +64,7 @@ pub fn changes<'a, K: Resource>(
             Vec::new()
         }
         watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
-            relist.saw(&key_of(&object));
+            relist.record_existing(&key_of(&object));
             vec![Change::Applied(object)]
         }
         watcher::Event::InitDone => relist.end(known).into_iter().map(Change::Gone).chain([Change::Listed]).collect(),

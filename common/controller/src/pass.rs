@@ -27,7 +27,7 @@ pub trait Statuses<K: HasStatus>: Send + Sync {
     fn write<'a>(&'a self, read: &'a Arc<K>, status: K::Status) -> BoxFuture<'a, Result<(), WriteError>>;
 
     /// Reports an error of an object, once for as long as the same error persists.
-    fn complain(&self, object: &K, reason: &str, message: String);
+    fn report_error(&self, object: &K, reason: &str, message: String);
 }
 
 /// Writes statuses and events to the API server.
@@ -51,8 +51,8 @@ where
         status::write(self.writer, self.store, read, status).boxed()
     }
 
-    fn complain(&self, object: &K, reason: &str, message: String) {
-        self.recorder.complain(self.component, object, reason, message);
+    fn report_error(&self, object: &K, reason: &str, message: String) {
+        self.recorder.record_error(self.component, object, reason, message);
     }
 }
 
@@ -112,13 +112,13 @@ where
                 return outcome;
             }
             if !error.is_conflict() {
-                statuses.complain(read, "InternalError", error.to_string());
+                statuses.report_error(read, "InternalError", error.to_string());
             }
         }
         status.finish(read.status(), read.meta().generation.unwrap_or(0), clock.now());
         let written = statuses.write(&latest, status).await;
         if let Some(error) = written.as_ref().err().filter(|error| !error.is_temporary()) {
-            statuses.complain(read, "UpdateFailed", error.to_string());
+            statuses.report_error(read, "UpdateFailed", error.to_string());
         }
         outcome.and(written.map_err(E::from))
     }

@@ -66,7 +66,7 @@ impl Recorder {
 
     /// Records an error of `object`, unless the same error was recorded a few minutes ago. For passes that keep failing
     /// in the same way until a user acts.
-    pub fn complain<K: Resource<DynamicType = ()>>(
+    pub fn record_error<K: Resource<DynamicType = ()>>(
         &self,
         component: &'static str,
         object: &K,
@@ -75,12 +75,12 @@ impl Recorder {
     ) {
         let report = (key_of(object), object.meta().uid.as_deref(), K::kind(&()), reason, message.as_str());
         if self.repeats.lock().is_new(&report, Instant::now()) {
-            self.say(component, object, Severity::Warning, reason, message);
+            self.record(component, object, Severity::Warning, reason, message);
         }
     }
 
     /// Records an event about `object`.
-    pub fn say<K: Resource<DynamicType = ()>>(
+    pub fn record<K: Resource<DynamicType = ()>>(
         &self,
         component: &'static str,
         object: &K,

@@ -25,7 +25,7 @@ impl<N: Eq + Hash + Clone> Relist<N> {
     }
 
     /// Records that an object of this name exists; matters only during a list.
-    pub fn saw(&mut self, name: &N) {
+    pub fn record_existing(&mut self, name: &N) {
         if let Some(listed) = &mut self.listed {
             listed.insert(name.clone());
         }

@@ -119,13 +119,13 @@ impl Shares {
     }
 
     /// Returns the names of all buckets, each with a flag that is set if this process holds it.
-    pub fn all(&self) -> Vec<(String, bool)> {
+    pub fn held_here(&self) -> Vec<(String, bool)> {
         self.names.iter().enumerate().map(|(bucket, name)| (name.clone(), self.has(bucket))).collect()
     }
 
     /// Returns the names of all buckets, each with a flag that is set if it is known to be held by this process or any
     /// other. Members of a StatefulSet cannot observe each other.
-    pub fn held(&self) -> Vec<(String, bool)> {
+    pub fn held_anywhere(&self) -> Vec<(String, bool)> {
         let is_held = |bucket| match self.holders {
             Holders::Leases(_) => self.owner_of_bucket(bucket) != Owner::Nobody,
             Holders::Members { .. } => self.has(bucket),
@@ -200,7 +200,7 @@ impl Leadership for Shares {
 
 /// Logs a warning when the map of the leases is edited. The map is read only at the start, so an edit takes effect at
 /// the next start.
-pub async fn tell_of_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
+pub async fn warn_on_edits<T>(map: String, mut content: watch::Receiver<Arc<T>>, until: CancellationToken) {
     on_each_edit(&mut content, &until, || {
         tracing::warn!(config_map = map, "the ConfigMap was edited; the change takes effect at the next start");
     })
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_key_belongs_to_the_present_holder_of_its_bucket() {
         let names = bucket_names(4);
-        let (assign, ownership) = Ownership::by_hand(4);
+        let (assign, ownership) = Ownership::manual(4);
         let shares = Shares::new(names.clone(), ownership);
         let me = Holder { pod_name: "as-0".into(), pod_ip: [127, 0, 0, 1].into() };
         for n in 0..1000 {
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(shares.owner(&key), Owner::Nobody);
         (0..3).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
         assert!(!shares.are_settled(), "one bucket has no owner");
-        let held: Vec<_> = shares.held().into_iter().map(|(_, is_held)| is_held).collect();
+        let held: Vec<_> = shares.held_anywhere().into_iter().map(|(_, is_held)| is_held).collect();
         assert_eq!(held, [true, true, true, false]);
         assign.set(3, Some(me.clone()), true);
         assert!(shares.are_settled());

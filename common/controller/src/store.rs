@@ -260,14 +260,14 @@ impl<T: Send + Sync + 'static> Store<T> {
     fn take_version<K: Resource>(&self, object: K, convert: impl FnOnce(K) -> T) {
         let (key, version) = (key_of(&object), version_of(&object));
         if self.inner.read().watched.holds(&key, version) {
-            self.inner.write().watched.saw(&key);
+            self.inner.write().watched.record_existing(&key);
             return;
         }
         let new = Arc::new(convert(object));
         let stored = (self.to_stored)(new.clone());
         let change = {
             let mut inner = self.inner.write();
-            inner.watched.saw(&key);
+            inner.watched.record_existing(&key);
             let change = inner.watched.put(key, version, stored);
             inner.drop_reached_offer(&change.key);
             change

@@ -316,7 +316,7 @@ mod tests {
     async fn a_lease_waits_only_for_writes_without_a_response() {
         let (service, _server) = tower_test::mock::pair::<http::Request<Body>, http::Response<Body>>();
         let client = Client::new(service, "default");
-        let (assign, ownership) = Ownership::by_hand(1);
+        let (assign, ownership) = Ownership::manual(1);
         assign.set(0, None, true);
         let shares = Shares::new(vec!["a".to_owned()], ownership);
         let writer = Writer { client: &client, leadership: &shares, pacing: None };

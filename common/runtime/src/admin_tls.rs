@@ -45,7 +45,7 @@ impl AdminTls {
     }
 
     pub(crate) async fn config(&self, shutdown: &CancellationToken) -> anyhow::Result<Arc<ServerConfig>> {
-        let identity = self.pair.clone().follow(files::LOOK, shutdown.clone()).await?;
+        let identity = self.pair.clone().follow(files::CHECK_INTERVAL, shutdown.clone()).await?;
         let clients = match &self.clients {
             None => ClientAuth::None,
             Some((required, file)) => {

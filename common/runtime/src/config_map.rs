@@ -72,7 +72,7 @@ impl Refusals {
     ///
     /// # Errors
     /// Names the first rejected map with key, value and rule.
-    pub fn none(&self) -> anyhow::Result<()> {
+    pub fn ensure_none(&self) -> anyhow::Result<()> {
         match self.errors.lock().first_key_value() {
             Some((config_map, error)) => anyhow::bail!("ConfigMap {config_map}: {error}"),
             None => Ok(()),
@@ -348,7 +348,7 @@ mod tests {
             assert_eq!(**value.borrow(), expected);
             let text = metrics.encode().expect("text");
             assert!(text.contains(&format!("zeroscale_config_refused{{config_map=\"config-x\"}} {refused}")), "{text}");
-            let error = refusals.none().err().map(|error| error.to_string());
+            let error = refusals.ensure_none().err().map(|error| error.to_string());
             let expected = "ConfigMap config-x: n=\"nine\": invalid digit found in string";
             assert_eq!(error.as_deref(), (refused == 1).then_some(expected));
         }

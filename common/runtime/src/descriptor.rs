@@ -24,7 +24,7 @@ pub fn raise_limit() {
 ///
 /// # Errors
 /// Returns the system's error.
-pub fn give_limit_back() -> io::Result<()> {
+pub fn restore_limit() -> io::Result<()> {
     GIVEN.get().map_or(Ok(()), |given| Ok(setrlimit(Resource::Nofile, *given)?))
 }
 

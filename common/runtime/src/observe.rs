@@ -11,7 +11,7 @@
 
 use crate::admin::{self, Page};
 use crate::process::ProcessOptions;
-use crate::telemetry::otlp::{self, Who};
+use crate::telemetry::otlp::{self, ProcessIdentity};
 use crate::telemetry::{Metrics, own};
 use anyhow::Context;
 use common::config::{MetricsProtocol, ObservabilityConfig};
@@ -28,7 +28,7 @@ const LAST_EXPORT: Duration = Duration::from_secs(6);
 /// Diagnostic data of a process.
 pub struct Diagnostics {
     /// Identity of the process.
-    pub who: Who,
+    pub identity: ProcessIdentity,
     /// Metrics of the process.
     pub metrics: Metrics,
     /// `config-observability`.
@@ -53,11 +53,15 @@ impl Diagnostics {
     /// Fails if a port cannot be bound, a certificate cannot be used, or an endpoint is malformed.
     pub async fn observe(self, process: &ProcessOptions, shutdown: CancellationToken) -> anyhow::Result<Observed> {
         let config = self.config.borrow().metrics.clone();
-        let target: Vec<(String, String)> =
-            self.who.attributes(&process.otel).into_iter().map(|(key, value)| (key.replace('.', "_"), value)).collect();
+        let target: Vec<(String, String)> = self
+            .identity
+            .attributes(&process.otel)
+            .into_iter()
+            .map(|(key, value)| (key.replace('.', "_"), value))
+            .collect();
         self.metrics.describe(target);
-        own::register(&self.metrics, &self.who);
-        let pushing = otlp::push(self.metrics.clone(), &config, &self.who, &process.otel, shutdown.clone())?;
+        own::register(&self.metrics, &self.identity);
+        let pushing = otlp::push(self.metrics.clone(), &config, &self.identity, &process.otel, shutdown.clone())?;
         let admin = match self.admin {
             None => None,
             Some(listen) => {
@@ -133,7 +137,7 @@ mod tests {
             metrics.register(Instrument::new(Kind::Counter, "served", "Requests served"), Counter::default());
         served.inc();
         Diagnostics {
-            who: Who { service: "activator", namespace: "sys".into(), pod: "a".into() },
+            identity: ProcessIdentity { service: "activator", namespace: "sys".into(), pod: "a".into() },
             metrics,
             config: watch::channel(Arc::new(ObservabilityConfig::from_map(&data).expect("valid"))).1,
             pages: Vec::new(),

@@ -93,7 +93,7 @@ impl StatTrust {
     /// # Errors
     /// Fails if they cannot be used.
     pub async fn open(self, shutdown: &CancellationToken) -> Result<Trust, PemError> {
-        Trust::follow(self.authorities, &self.name, files::LOOK, shutdown.clone()).await
+        Trust::follow(self.authorities, &self.name, files::CHECK_INTERVAL, shutdown.clone()).await
     }
 }
 
@@ -136,7 +136,7 @@ impl StatTls {
     /// Fails if one cannot be used.
     pub async fn open(self, shutdown: &CancellationToken) -> anyhow::Result<(StatServerTls, Trust)> {
         let Self { pair, parameters, allow_plain, trust } = self;
-        let identity = pair.follow(files::LOOK, shutdown.clone()).await?;
+        let identity = pair.follow(files::CHECK_INTERVAL, shutdown.clone()).await?;
         let config = server_config(&identity, &parameters, ClientAuth::None, &[HTTP1])?;
         Ok((StatServerTls { config, allow_plain }, trust.open(shutdown).await?))
     }

@@ -33,7 +33,7 @@ pub struct Named<'a, T> {
     /// Name of the Service.
     pub service: &'a str,
     /// Owner to which the Service's names resolve.
-    pub means: T,
+    pub owner: T,
 }
 
 /// A host that was granted to a workload.
@@ -44,7 +44,7 @@ pub struct Claimed<'a, T> {
     /// The host.
     pub host: &'a HostPattern,
     /// Owner to which the host resolves.
-    pub means: T,
+    pub owner: T,
 }
 
 impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
@@ -56,17 +56,17 @@ impl<T: Clone, S: BuildHasher + Default> HostTable<T, S> {
     ) -> Self {
         let mut table = Self::empty(cluster_domain);
         let has_valid_name = |named: &Named<'a, T>| host::is_label(named.service) && host::is_label(named.namespace);
-        for Named { namespace, service, means } in services.into_iter().filter(has_valid_name) {
-            table.services.entry(service_key(service, namespace).into()).or_insert(means);
+        for Named { namespace, service, owner } in services.into_iter().filter(has_valid_name) {
+            table.services.entry(service_key(service, namespace).into()).or_insert(owner);
         }
-        for Claimed { namespace, host, means } in claims {
+        for Claimed { namespace, host, owner } in claims {
             let is_allowed = match covered(host, cluster_domain) {
                 Covered::Free | Covered::OfNamespaceIfAny(_) | Covered::Address => true,
-                Covered::OfNamespace(owner) => owner == namespace,
+                Covered::OfNamespace(only) => only == namespace,
                 Covered::Unclaimable(_) => false,
             };
             if is_allowed {
-                table.claims.entry(host.to_string().into()).or_insert(means);
+                table.claims.entry(host.to_string().into()).or_insert(owner);
             }
         }
         table

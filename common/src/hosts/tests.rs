@@ -91,7 +91,7 @@ fn table(world: &BTreeMap<RevisionKey, Object>, held: &Ledger) -> HostTable<Revi
     let services = world.values().map(|object| Named {
         namespace: object.key.namespace(),
         service: object.service,
-        means: object.key.clone(),
+        owner: object.key.clone(),
     });
     let claims: Vec<_> = held
         .iter()
@@ -100,7 +100,7 @@ fn table(world: &BTreeMap<RevisionKey, Object>, held: &Ledger) -> HostTable<Revi
     let claims = claims.iter().map(|(namespace, host, name)| Claimed {
         namespace,
         host,
-        means: RevisionKey::new(namespace.as_str(), *name),
+        owner: RevisionKey::new(namespace.as_str(), *name),
     });
     HostTable::new(DOMAIN, services, claims)
 }

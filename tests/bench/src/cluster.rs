@@ -38,7 +38,7 @@ const SILENCE: Duration = Duration::from_millis(700);
 const HELD_MAX: u32 = 20_000;
 
 /// An activator and its cluster.
-pub(crate) struct Plane {
+pub(crate) struct TestActivator {
     pub(crate) http1: SocketAddr,
     pub(crate) h2c: SocketAddr,
     pub(crate) process: Process,
@@ -56,14 +56,14 @@ pub(crate) type ReceivedStat = (String, Instant);
 /// Maximum number of stats that wait for a receiver.
 const STATS_WAITING: usize = 4096;
 
-impl Plane {
+impl TestActivator {
     /// Namespace of all objects.
     pub(crate) const NAMESPACE: &str = NAMESPACE;
 
     /// Starts the cluster and the activator, and waits until the activator serves.
     pub(crate) async fn start(settings: &Settings) -> anyhow::Result<Self> {
-        let (plane, _) = Self::start_after(settings, async |_| Ok(())).await?;
-        Ok(plane)
+        let (activator, _) = Self::start_after(settings, async |_| Ok(())).await?;
+        Ok(activator)
     }
 
     /// Starts like `Self::start`, after `create` has created objects. Also returns how long the activator took.
@@ -91,7 +91,7 @@ impl Plane {
         let process = Process::plane("activator", kubeconfig, pod, "warn", more)?;
         let http1 = settings.address(names::ACTIVATOR_HTTP1_PORT);
         let h2c = settings.address(names::ACTIVATOR_H2C_PORT);
-        let plane = Self {
+        let activator = Self {
             http1,
             h2c,
             process,
@@ -105,7 +105,7 @@ impl Plane {
             status(http1, "nobody.example.com").await.is_ok_and(|status| status == 404)
         })
         .await?;
-        Ok((plane, started.elapsed()))
+        Ok((activator, started.elapsed()))
     }
 
     /// Creates a revision without pods. Its host is [`host`].

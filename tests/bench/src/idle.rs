@@ -12,7 +12,8 @@ pub(crate) const SETTLE: Duration = Duration::from_secs(12);
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-pub(crate) const ROW: Row = Row::small("idle-memory", "resident memory with 100 revisions at zero", "MiB", 25.0, 12.0);
+pub(crate) const ROW: Row =
+    Row::at_most("idle-memory", "resident memory with 100 revisions at zero", "MiB", 25.0, 12.0);
 
 /// Measures the row after the process has settled. Context figures split it into anonymous memory and file pages. The
 /// latter are mostly the program itself; all processes of an image share them, and the kernel can drop them at any
@@ -22,7 +23,7 @@ pub(crate) async fn settled(process: &Process) -> anyhow::Result<Figures> {
     let (resident, anonymous) = (process.resident()? as f64 / MIB, process.anonymous()? as f64 / MIB);
     let mut figures = Figures::default();
     figures.row(ROW.name, vec![resident]);
-    figures.beside("MiB of it anonymous memory", vec![anonymous]);
-    figures.beside("MiB of it file pages", vec![resident - anonymous]);
+    figures.add_context("MiB of it anonymous memory", vec![anonymous]);
+    figures.add_context("MiB of it file pages", vec![resident - anonymous]);
     Ok(figures)
 }

@@ -3,7 +3,7 @@
 //! HAProxy has two threads and nginx two processes on any machine, the bare proxy one thread for each core. None logs
 //! requests.
 
-use crate::cluster::{self, Plane, until};
+use crate::cluster::{self, TestActivator, until};
 use crate::process::Process;
 use crate::settings::Settings;
 use crate::tools;
@@ -25,14 +25,14 @@ pub(crate) struct Target {
 
 enum Owner {
     Process(Process),
-    Plane(Box<Plane>),
+    Activator(Box<TestActivator>),
 }
 
 impl Target {
     pub(crate) fn process(&self) -> Option<&Process> {
         self.process.as_ref().map(|owner| match owner {
             Owner::Process(process) => process,
-            Owner::Plane(plane) => &plane.process,
+            Owner::Activator(activator) => &activator.process,
         })
     }
 
@@ -51,10 +51,10 @@ impl Target {
         protocol: Protocol,
         backend: SocketAddr,
     ) -> anyhow::Result<Self> {
-        let plane = Plane::start(settings).await?;
-        plane.warm(REVISION, protocol, backend).await?;
-        let address = if protocol == Protocol::H2c { plane.h2c } else { plane.http1 };
-        Ok(Self { name: "activator", address, process: Some(Owner::Plane(Box::new(plane))), _files: None })
+        let activator = TestActivator::start(settings).await?;
+        activator.warm(REVISION, protocol, backend).await?;
+        let address = if protocol == Protocol::H2c { activator.h2c } else { activator.http1 };
+        Ok(Self { name: "activator", address, process: Some(Owner::Activator(Box::new(activator))), _files: None })
     }
 
     /// Starts HAProxy.

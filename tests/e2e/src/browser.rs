@@ -156,7 +156,7 @@ impl Tab {
     }
 
     /// Evaluates an expression in the page.
-    pub async fn look(&self, expression: &str) -> anyhow::Result<Value> {
+    pub async fn evaluate(&self, expression: &str) -> anyhow::Result<Value> {
         let parameters = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut found = self.call("Runtime.evaluate", parameters).await?;
         ensure!(found["exceptionDetails"].is_null(), "{expression}: {}", found["exceptionDetails"]);
@@ -168,12 +168,12 @@ impl Tab {
         let end = Instant::now() + PATIENCE;
         loop {
             // Between two documents an evaluation fails.
-            let found = self.look(expression).await;
+            let found = self.evaluate(expression).await;
             if found.as_ref().is_ok_and(|value| *value == json!(true)) {
                 return Ok(());
             }
             if Instant::now() >= end {
-                let text = self.look("document.documentElement.outerHTML").await;
+                let text = self.evaluate("document.documentElement.outerHTML").await;
                 bail!("{expression} stays {found:?} in {text:?}");
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -182,7 +182,7 @@ impl Tab {
 
     /// Returns the visible text.
     pub async fn text(&self) -> anyhow::Result<String> {
-        let text = self.look("document.body.innerText").await?;
+        let text = self.evaluate("document.body.innerText").await?;
         Ok(text.as_str().context("a text")?.trim().to_owned())
     }
 

@@ -3,8 +3,7 @@
 //! maintains the endpoints of the system's Services, as a kubelet's probes and Kubernetes' controllers would.
 
 use crate::process::Process;
-use crate::several::until;
-use crate::space::client;
+use crate::space::{client, until};
 use anyhow::Context;
 use common::names;
 use common_runtime::namespaces::Namespaces;

@@ -220,6 +220,16 @@ impl Space {
     }
 }
 
+/// Waits until a condition holds. Fails if it does not hold within a minute.
+pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<()> {
+    let reached = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(SOON, reached).await.with_context(|| format!("waited in vain for {what}"))
+}
+
 /// Returns an administrator's client of the API server in a kubeconfig.
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;

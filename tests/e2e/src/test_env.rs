@@ -74,7 +74,7 @@ impl TestEnv {
     }
 
     /// Does the same with a grace period of 6 s before scaling to zero instead of half a minute.
-    pub async fn sleeping_soon(options: UpOptions) -> anyhow::Result<Self> {
+    pub async fn with_short_grace(options: UpOptions) -> anyhow::Result<Self> {
         let mut settings = tempfile::NamedTempFile::new()?;
         settings.write_all(b"scale-to-zero-grace-period: 6s\n")?;
         Self::with(UpOptions { config_autoscaler: Some(settings.path().to_owned()), ..options }).await

@@ -9,7 +9,7 @@ use crate::reconcile::Controller;
 use crate::simulation::Simulation;
 use crate::summary::Without;
 use autoscaler_core::engine::blend::{Blend, Input};
-use autoscaler_core::engine::{Answer, Measured};
+use autoscaler_core::engine::{BlendedScale, Measured};
 use k8s_openapi::api::autoscaling::v2::{HPAScalingRules, HorizontalPodAutoscalerBehavior as Behavior};
 use rand::Rng;
 use rand::RngExt;
@@ -51,7 +51,7 @@ impl Metric {
 
 impl Simulation {
     /// Combines load and metric into a desired scale. Returns `None` for a revision without a metric.
-    pub(crate) fn blend(&mut self, index: usize, revision: usize, current: i32) -> Option<Answer> {
+    pub(crate) fn blend(&mut self, index: usize, revision: usize, current: i32) -> Option<BlendedScale> {
         let metric = self.plan.revisions[revision].metric.clone()?;
         let (now, bounds) = (self.timestamp(), self.plan.revisions[revision].bounds);
         let state = self.autoscalers[index].deciders.get_mut(&revision)?;
@@ -65,7 +65,7 @@ impl Simulation {
             metric_state.series = Some(metric_state.series_count);
             started = metric_state.series;
         }
-        let answer = metric_state.blend.answer(&Input {
+        let blended = metric_state.blend.combine(&Input {
             now,
             current,
             bounds,
@@ -77,7 +77,7 @@ impl Simulation {
         if let Some(series) = started {
             self.schedule(ProcessId::Autoscaler(index), Duration::from_millis(20), Local::Measure { revision, series });
         }
-        Some(answer)
+        Some(blended)
     }
 
     /// Measures a revision's metric, if `series` still is the current series.
@@ -91,8 +91,8 @@ impl Simulation {
             return;
         }
         state.metric_state.measured = Some(match failed {
-            true => Measured { wish: None, failed: u16::from(counts_failures), why: None },
-            false => Measured { wish: Some((pods, "a metric".into())), failed: 0, why: None },
+            true => Measured { proposal: None, failed: u16::from(counts_failures), first_failure: None },
+            false => Measured { proposal: Some((pods, "a metric".into())), failed: 0, first_failure: None },
         });
         self.summary.measurements += 1;
         self.summary.failed_measurements += u64::from(failed);

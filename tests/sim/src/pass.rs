@@ -41,7 +41,7 @@ impl Simulation {
         let probe = match autoscaler.rounds.get(&revision) {
             Some(Round::Running { failed: true, .. }) => ProbeResult::NotInPath,
             Some(Round::Proven(at)) if self.time.now < *at + PROBE_HOLDS => ProbeResult::InPath,
-            _ => ProbeResult::NotAsked,
+            _ => ProbeResult::NotProbed,
         };
         let outcome = scale_to_zero::decide(&scale_to_zero::Input {
             desired: desired.or(held),

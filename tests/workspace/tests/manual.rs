@@ -68,14 +68,14 @@ fn every_condition_and_reason_is_in_the_manual() {
     let own: String = sources(&["autoscaler/src/standalone"]).into_iter().map(|(_, code)| code).collect();
     // Reasons of failed metrics.
     let measure = code("autoscaler/hpa/core/src/measure.rs");
-    let look = read("autoscaler/src/metric_engine/look.rs");
+    let evaluation = read("autoscaler/src/metric_engine/evaluation.rs");
     let is_word =
         |word: &&str| word.len() > 3 && word.starts_with(char::is_uppercase) && word.chars().all(char::is_alphanumeric);
     let mut reasons: BTreeSet<_> =
         after(&own, ": &str = \"").chain(after(&allocation, "=> \"")).filter(is_word).collect();
     reasons.extend(after(&own, "Finding::new(\""));
     reasons.extend(after(&measure, "Failure::new(\"").chain(after(&measure, "reason: \"")));
-    reasons.extend(after(&look, "Some((\""));
+    reasons.extend(after(&evaluation, "Some((\""));
     // Reasons why pods do not serve.
     let causes = read("autoscaler/core/src/cause.rs");
     let causes = causes.split("\nfn cause(").nth(1).and_then(|rest| rest.split("\n}").next()).expect("fn cause");
@@ -88,8 +88,8 @@ fn every_condition_and_reason_is_in_the_manual() {
 fn every_event_is_in_the_manual() {
     let page = read("deploy/docs/reference.md");
     let all: String = sources(&["autoscaler/src"]).into_iter().map(|(_, code)| code).collect();
-    let before = "warning(|normal(|Severity::Warning, |Severity::Normal, |warn(subject, |complain(COMPONENT, &object, |\
-                  REASON: &str = ";
+    let before = "warning(|normal(|Severity::Warning, |Severity::Normal, |warn(subject, |\
+                  record_error(COMPONENT, &object, |REASON: &str = ";
     let before: Vec<_> = before.split('|').map(|before| format!("{before}\"")).collect();
     let code: BTreeSet<_> = before.iter().flat_map(|before| after(&all, before)).collect();
     equal("events", &listed(&page, "\n## Events\n"), &code);

@@ -48,7 +48,7 @@ pub use self::fallback::Fallback;
 use self::fallback::{FallbackState, POD_PAUSE};
 use self::pod::{ProbedPod, Step};
 use self::schedule::RoundTrip;
-pub use self::schedule::{Timeouts, answer_min};
+pub use self::schedule::{Timeouts, min_response_time};
 use crate::destination::{Destination, Destinations};
 
 /// Condition under which an address may receive requests.
@@ -124,13 +124,13 @@ pub enum ProbeOutcome {
     /// The probe passed. Contains the connect time if a new connection was made.
     Passed(Option<Duration>),
     /// The response was wrong, with a status that a mesh does not return (not 502 or 503).
-    Refuted,
+    WrongResponse,
     /// There was no response, or it was 502 or 503.
     Unanswered,
     /// The connection was refused after this time. No process listens yet, but the round trip is known.
     Refused(Duration),
     /// The connection was refused after this time, by a probe port other than the port that takes requests.
-    RefusedBeside(Duration),
+    ProbePortRefused(Duration),
 }
 
 /// Output of the state machine.
@@ -276,7 +276,7 @@ impl Backends {
     fn probed(&mut self, destination: &Destination, attempt: Attempt, outcome: ProbeOutcome, now: Instant) {
         if let ProbeOutcome::Passed(Some(connect))
         | ProbeOutcome::Refused(connect)
-        | ProbeOutcome::RefusedBeside(connect) = outcome
+        | ProbeOutcome::ProbePortRefused(connect) = outcome
         {
             self.round_trip.measure(connect);
         }

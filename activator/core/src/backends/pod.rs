@@ -166,7 +166,7 @@ impl ProbedPod {
                 }
                 let pause = pause(self.waited(now), sharers);
                 self.state = PodState::Waiting { due: now + slowest.map_or(pause, |slowest| pause.max(slowest)) };
-                self.maybe_mesh = Some(failure != ProbeOutcome::Refuted);
+                self.maybe_mesh = Some(failure != ProbeOutcome::WrongResponse);
             }
             _ => {}
         }
@@ -229,7 +229,7 @@ impl ProbedPod {
     /// Returns true if readiness overrules a failed probe: Kubernetes has reported the pod as ready, and its kernel has
     /// responded, for [`OVERRULED_AFTER`].
     fn is_overruled(&mut self, proof: Proof, failure: ProbeOutcome, now: Instant) -> bool {
-        let responded = matches!(failure, ProbeOutcome::Refuted | ProbeOutcome::RefusedBeside(_));
+        let responded = matches!(failure, ProbeOutcome::WrongResponse | ProbeOutcome::ProbePortRefused(_));
         if proof != Proof::ProbeThenReady || !self.ready || !responded {
             self.contradicted = None;
             return false;

@@ -69,7 +69,7 @@ fn pause_alone(waited: Duration) -> Duration {
 }
 
 /// Returns the shortest time in which a pod at this distance can be expected to respond.
-pub fn answer_min(round_trip: Duration) -> Duration {
+pub fn min_response_time(round_trip: Duration) -> Duration {
     round_trip.saturating_mul(ANSWER_ROUND_TRIPS).min(ANSWER_FAR_MAX)
 }
 
@@ -92,7 +92,7 @@ impl RoundTrip {
             None => CONNECT_UNMEASURED.max(waited / CONNECT_DIVISOR_UNMEASURED),
             Some(smooth) => smooth.saturating_mul(CONNECT_ROUND_TRIPS).max(waited / CONNECT_DIVISOR),
         };
-        let far = self.0.map_or(Duration::ZERO, answer_min);
+        let far = self.0.map_or(Duration::ZERO, min_response_time);
         Timeouts { connect: connect.clamp(CONNECT.0, CONNECT.1), answer: answer.max(far) }
     }
 }

@@ -151,8 +151,8 @@ fn publishes(pods: &[u8]) -> Did {
 }
 
 const FAIL: ProbeOutcome = ProbeOutcome::Unanswered;
-const REFUTED: ProbeOutcome = ProbeOutcome::Refuted;
-const REFUSED_BESIDE: ProbeOutcome = ProbeOutcome::RefusedBeside(Duration::from_micros(90));
+const WRONG_RESPONSE: ProbeOutcome = ProbeOutcome::WrongResponse;
+const PROBE_PORT_REFUSED: ProbeOutcome = ProbeOutcome::ProbePortRefused(Duration::from_micros(90));
 
 #[test]
 fn every_address_is_probed_as_soon_as_it_is_known_ready_or_not() {
@@ -307,7 +307,7 @@ fn a_pod_that_was_never_ready_is_not_probed_again_after_a_pass() {
 /// them as ready.
 #[test]
 fn a_ready_pod_whose_kernel_responds_to_failing_probes_is_used_after_a_second() {
-    for failure in [REFUTED, REFUSED_BESIDE] {
+    for failure in [WRONG_RESPONSE, PROBE_PORT_REFUSED] {
         let mut watch = Watch::new(Proof::ProbeThenReady, Fallback::Never);
         assert_eq!(watch.list(&[1], &[]), (vec![1], None), "probed first");
         assert_eq!(watch.answers(1, failure, Duration::from_millis(950)), None, "{failure:?}");
@@ -333,18 +333,18 @@ fn a_ready_pod_without_responses_is_not_used() {
         watch.list(&[1], &[]);
         assert_eq!(watch.answers(1, silence, long), None, "{silence:?}");
         for _ in 0..5 {
-            assert_eq!(watch.answers(1, REFUTED, Duration::from_millis(500)), None, "the time starts again");
+            assert_eq!(watch.answers(1, WRONG_RESPONSE, Duration::from_millis(500)), None, "the time starts again");
             assert_eq!(watch.answers(1, silence, Duration::from_millis(100)), None);
         }
     }
     let mut not_yet = Watch::new(Proof::ProbeThenReady, Fallback::Never);
     not_yet.list(&[], &[1]);
-    assert_eq!(not_yet.answers(1, REFUTED, long), None, "not ready");
+    assert_eq!(not_yet.answers(1, WRONG_RESPONSE, long), None, "not ready");
     assert_eq!(not_yet.list(&[1], &[]), (vec![1], None));
-    assert_eq!(not_yet.answers(1, REFUTED, Duration::from_millis(900)), None, "ready for less than a second");
+    assert_eq!(not_yet.answers(1, WRONG_RESPONSE, Duration::from_millis(900)), None, "ready for less than a second");
     let mut probe_alone = Watch::new(Proof::Probe, Fallback::Never);
     probe_alone.list(&[1], &[]);
-    assert_eq!(probe_alone.answers(1, REFUTED, long), None);
+    assert_eq!(probe_alone.answers(1, WRONG_RESPONSE, long), None);
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn the_cluster_ip_is_used_if_every_failure_may_come_from_a_mesh() {
 fn a_response_that_no_mesh_returns_prevents_the_fallback() {
     let mut watch = Watch::auto();
     watch.list(&[1, 2], &[]);
-    watch.probed(1, REFUTED);
+    watch.probed(1, WRONG_RESPONSE);
     assert_eq!(watch.probed(2, FAIL), nothing());
     watch.due();
     assert_eq!(watch.pass(1), publishes(&[1]));
@@ -451,7 +451,7 @@ fn a_response_that_no_mesh_returns_ends_the_probing_of_the_cluster_ip() {
     watch.list(&[], &[1]);
     assert_eq!(watch.probed(1, FAIL), (vec![255], None));
     assert_eq!(watch.due(), (vec![1], None));
-    assert_eq!(watch.probed(1, REFUTED), nothing());
+    assert_eq!(watch.probed(1, WRONG_RESPONSE), nothing());
     assert_eq!(watch.pass(255), nothing(), "the fallback is not wanted now");
     watch.due();
     assert_eq!(watch.probed(1, FAIL), (vec![255], None), "probed again, not used because of the earlier pass");
@@ -589,7 +589,7 @@ enum Step {
 fn any_step() -> impl Strategy<Value = Step> {
     let addresses = || prop::collection::vec(0u8..4, 0..4);
     let passed = ProbeOutcome::Passed(Some(Duration::from_micros(90)));
-    let outcome = prop::sample::select(vec![passed, REFUTED, REFUSED_BESIDE, FAIL]);
+    let outcome = prop::sample::select(vec![passed, WRONG_RESPONSE, PROBE_PORT_REFUSED, FAIL]);
     prop_oneof![
         2 => (addresses(), addresses()).prop_map(|(ready, not)| Step::List(ready, not)),
         6 => (0usize..8, outcome).prop_map(|(n, outcome)| Step::Probed(n, outcome)),

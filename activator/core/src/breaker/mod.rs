@@ -270,7 +270,7 @@ impl Breaker {
             }
             let key = queue.push(WaiterClass::Returned, waker.clone());
             let mut word = self.load_word();
-            while let Err(current) = self.swap(word, word.with_waiters().given_back()) {
+            while let Err(current) = self.swap(word, word.with_waiters().released()) {
                 word = current;
             }
             key

@@ -66,7 +66,7 @@ impl Word {
     }
 
     /// Returns the word with one fewer running. Valid only for a permit that was taken.
-    pub(crate) fn given_back(self) -> Self {
+    pub(crate) fn released(self) -> Self {
         Self(self.0 - 1)
     }
 
@@ -91,7 +91,7 @@ mod tests {
         assert!(unlimited.has_waiters() && !unlimited.has_room(), "even without a limit the count must not overflow");
         let word = Word::new(Capacity::Limited(256)).with_waiters().taken().taken();
         assert_eq!((word.capacity(), word.running()), (Capacity::Limited(256), 2));
-        assert_eq!(word.with_capacity(Capacity::CLOSED).given_back().running(), 1);
+        assert_eq!(word.with_capacity(Capacity::CLOSED).released().running(), 1);
         assert_eq!(Word::new(Capacity::Limited(u32::MAX)).capacity(), Capacity::Limited(Capacity::MAX));
     }
 }

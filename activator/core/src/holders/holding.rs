@@ -5,8 +5,8 @@
 //! confirmed.
 
 mod claims;
+mod membership;
 mod route;
-mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

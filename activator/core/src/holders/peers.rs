@@ -93,7 +93,7 @@ impl Peers {
     }
 
     /// Records a received beat.
-    pub fn received(&mut self, peer: &Peer, beat: Beat, now: Instant) {
+    pub fn record_beat(&mut self, peer: &Peer, beat: Beat, now: Instant) {
         self.record_received(peer, now);
         let epoch = self.epoch;
         if let Some(contact) = self.peers.get_mut(peer).filter(|contact| contact.connected) {
@@ -145,8 +145,8 @@ mod tests {
         assert_eq!(at_a.acknowledged(&b), None);
         let beat = at_a.beat(&b, at(100));
         assert_eq!(beat, Beat { sent_us: 100_000, echo_us: None });
-        at_b.received(&a, beat, at(300));
-        at_a.received(&b, at_b.beat(&a, at(310)), at(700));
+        at_b.record_beat(&a, beat, at(300));
+        at_a.record_beat(&b, at_b.beat(&a, at(310)), at(700));
         assert_eq!(at_a.acknowledged(&b), Some(at(100)));
         assert_eq!((at_a.last_received(&b), at_b.last_received(&a)), (Some(at(700)), Some(at(300))));
         assert!(!at_b.is_silent(&a, at(1299)) && at_b.is_silent(&a, at(1300)));
@@ -159,11 +159,11 @@ mod tests {
         let b = Peer::from([10, 1, 0, 2]);
         let mut peers = Peers::new(start);
         peers.connected(&b, start);
-        peers.received(&b, Beat { sent_us: 0, echo_us: Some(9_000_000) }, start);
+        peers.record_beat(&b, Beat { sent_us: 0, echo_us: Some(9_000_000) }, start);
         assert_eq!(peers.acknowledged(&b), None);
-        peers.received(&b, Beat { sent_us: 0, echo_us: Some(0) }, start);
+        peers.record_beat(&b, Beat { sent_us: 0, echo_us: Some(0) }, start);
         assert_eq!(peers.acknowledged(&b), Some(start));
-        peers.received(&b, Beat { sent_us: 70_000_000, echo_us: None }, start);
+        peers.record_beat(&b, Beat { sent_us: 70_000_000, echo_us: None }, start);
         assert_eq!(peers.beat(&b, start).echo_us, Some(70_000_000));
         peers.disconnected(&b);
         assert!(!peers.peers[&b].connected);

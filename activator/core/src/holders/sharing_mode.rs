@@ -102,7 +102,7 @@ pub struct Siblings {
     /// All activators in the list, ready or not.
     pub known: BTreeSet<Peer>,
     /// True if `known` includes all terminating activators.
-    pub shows_leaving: bool,
+    pub includes_terminating: bool,
     /// Contact with each sibling. A sibling without an entry is [`Contact::Unknown`].
     pub contacts: BTreeMap<Peer, Contact>,
 }
@@ -172,7 +172,7 @@ impl SharingDecider {
     }
 
     /// Decides the mode again. While sharing, `held_alone` must return true once no workload needs another activator.
-    pub fn judge(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> SharingMode {
+    pub fn decide(&mut self, siblings: &Siblings, held_alone: impl FnOnce() -> bool, now: Instant) -> SharingMode {
         self.record_sessions(siblings, now);
         let others = || siblings.others(&self.me).map(|(_, contact)| contact);
         let only = others().next().is_none() && siblings.reports().next().is_none();
@@ -185,7 +185,7 @@ impl SharingDecider {
             let complete = |contact| matches!(contact, Contact::Session(SharingReport { complete: true, .. }));
             others().next().is_some() && others().all(complete)
         };
-        let only_one = only && siblings.shows_leaving && siblings.knows_only(&self.me);
+        let only_one = only && siblings.includes_terminating && siblings.knows_only(&self.me);
         let only_for = |long| self.only_since.is_some_and(|since| now.saturating_duration_since(since) >= long);
         let long = |since: Instant| now.saturating_duration_since(since) >= ALONE_AFTER;
         let is_late = now.saturating_duration_since(self.began) >= DECIDED_AFTER;
@@ -235,7 +235,7 @@ mod tests {
         Siblings {
             known: listed.clone(),
             listed,
-            shows_leaving: false,
+            includes_terminating: false,
             contacts: contacts.iter().map(|(name, contact)| (peer(name), *contact)).collect(),
         }
     }
@@ -251,9 +251,9 @@ mod tests {
             Self { decider: SharingDecider::new(peer("a"), start), start }
         }
 
-        fn judge(&mut self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> SharingMode {
+        fn decide(&mut self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> SharingMode {
             let now = self.start + Duration::from_millis(ms);
-            self.decider.judge(&siblings(listed, contacts), || true, now)
+            self.decider.decide(&siblings(listed, contacts), || true, now)
         }
 
         fn report(&self, ms: u64, listed: &[&str], contacts: &[(&str, Contact)]) -> SharingReport {
@@ -268,18 +268,18 @@ mod tests {
         let mut case = Case::new();
         let listed = |ready: &[&str], known: &[&str]| {
             let known = known.iter().map(|name| peer(name)).collect();
-            Siblings { known, shows_leaving: true, ..siblings(ready, &[]) }
+            Siblings { known, includes_terminating: true, ..siblings(ready, &[]) }
         };
-        let mut judge = |siblings: &Siblings| case.decider.judge(siblings, || true, case.start);
-        assert_eq!(judge(&listed(&[], &[])), SharingMode::Undecided, "it is in no list yet");
-        assert_eq!(judge(&listed(&[], &["b"])), SharingMode::Undecided);
-        assert_eq!(judge(&listed(&["a"], &["a", "b"])), SharingMode::Undecided);
-        assert_eq!(judge(&listed(&[], &["a"])), SharingMode::Alone);
+        let mut decide = |siblings: &Siblings| case.decider.decide(siblings, || true, case.start);
+        assert_eq!(decide(&listed(&[], &[])), SharingMode::Undecided, "it is in no list yet");
+        assert_eq!(decide(&listed(&[], &["b"])), SharingMode::Undecided);
+        assert_eq!(decide(&listed(&["a"], &["a", "b"])), SharingMode::Undecided);
+        assert_eq!(decide(&listed(&[], &["a"])), SharingMode::Alone);
         let mut unready = Case::new();
-        let known = Siblings { shows_leaving: false, ..listed(&[], &["a"]) };
-        let mut judge = |ms| unready.decider.judge(&known, || true, unready.start + Duration::from_millis(ms));
+        let known = Siblings { includes_terminating: false, ..listed(&[], &["a"]) };
+        let mut decide = |ms| unready.decider.decide(&known, || true, unready.start + Duration::from_millis(ms));
         for (ms, expected) in [(0, SharingMode::Undecided), (999, SharingMode::Undecided), (1000, SharingMode::Alone)] {
-            assert_eq!(judge(ms), expected, "{ms} ms");
+            assert_eq!(decide(ms), expected, "{ms} ms");
         }
     }
 
@@ -289,34 +289,34 @@ mod tests {
     fn an_activator_without_a_session_becomes_foreign() {
         let mut case = Case::new();
         let listed = ["a", "b", "c"];
-        assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
-        assert_eq!(case.judge(10, &listed, &[("b", COMPLETE)]), SharingMode::Shared);
-        assert_eq!(case.judge(3009, &listed, &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(10, &listed, &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(3009, &listed, &[("b", COMPLETE)]), SharingMode::Shared);
         assert!(!case.report(3009, &listed, &[("b", COMPLETE)]).foreign);
-        assert_eq!(case.judge(3010, &listed, &[("b", COMPLETE)]), SharingMode::Divided);
+        assert_eq!(case.decide(3010, &listed, &[("b", COMPLETE)]), SharingMode::Divided);
         assert!(case.report(3010, &listed, &[("b", COMPLETE)]).foreign);
-        assert_eq!(case.judge(3020, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), SharingMode::Shared);
-        assert_eq!(case.judge(9000, &listed, &[]), SharingMode::Shared);
+        assert_eq!(case.decide(3020, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(9000, &listed, &[]), SharingMode::Shared);
     }
 
     /// Goal: a start is decided as early as possible, and never late.
     #[test]
     fn the_mode_is_decided_soon_after_a_start() {
         let mut alone = Case::new();
-        assert_eq!(alone.judge(0, &[], &[]), SharingMode::Undecided);
-        assert_eq!(alone.judge(500, &["a"], &[]), SharingMode::Undecided);
-        assert_eq!(alone.judge(1499, &["a"], &[]), SharingMode::Undecided);
-        assert_eq!(alone.judge(1500, &["a"], &[]), SharingMode::Alone);
+        assert_eq!(alone.decide(0, &[], &[]), SharingMode::Undecided);
+        assert_eq!(alone.decide(500, &["a"], &[]), SharingMode::Undecided);
+        assert_eq!(alone.decide(1499, &["a"], &[]), SharingMode::Undecided);
+        assert_eq!(alone.decide(1500, &["a"], &[]), SharingMode::Alone);
         let mut unlisted = Case::new();
-        assert_eq!(unlisted.judge(2999, &[], &[]), SharingMode::Undecided);
-        assert_eq!(unlisted.judge(3000, &[], &[]), SharingMode::Divided, "another activator may be terminating");
+        assert_eq!(unlisted.decide(2999, &[], &[]), SharingMode::Undecided);
+        assert_eq!(unlisted.decide(3000, &[], &[]), SharingMode::Divided, "another activator may be terminating");
         let mut second = Case::new();
-        assert_eq!(second.judge(0, &["b"], &[("b", Contact::Unknown)]), SharingMode::Undecided);
-        assert_eq!(second.judge(1, &["b"], &[("b", PARTIAL)]), SharingMode::Undecided);
-        assert_eq!(second.judge(2, &["b"], &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(second.decide(0, &["b"], &[("b", Contact::Unknown)]), SharingMode::Undecided);
+        assert_eq!(second.decide(1, &["b"], &[("b", PARTIAL)]), SharingMode::Undecided);
+        assert_eq!(second.decide(2, &["b"], &[("b", COMPLETE)]), SharingMode::Shared);
         let mut silent = Case::new();
-        assert_eq!(silent.judge(2999, &["a", "b"], &[]), SharingMode::Undecided);
-        assert_eq!(silent.judge(3000, &["a", "b"], &[]), SharingMode::Divided);
+        assert_eq!(silent.decide(2999, &["a", "b"], &[]), SharingMode::Undecided);
+        assert_eq!(silent.decide(3000, &["a", "b"], &[]), SharingMode::Divided);
     }
 
     /// Goal: no activator shares before all are complete. One that already shares makes the others share.
@@ -324,12 +324,12 @@ mod tests {
     fn no_activator_shares_before_all_are_complete() {
         let mut case = Case::new();
         let listed = ["a", "b", "c"];
-        assert_eq!(case.judge(3000, &listed, &[("b", COMPLETE)]), SharingMode::Divided);
-        assert_eq!(case.judge(3001, &listed, &[("b", COMPLETE), ("c", PARTIAL)]), SharingMode::Divided);
-        assert_eq!(case.judge(3002, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(3000, &listed, &[("b", COMPLETE)]), SharingMode::Divided);
+        assert_eq!(case.decide(3001, &listed, &[("b", COMPLETE), ("c", PARTIAL)]), SharingMode::Divided);
+        assert_eq!(case.decide(3002, &listed, &[("b", COMPLETE), ("c", COMPLETE)]), SharingMode::Shared);
         let mut case = Case::new();
-        assert_eq!(case.judge(10, &listed, &[("b", SHARES)]), SharingMode::Shared);
-        assert_eq!(case.judge(11, &listed, &[]), SharingMode::Shared, "a lost session does not end sharing");
+        assert_eq!(case.decide(10, &listed, &[("b", SHARES)]), SharingMode::Shared);
+        assert_eq!(case.decide(11, &listed, &[]), SharingMode::Shared, "a lost session does not end sharing");
     }
 
     /// Goal: an activator of Knative in the list ends sharing, even if only a sibling reports it. When it is gone, all
@@ -337,13 +337,13 @@ mod tests {
     #[test]
     fn beside_a_foreign_activator_pods_are_divided() {
         let mut case = Case::new();
-        assert_eq!(case.judge(0, &["a", "b"], &[("b", Contact::Foreign)]), SharingMode::Divided);
+        assert_eq!(case.decide(0, &["a", "b"], &[("b", Contact::Foreign)]), SharingMode::Divided);
         assert!(case.report(0, &["a", "b"], &[("b", Contact::Foreign)]).foreign);
-        assert_eq!(case.judge(10, &["a", "c"], &[("b", Contact::Foreign), ("c", COMPLETE)]), SharingMode::Shared);
-        assert_eq!(case.judge(20, &["a", "c"], &[("c", REPORTS_FOREIGN)]), SharingMode::Divided);
+        assert_eq!(case.decide(10, &["a", "c"], &[("b", Contact::Foreign), ("c", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(20, &["a", "c"], &[("c", REPORTS_FOREIGN)]), SharingMode::Divided);
         let own = case.report(20, &["a", "c"], &[("c", REPORTS_FOREIGN)]);
         assert_eq!(own, SharingReport { foreign: false, complete: true, shares: false }, "it has not found one itself");
-        assert_eq!(case.judge(30, &["a", "c"], &[("c", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(30, &["a", "c"], &[("c", COMPLETE)]), SharingMode::Shared);
     }
 
     /// Goal: the last activator ends sharing a second later, unless its workloads need another one. A report of a
@@ -351,16 +351,16 @@ mod tests {
     #[test]
     fn the_last_activator_has_all_pods() {
         let mut case = Case::new();
-        assert_eq!(case.judge(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
-        assert_eq!(case.judge(10, &["a"], &[]), SharingMode::Shared);
+        assert_eq!(case.decide(0, &["a", "b"], &[("b", COMPLETE)]), SharingMode::Shared);
+        assert_eq!(case.decide(10, &["a"], &[]), SharingMode::Shared);
         let now = case.start + Duration::from_millis(2000);
-        assert_eq!(case.decider.judge(&siblings(&["a"], &[]), || false, now), SharingMode::Shared);
-        assert_eq!(case.judge(2001, &["a"], &[]), SharingMode::Alone);
-        assert_eq!(case.judge(2002, &["a", "b"], &[]), SharingMode::Alone, "it has not responded yet");
-        assert_eq!(case.judge(3002, &["a", "b"], &[]), SharingMode::Divided, "it may have begun to send");
-        assert_eq!(case.judge(3003, &["a"], &[]), SharingMode::Divided);
-        assert_eq!(case.judge(4003, &["a"], &[]), SharingMode::Alone);
-        assert_eq!(case.judge(4004, &["a"], &[("b", COMPLETE)]), SharingMode::Alone);
-        assert_eq!(case.judge(4005, &["a"], &[("b", SHARES)]), SharingMode::Shared);
+        assert_eq!(case.decider.decide(&siblings(&["a"], &[]), || false, now), SharingMode::Shared);
+        assert_eq!(case.decide(2001, &["a"], &[]), SharingMode::Alone);
+        assert_eq!(case.decide(2002, &["a", "b"], &[]), SharingMode::Alone, "it has not responded yet");
+        assert_eq!(case.decide(3002, &["a", "b"], &[]), SharingMode::Divided, "it may have begun to send");
+        assert_eq!(case.decide(3003, &["a"], &[]), SharingMode::Divided);
+        assert_eq!(case.decide(4003, &["a"], &[]), SharingMode::Alone);
+        assert_eq!(case.decide(4004, &["a"], &[("b", COMPLETE)]), SharingMode::Alone);
+        assert_eq!(case.decide(4005, &["a"], &[("b", SHARES)]), SharingMode::Shared);
     }
 }

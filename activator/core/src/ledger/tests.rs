@@ -23,8 +23,8 @@ fn one(number: u32, idle: Option<u32>) -> Arc<One> {
     Arc::new(One(number, Rc::new(Cell::new(idle))))
 }
 
-fn owner(workload: u64, host: u8) -> Of {
-    Of { workload, address: [10, 0, 0, host].into() }
+fn group(workload: u64, host: u8) -> HolderGroup {
+    HolderGroup { workload, address: [10, 0, 0, host].into() }
 }
 
 /// Returns the numbers of holders that give way.
@@ -74,14 +74,14 @@ fn the_largest_holder_gives_way() {
     for (case, holders, newcomers) in rows {
         let mut ledger = Ledger::new(4, 4);
         let mut take = |number, (workload, host), idle| {
-            let (taken, others) = ledger.take(owner(workload, host), 1, one(number, idle), 10, false);
+            let (taken, others) = ledger.take(group(workload, host), 1, one(number, idle), 10, false);
             taken.map(|_| numbers(&others)).map_err(|_| ())
         };
         for (number, (workload, host, idle)) in (0..).zip(holders) {
             assert_eq!(take(number, (workload, host), idle), Ok(vec![]), "{case}: {number}");
         }
-        for (number, (of, expected)) in (4..).zip(newcomers) {
-            assert_eq!(take(number, *of, busy), expected.map(<[u32]>::to_vec), "{case}: {number}");
+        for (number, (group, expected)) in (4..).zip(newcomers) {
+            assert_eq!(take(number, *group, busy), expected.map(<[u32]>::to_vec), "{case}: {number}");
         }
     }
 }
@@ -91,10 +91,10 @@ fn the_largest_holder_gives_way() {
 fn a_stale_holder_gives_way_to_any_newcomer() {
     let mut ledger = Ledger::new(4, 4);
     for (number, workload, idle) in [(0, 2, Some(10)), (1, 3, Some(11)), (2, 1, None), (3, 1, None)] {
-        ledger.take(owner(workload, 1), 1, one(number, idle), 12, false).0.expect("room");
+        ledger.take(group(workload, 1), 1, one(number, idle), 12, false).0.expect("room");
     }
     let mut comes = |number, now| {
-        let (taken, others) = ledger.take(owner(1, 1), 1, one(number, None), now, false);
+        let (taken, others) = ledger.take(group(1, 1), 1, one(number, None), now, false);
         (taken.is_ok(), numbers(&others))
     };
     assert_eq!(comes(4, 9 + STALE), (false, vec![]), "not idle for long enough");
@@ -113,11 +113,11 @@ fn a_holder_of_nothing_never_gives_way() {
     ];
     for (case, newcomer, workload, idle, expected) in rows {
         let mut ledger = Ledger::new(4, 4);
-        ledger.take(owner(1, 1), 4, one(0, None), 60, false).0.expect("room");
+        ledger.take(group(1, 1), 4, one(0, None), 60, false).0.expect("room");
         for number in 1..4 {
-            ledger.enter(owner(workload, 1), one(number, idle));
+            ledger.enter(group(workload, 1), one(number, idle));
         }
-        let (taken, others) = ledger.take(owner(newcomer, 1), 1, one(9, None), 60, false);
+        let (taken, others) = ledger.take(group(newcomer, 1), 1, one(9, None), 60, false);
         assert_eq!((taken.is_ok(), numbers(&others).as_slice()), expected, "{case}");
     }
 }
@@ -130,9 +130,9 @@ fn only_the_newest_holders_get_time_to_start() {
         let mut ledger = Ledger::new(128 * PART, 0);
         for number in 0..128 {
             let holder = one(number, (number == idle).then_some(5));
-            ledger.take(owner(1, 1), PART, holder, 6, false).0.expect("room");
+            ledger.take(group(1, 1), PART, holder, 6, false).0.expect("room");
         }
-        let (_, others) = ledger.take(owner(2, 1), PART, one(200, None), 6, false);
+        let (_, others) = ledger.take(group(2, 1), PART, one(200, None), 6, false);
         assert_eq!(numbers(&others), [expected], "{idle} is idle");
     }
 }
@@ -153,12 +153,12 @@ fn busy_holders_are_searched_once_per_second() {
     {
         let (mut ledger, idle_queries) = (Ledger::new(1000, 1000), Rc::new(Cell::new(0)));
         for number in 0..1000 {
-            ledger.take(owner(1, 1), 1, Arc::new(Counted(number, idle_queries.clone())), 1, false).0.expect("room");
+            ledger.take(group(1, 1), 1, Arc::new(Counted(number, idle_queries.clone())), 1, false).0.expect("room");
         }
         let mut displaced = Vec::new();
         for number in 0..50 {
             let comer = Arc::new(Counted(number, idle_queries.clone()));
-            displaced.extend(ledger.take(owner(workload, 1), 1, comer, 1, idle_only).1.iter().map(|one| one.0));
+            displaced.extend(ledger.take(group(workload, 1), 1, comer, 1, idle_only).1.iter().map(|one| one.0));
         }
         assert_eq!(displaced, (0..expected).map(|n| 999 - n).collect::<Vec<u32>>(), "{case}");
         assert!(idle_queries.get() < 3000, "{case}: {}", idle_queries.get());
@@ -171,11 +171,11 @@ fn a_newcomer_limited_to_idle_holders_displaces_no_busy_one() {
     let mut ledger = Ledger::new(3, 3);
     let state = Rc::new(Cell::new(None));
     for number in 0..3 {
-        ledger.take(owner(1, 1), 1, Arc::new(One(number, state.clone())), 1, false).0.expect("room");
+        ledger.take(group(1, 1), 1, Arc::new(One(number, state.clone())), 1, false).0.expect("room");
     }
-    assert!(ledger.take(owner(2, 1), 1, Arc::new(One(3, state.clone())), 1, true).0.is_err());
+    assert!(ledger.take(group(2, 1), 1, Arc::new(One(3, state.clone())), 1, true).0.is_err());
     state.set(Some(1));
-    let (taken, others) = ledger.take(owner(2, 1), 1, Arc::new(One(4, state)), 2, true);
+    let (taken, others) = ledger.take(group(2, 1), 1, Arc::new(One(4, state)), 2, true);
     assert_eq!((taken.is_ok(), others.len()), (true, 1));
 }
 
@@ -186,16 +186,16 @@ fn a_holder_that_gives_way_counts_until_it_leaves() {
     let mut ledger = Ledger::new(6, 2);
     let idle = Rc::new(Cell::new(Some(1)));
     let keys: Vec<usize> = (0..6)
-        .map(|n| ledger.take(owner(1, 1), 1, Arc::new(One(n, idle.clone())), 5, false).0.expect("room"))
+        .map(|n| ledger.take(group(1, 1), 1, Arc::new(One(n, idle.clone())), 5, false).0.expect("room"))
         .collect();
     let busy = || one(9, None);
     for workload in 2..5 {
-        assert_eq!(ledger.take(owner(workload, 1), 1, busy(), 5, false).1.len(), 1);
+        assert_eq!(ledger.take(group(workload, 1), 1, busy(), 5, false).1.len(), 1);
     }
-    let full = ledger.take(owner(5, 1), 1, busy(), 5, false).0.expect_err("three have not left");
+    let full = ledger.take(group(5, 1), 1, busy(), 5, false).0.expect_err("three have not left");
     assert_eq!((full.is_beyond, ledger.held(), ledger.holders()), (true, 9, 9));
     ledger.leave(keys[0]);
-    assert!(ledger.take(owner(5, 1), 1, busy(), 5, false).0.is_ok());
+    assert!(ledger.take(group(5, 1), 1, busy(), 5, false).0.is_ok());
     keys[1..].iter().for_each(|key| ledger.leave(*key));
     assert_eq!(ledger.held(), 4);
 }
@@ -203,7 +203,7 @@ fn a_holder_that_gives_way_counts_until_it_leaves() {
 #[test]
 fn a_regrouped_holder_counts_toward_its_new_workload() {
     let mut ledger = Ledger::new(4, 4);
-    let key = ledger.take(owner(0, 1), 3, one(0, None), 1, false).0.expect("room");
+    let key = ledger.take(group(0, 1), 3, one(0, None), 1, false).0.expect("room");
     ledger.regroup(key, 7);
     assert_eq!((ledger.of_workload(0), ledger.of_workload(7), ledger.held()), (0, 3, 3));
     ledger.shrink(key, 2);
@@ -216,9 +216,9 @@ fn a_regrouped_holder_counts_toward_its_new_workload() {
 fn idle_holders_give_way_in_batches() {
     let mut ledger = Ledger::new(640, 640);
     for n in 0..640 {
-        ledger.take(owner(1, 1), 1, one(n, (n % 2 == 0).then_some(n)), 1, false).0.expect("room");
+        ledger.take(group(1, 1), 1, one(n, (n % 2 == 0).then_some(n)), 1, false).0.expect("room");
     }
-    let (taken, others) = ledger.take(owner(2, 1), 1, one(0, None), 1, false);
+    let (taken, others) = ledger.take(group(2, 1), 1, one(0, None), 1, false);
     assert!(taken.is_ok());
     let expected: Vec<u32> = (0..11).map(|n| 2 * n).collect();
     assert_eq!(numbers(&others), expected);
@@ -239,7 +239,7 @@ proptest! {
                 ledger.leave(keys.swap_remove(usize::from(host) % keys.len()));
                 continue;
             }
-            let whose = owner(workload, host);
+            let whose = group(workload, host);
             let before: Vec<(u64, u64)> = (0..4).map(|w| (w, ledger.of_workload(w))).collect();
             let mine = ledger.of_workload(workload) + amount;
             let is_over = ledger.used + amount > limit;

@@ -62,12 +62,12 @@ pub type HeadCharge = Arc<HeldCharge>;
 /// Progress of a streamed request body, for observers besides its reader.
 #[derive(Debug, Default)]
 pub struct Upload {
-    passed: AtomicU64,
+    yielded_bytes: AtomicU64,
     finished: AtomicBool,
     broken: AtomicBool,
-    /// The time of the last frame is recorded.
-    followed: AtomicBool,
-    moved: Mutex<Option<Instant>>,
+    /// Set if the time of the last frame is recorded.
+    records_frame_times: AtomicBool,
+    last_frame_at: Mutex<Option<Instant>>,
 }
 
 impl Upload {
@@ -77,8 +77,8 @@ impl Upload {
     }
 
     /// Returns the number of bytes yielded so far.
-    pub fn passed(&self) -> u64 {
-        self.passed.load(Ordering::Relaxed)
+    pub fn yielded_bytes(&self) -> u64 {
+        self.yielded_bytes.load(Ordering::Relaxed)
     }
 
     /// Reports whether the body ended in an error: malformed framing, or a client that disconnected.
@@ -87,13 +87,13 @@ impl Upload {
     }
 
     /// Starts recording the time of the last frame.
-    pub fn follow(&self) {
-        self.followed.store(true, Ordering::Relaxed);
+    pub fn record_frame_times(&self) {
+        self.records_frame_times.store(true, Ordering::Relaxed);
     }
 
-    /// Returns the time of the last frame, if [`follow`](Self::follow) was called.
-    pub fn moved(&self) -> Option<Instant> {
-        *self.moved.lock()
+    /// Returns the time of the last frame, if [`record_frame_times`](Self::record_frame_times) was called.
+    pub fn last_frame_at(&self) -> Option<Instant> {
+        *self.last_frame_at.lock()
     }
 }
 
@@ -181,7 +181,7 @@ impl RequestBody {
             Self::Streamed(streamed) => {
                 let Streamed { body, upload, .. } = *streamed;
                 let (body, bytes) = body.rewind()?;
-                upload.passed.fetch_sub(bytes as u64, Ordering::Relaxed);
+                upload.yielded_bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
                 upload.finished.store(false, Ordering::Release);
                 Some(Self::streamed(body, upload))
             }
@@ -225,9 +225,9 @@ impl Body for RequestBody {
                 match &frame {
                     Some(Ok(frame)) => {
                         let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                        upload.passed.fetch_add(bytes, Ordering::Relaxed);
-                        if upload.followed.load(Ordering::Relaxed) {
-                            *upload.moved.lock() = Some(Instant::now());
+                        upload.yielded_bytes.fetch_add(bytes, Ordering::Relaxed);
+                        if upload.records_frame_times.load(Ordering::Relaxed) {
+                            *upload.last_frame_at.lock() = Some(Instant::now());
                         }
                         if body.is_end_stream() {
                             upload.finished.store(true, Ordering::Release);

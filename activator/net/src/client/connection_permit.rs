@@ -9,7 +9,7 @@ use crate::client::connections::{COST, ClientConnections};
 use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
 use crate::memory::{Charge, GivesWay, Kind};
-use activator_core::ledger::{Holder, Of};
+use activator_core::ledger::{Holder, HolderGroup};
 use parking_lot::Mutex;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -208,8 +208,8 @@ impl ConnectionPermit {
 
     /// Creates a charge for the connection's workload and client. The connection is cut if the charge must give way.
     pub(crate) fn charge(&self, kind: Kind) -> Charge {
-        let of = Of { workload: self.state.workload.load(Ordering::Relaxed), address: self.address };
-        self.all.memory().charge(kind, of, self.state.clone())
+        let group = HolderGroup { workload: self.state.workload.load(Ordering::Relaxed), address: self.address };
+        self.all.memory().charge(kind, group, self.state.clone())
     }
 
     /// Returns the second since when no exchange has run, if none is running.

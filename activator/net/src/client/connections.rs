@@ -40,7 +40,7 @@ use crate::client::peer::OwnPort;
 use crate::error::ProxyError;
 use crate::memory::Memory;
 use crate::tcp::is_shortage;
-use activator_core::ledger::{Holder, Ledger, Of};
+use activator_core::ledger::{Holder, HolderGroup, Ledger};
 use common_runtime::failure_log::FailureLog;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -198,8 +198,8 @@ impl ClientConnections {
         let (key, is_reserved) = match self.admit(workload, address, &state, COST, workload == 0) {
             Ok(key) => (Some(key), false),
             Err(_) if may_be_http => {
-                let of = Of { workload: 0, address };
-                let (taken, others) = self.reserve().take(of, 1, state.clone(), self.second(), false);
+                let group = HolderGroup { workload: 0, address };
+                let (taken, others) = self.reserve().take(group, 1, state.clone(), self.second(), false);
                 others.iter().for_each(|other| other.advance_and_wake(Phase::Cut));
                 (taken.ok(), true)
             }
@@ -226,7 +226,8 @@ impl ClientConnections {
         only_idle: bool,
     ) -> Result<usize, ProxyError> {
         let mut admitted = self.admitted();
-        let (taken, others) = admitted.take(Of { workload, address }, cost, state.clone(), self.second(), only_idle);
+        let (taken, others) =
+            admitted.take(HolderGroup { workload, address }, cost, state.clone(), self.second(), only_idle);
         self.give_way(admitted, &others, true);
         taken.map_err(|full| ProxyError::NoRoom { bound: full.limit / COST })
     }

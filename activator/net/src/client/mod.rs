@@ -23,5 +23,5 @@ pub struct Inbound {
     /// Time when its head was complete.
     pub received: Instant,
     /// Set if this is not the first request of its connection; only for HTTP/1.
-    pub again: bool,
+    pub is_subsequent: bool,
 }

@@ -25,7 +25,7 @@ use crate::pod::tls::PodTls;
 use crate::relay::end::TcpEnd;
 use crate::relay::mark;
 use crate::tcp::connect::{Patience, connect};
-use activator_core::backends::{ProbeOutcome, answer_min};
+use activator_core::backends::{ProbeOutcome, min_response_time};
 use common::backend::Protocol;
 use common_runtime::tls::Roots;
 use dashmap::DashMap;
@@ -118,7 +118,7 @@ impl Pool {
 
     /// Extends `timeout`, which is meant for a nearby pod, to at least a few round trips.
     pub(crate) fn answer_timeout(&self, timeout: Duration) -> Duration {
-        timeout.max(self.link.round_trip().map_or(timeout, answer_min))
+        timeout.max(self.link.round_trip().map_or(timeout, min_response_time))
     }
 
     /// Returns a signal that the pod was found gone from now on. Create it before sending a request, so that no signal

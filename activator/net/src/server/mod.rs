@@ -13,8 +13,8 @@
 //! # Draining
 //!
 //! 1. Health checks fail (done by the caller), so that peers stop sending. Requests are still served.
-//!    [`Server::leave`]: over HTTP/1 each response closes its connection, so that step 2 does not close a connection
-//!    while a peer sends its next request.
+//!    [`Server::close_after_response`]: over HTTP/1 each response closes its connection, so that step 2 does not close
+//!    a connection while a peer sends its next request.
 //! 2. [`Server::drain`]: listeners close and connections are told to finish. HTTP/1 closes after the exchange in
 //!    flight, HTTP/2 gets GOAWAY, tunnels continue.
 //! 3. The remaining connections are cut at the deadline.
@@ -47,7 +47,7 @@ pub use accept::port_protocols::CarriedProtocol;
 pub use accept::ports::PortListeners;
 pub use chain::{Chain, ErrorResponder, PortGone};
 pub use io::bounded_writes::KeepAlive;
-pub use tcp::{Connected, Connector, Place};
+pub use tcp::{Connected, ConnectionGuard, Connector};
 
 use crate::body::BodyError;
 use crate::client::connection_permit::{ConnectionPermit, Phase};
@@ -190,7 +190,7 @@ impl<R: Clone> Server<R> {
     }
 
     /// Makes every HTTP/1 connection end with its next response. New connections are still accepted.
-    pub fn leave(&self) {
+    pub fn close_after_response(&self) {
         self.connections.advance(Phase::CloseAfterResponse);
     }
 

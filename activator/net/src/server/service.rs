@@ -106,8 +106,8 @@ where
         }
         let unread = (version == Version::HTTP_2).then(|| self.peer.unread_frames());
         let request = request.map(|body| RequestBody::new(body, unread));
-        let again = self.requests.get() > 1;
-        let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now(), again };
+        let is_subsequent = self.requests.get() > 1;
+        let inbound = Inbound { request, peer: self.peer.clone(), received: Instant::now(), is_subsequent };
         // Readiness is not polled: every layer of the chain is always ready, and waits inside its future.
         serving(Some(self.chain.borrow_mut().call(inbound)), None)
     }

@@ -40,7 +40,7 @@ use tokio::time::timeout;
 /// Strategy that finds pods for relayed connections, and counts these.
 pub trait Connector: Clone + Send + Sync + 'static {
     /// Resources that such a connection holds until its end.
-    type Place: Place;
+    type Guard: ConnectionGuard;
 
     /// Reports whether connections may begin with a mark.
     fn takes_relayed(&self) -> bool;
@@ -50,7 +50,7 @@ pub trait Connector: Clone + Send + Sync + 'static {
 
     /// Waits for a pod and connects to it. Dropped if the client disconnects. `mark` is the mark of a relayed
     /// connection.
-    fn connect(self, client: SocketAddr, mark: Option<String>) -> impl Future<Output = Connected<Self::Place>> + Send;
+    fn connect(self, client: SocketAddr, mark: Option<String>) -> impl Future<Output = Connected<Self::Guard>> + Send;
 
     /// Becomes ready once pods are found to speak first, so that a silent client may wait for that. Otherwise never.
     fn waits_for_pod(&self) -> impl Future<Output = ()> + Send;
@@ -70,7 +70,7 @@ pub enum Connected<P> {
 }
 
 /// Resources held by a relayed connection, returned on drop.
-pub trait Place: Send + 'static {
+pub trait ConnectionGuard: Send + 'static {
     /// Returns the maximum time without a byte in either direction; `None`: unlimited.
     fn idle(&self) -> Option<Duration>;
 
@@ -111,13 +111,13 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
     };
     let is_marked = mark.is_some();
     let connected = tokio::select! {
-        biased; // A place that was granted is used.
+        biased; // A pod that was found is used.
         connected = connector.connect(address, mark) => connected,
         () = has_left(&stream) => return Ok(()),
         () = phases.cut() => Connected::Refused,
     };
-    let (pod, place) = match connected {
-        Connected::To(pod, place) => (pod, place),
+    let (pod, guard) = match connected {
+        Connected::To(pod, guard) => (pod, guard),
         Connected::Refused => {
             reset(&stream);
             return Ok(());
@@ -130,7 +130,7 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
     // Registered anew, so that bytes that were peeked at are reported again.
     let stream = TcpStream::from_std(stream.into_std()?)?;
     let client = TcpEnd::new(stream, UserTimeout::new(keepalive.map(|k| k.gone_after())), None);
-    let relay = Relay::new(client, pod, place.idle());
+    let relay = Relay::new(client, pod, guard.idle());
     let mut relay = if beside_http { relay.without_requests() } else { relay };
     let how = tokio::select! {
         how = relay.run() => how,
@@ -138,7 +138,7 @@ async fn relay<C: Connector>(connection: Connection, connector: C, beside_http: 
     };
     let passed = relay.passed();
     relay.close(how);
-    place.ended(how, passed); // A later connection finds the pod without this one.
+    guard.ended(how, passed); // A later connection finds the pod without this one.
     Ok(())
 }
 

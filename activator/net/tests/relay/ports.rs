@@ -110,7 +110,7 @@ async fn connections_to_a_port_end_if_its_clients_must_reconnect() {
     for (stream, expected) in [(&mut asks, "a"), (&mut idles, "a"), (&mut other, "b")] {
         assert_eq!(ask(stream).await, expected);
     }
-    rig.ports.leave(|port| port.downcast_ref::<&str>() == Some(&"a"));
+    rig.ports.make_clients_reconnect(|port| port.downcast_ref::<&str>() == Some(&"a"));
     let mut later = connect(here(), a).await;
     for stream in [&mut asks, &mut later] {
         assert_eq!(ask(stream).await, "a");

@@ -1,8 +1,8 @@
 //! A server with one port for any protocol, and a listener of the test as its pod.
 
 use activator_net::{
-    CarriedProtocol, ClientBounds, ClientConnections, Connected, Connector, Ended, ErrorResponder, Inbound, Memory,
-    Place, Pools, PortListeners, ProxyError, Server, Trust,
+    CarriedProtocol, ClientBounds, ClientConnections, Connected, ConnectionGuard, Connector, Ended, ErrorResponder,
+    Inbound, Memory, Pools, PortListeners, ProxyError, Server, Trust,
 };
 use bytes::Bytes;
 use http::{Response, Version};
@@ -65,13 +65,13 @@ impl Drop for Held {
     }
 }
 
-pub(crate) struct RelayedPlace {
+pub(crate) struct RelayedGuard {
     idle: Option<Duration>,
     ended: mpsc::UnboundedSender<(Ended, [u64; 2])>,
 }
 
 impl Connector for ToPod {
-    type Place = RelayedPlace;
+    type Guard = RelayedGuard;
 
     fn takes_relayed(&self) -> bool {
         true
@@ -81,15 +81,15 @@ impl Connector for ToPod {
         false
     }
 
-    async fn connect(self, _: SocketAddr, mark: Option<String>) -> Connected<RelayedPlace> {
+    async fn connect(self, _: SocketAddr, mark: Option<String>) -> Connected<RelayedGuard> {
         assert_eq!(mark, None, "nobody relays");
         self.woken.fetch_add(1, Ordering::SeqCst);
         self.held.fetch_add(1, Ordering::SeqCst);
         let _held = Held(self.held.clone());
-        let Ok(place) = self.pods.acquire().await else { return Connected::Refused };
-        place.forget();
+        let Ok(permit) = self.pods.acquire().await else { return Connected::Refused };
+        permit.forget();
         match self.pools.get(self.pod, "ns").connect_tcp().await {
-            Ok(end) => Connected::To(end, RelayedPlace { idle: self.idle, ended: self.ended }),
+            Ok(end) => Connected::To(end, RelayedGuard { idle: self.idle, ended: self.ended }),
             Err(_) => Connected::Refused,
         }
     }
@@ -101,7 +101,7 @@ impl Connector for ToPod {
     fn record_silent_disconnect(&self) {}
 }
 
-impl Place for RelayedPlace {
+impl ConnectionGuard for RelayedGuard {
     fn idle(&self) -> Option<Duration> {
         self.idle
     }

@@ -79,11 +79,11 @@ impl Spec {
             rules: Rules { proof, ..Rules::default() },
             passthrough: None,
             uid: Arc::default(),
-            also: Box::default(),
+            further_services: Box::default(),
             ports: Box::default(),
             answers: None,
             pod_names: PodNames::Any,
-            given_back: false,
+            is_being_released: false,
             guarded: false,
             backend,
         }

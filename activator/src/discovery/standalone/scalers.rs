@@ -42,13 +42,22 @@ pub(super) fn spec(object: &ZeroScaler) -> Option<Spec> {
     if spec.rules.proof == Proof::Probe && !spec.backend.queue_proxy && is_of_template {
         spec.rules.proof = Proof::ProbeThenReady;
     }
-    let given_back = object.metadata.deletion_timestamp.is_some();
+    let is_being_released = object.metadata.deletion_timestamp.is_some();
     let pod_names = pod_names(&in_force.target, &spec);
     let named = status.services.iter().filter(|named| named.on_shared_ports && named.name != service);
-    let also = named.map(|named| named.name.as_str().into()).collect();
+    let further_services = named.map(|named| named.name.as_str().into()).collect();
     // The condition's status does not matter: policies that cannot be followed admit no client.
     let guarded = find(&status.conditions, GUARDED).is_some();
-    Some(Spec { uid: object.uid()?.into(), also, ports, answers, pod_names, given_back, guarded, ..spec })
+    Some(Spec {
+        uid: object.uid()?.into(),
+        further_services,
+        ports,
+        answers,
+        pod_names,
+        is_being_released,
+        guarded,
+        ..spec
+    })
 }
 
 /// Returns the names that pods of the target may have.

@@ -395,14 +395,14 @@ mod tests {
     }
 
     #[test]
-    fn a_workload_is_given_back_while_its_scaler_is_being_deleted() {
+    fn a_workload_is_released_while_its_scaler_is_being_deleted() {
         let mut adapter = StandaloneWatch::default();
         let (mut scaler, _, _) = asleep(0);
         for deleted_at in [None, Some("2026-01-01T00:00:00Z")] {
             scaler.metadata.deletion_timestamp = deleted_at.map(|time| from_value(json!(time)).expect("a time"));
             adapter.take_scalers(Apply(scaler.clone()));
             let reported = adapter.events.drain(..).filter_map(|event| match event {
-                Event::Revision(spec) => Some(spec.given_back),
+                Event::Revision(spec) => Some(spec.is_being_released),
                 _ => None,
             });
             assert_eq!(reported.collect::<Vec<_>>(), [deleted_at.is_some()]);

@@ -1,7 +1,7 @@
 //! RFC 9113, 3, 4 and 6: the kinds of frames, and their errors.
 
 use super::wire::*;
-use super::{Alive, Answer, Case, Data, GoAway, Send, Settled, StreamError, case};
+use super::{Alive, Case, Data, GoAway, Send, Settled, StreamError, Success, case};
 
 const PROTOCOL: &[u32] = &[PROTOCOL_ERROR];
 const SIZE: &[u32] = &[FRAME_SIZE_ERROR];
@@ -35,7 +35,7 @@ fn formats() -> Vec<Case> {
         case("4.1", "a frame of an unknown kind", [frame(0x16, 0, 0, &[0; 8])], Alive),
         case("4.1", "unknown flags", [undefined_flags], Alive),
         case("4.1", "the reserved bit", [with_reserved_bit], Alive),
-        case("4.2", "the largest DATA", [post(1), data(END_STREAM, 1, &[0; LARGEST])], Answer(1)),
+        case("4.2", "the largest DATA", [post(1), data(END_STREAM, 1, &[0; LARGEST])], Success(1)),
         case("4.2", "DATA that are too large", [post(1), data(END_STREAM, 1, &[0; LARGEST + 1])], StreamError(1, SIZE)),
         case("4.2", "HEADERS that are too large", [large], GoAway(SIZE)),
         case("4.3", "fields that cannot be decoded", [headers(1, b"\x40")], GoAway(&[COMPRESSION_ERROR])),
@@ -97,7 +97,7 @@ fn continuations() -> Vec<Case> {
     vec![
         case("6.2", "PRIORITY amid a head", [begun(1), priority(1, 0, 255), more(END_HEADERS, 1)], GoAway(PROTOCOL)),
         case("6.2", "HEADERS of stream 3 amid a head", [begun(1), begun(3), more(END_HEADERS, 1)], GoAway(PROTOCOL)),
-        case("6.10", "CONTINUATION more than once", [begun(1), more(0, 1), more(END_HEADERS, 1)], Answer(1)),
+        case("6.10", "CONTINUATION more than once", [begun(1), more(0, 1), more(END_HEADERS, 1)], Success(1)),
         case("6.10", "CONTINUATION and another frame", [begun(1), more(0, 1), last_data(1)], GoAway(PROTOCOL)),
         case("6.10", "CONTINUATION without a stream", [begun(1), more(END_HEADERS, 0)], GoAway(PROTOCOL)),
         case("6.10", "CONTINUATION of a whole head", [held(1), more(END_HEADERS, 1)], GoAway(PROTOCOL)),

@@ -30,7 +30,7 @@ const BODY: &str = "hello, world";
 enum Step {
     Send(Vec<u8>),
     /// Response with status 200 on this stream.
-    Answer(u32),
+    Success(u32),
     /// End of the response on this stream.
     End(u32),
     /// DATA of this length on this stream.
@@ -49,7 +49,7 @@ enum Step {
     /// `Alive` or `Closed`.
     AliveOrClosed,
 }
-use Step::{Alive, AliveOrClosed, Answer, Closed, Data, End, GoAway, Send, Settled, StreamError};
+use Step::{Alive, AliveOrClosed, Closed, Data, End, GoAway, Send, Settled, StreamError, Success};
 
 /// Section of an RFC, description, and steps.
 struct Case(&'static str, &'static str, Vec<Step>);
@@ -101,7 +101,7 @@ async fn expect(wire: &mut Wire, step: &Step) -> Result<(), String> {
         };
         let mismatch = || Err(format!("{event:?}"));
         match (step, kind) {
-            (Answer(stream), HEADERS) if id == *stream => return if is_ok(payload) { Ok(()) } else { mismatch() },
+            (Success(stream), HEADERS) if id == *stream => return if is_ok(payload) { Ok(()) } else { mismatch() },
             (End(stream), HEADERS | DATA) if id == *stream && flags & END_STREAM != 0 => return Ok(()),
             (Data(stream, length), DATA) if id == *stream => {
                 return if payload.len() == *length { Ok(()) } else { mismatch() };
@@ -118,7 +118,7 @@ async fn expect(wire: &mut Wire, step: &Step) -> Result<(), String> {
             }
             (Closed | AliveOrClosed, _) => {}
             (_, GOAWAY) => return mismatch(),
-            (Answer(stream) | End(stream) | Data(stream, _), RST_STREAM) if id == *stream => return mismatch(),
+            (Success(stream) | End(stream) | Data(stream, _), RST_STREAM) if id == *stream => return mismatch(),
             _ => {} // Settings, windows, and frames of earlier steps.
         }
     }

@@ -1,7 +1,7 @@
 //! RFC 9113, 5: identifiers, states, concurrency, errors, extensions; and flow control, 6.9.
 
 use super::wire::*;
-use super::{Alive, Answer, Case, Closed, Data, End, GoAway, Send, Settled, StreamError, case};
+use super::{Alive, Case, Closed, Data, End, GoAway, Send, Settled, StreamError, Success, case};
 
 /// Maximum number of open streams of a client.
 const STREAMS_MAX: u32 = 250;
@@ -80,7 +80,7 @@ fn windows() -> Vec<Case> {
         Case(
             "6.9.2",
             "a window that opens",
-            vec![Send(initial(0)), Settled, Send(get(1)), Answer(1), Send(initial(1)), Data(1, 1)],
+            vec![Send(initial(0)), Settled, Send(get(1)), Success(1), Send(initial(1)), Data(1, 1)],
         ),
         Case(
             "6.9.2",

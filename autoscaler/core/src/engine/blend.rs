@@ -43,26 +43,26 @@ pub const DOWNSCALE_STABILIZATION: Duration = Duration::from_secs(300);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     /// Largest result and the metric it comes from; `None` if there is none, or too little is known.
-    pub wish: Option<(i32, Arc<str>)>,
+    pub proposal: Option<(i32, Arc<str>)>,
     /// Number of metrics that failed.
     pub failed: u16,
     /// Reason and message of the first failure.
-    pub why: Option<(&'static str, String)>,
+    pub first_failure: Option<(&'static str, String)>,
 }
 
 impl Measured {
     /// Converts the result of combined metrics.
     pub fn from_combined(combined: &Combined) -> Self {
-        let wish = match &combined.outcome {
+        let proposal = match &combined.outcome {
             CombinedOutcome::Proposed { replicas, metric } => Some((*replicas, Arc::from(metric.as_str()))),
             CombinedOutcome::NoMetrics | CombinedOutcome::Failed => None,
         };
-        let why = combined.failures.first().map(|failure| (failure.reason, failure.inner.clone()));
-        Self { wish, failed: u16::try_from(combined.failures.len()).unwrap_or(u16::MAX), why }
+        let first_failure = combined.failures.first().map(|failure| (failure.reason, failure.inner.clone()));
+        Self { proposal, failed: u16::try_from(combined.failures.len()).unwrap_or(u16::MAX), first_failure }
     }
 }
 
-/// Input of [`Blend::answer`].
+/// Input of [`Blend::combine`].
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
     /// Wall-clock time.
@@ -81,10 +81,10 @@ pub struct Input<'a> {
     pub behavior: Option<&'a Behavior>,
 }
 
-/// Desired scale, with its reasons. All answers from a metric share its name.
+/// Desired scale, with its reasons. All scales from one metric share its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct BlendedScale {
     /// Name of the metric or load that asked for the most pods.
     #[serde(serialize_with = "text")]
     pub metric: Arc<str>,
@@ -107,7 +107,7 @@ pub struct Answer {
     pub measured: bool,
 }
 
-impl Answer {
+impl BlendedScale {
     /// Returns true if `next` has the same effect, whatever number of pods was asked for.
     pub(crate) fn is_confirmed_by(&self, next: &Self) -> bool {
         let essence = |a: &Self| (a.desired, a.failing > 0, a.held, a.stabilization, a.limit);
@@ -120,11 +120,11 @@ fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error
 }
 
 fn stabilization<S: Serializer>(value: &Stabilization, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(value.texts().0)
+    serializer.serialize_str(value.reason_and_message().0)
 }
 
 fn limit<S: Serializer>(value: &Limit, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(value.texts().0)
+    serializer.serialize_str(value.reason_and_message().0)
 }
 
 /// Memory of one revision.
@@ -135,10 +135,10 @@ pub struct Blend {
 
 impl Blend {
     /// Combines all results into one desired scale.
-    pub fn answer(&mut self, input: &Input<'_>) -> Answer {
+    pub fn combine(&mut self, input: &Input<'_>) -> BlendedScale {
         let Input { now, current, .. } = *input;
         let load = input.load;
-        let mut answer = Answer {
+        let mut blended = BlendedScale {
             desired: load,
             metric: Arc::from(input.load_name),
             measured: false,
@@ -150,45 +150,51 @@ impl Blend {
         };
         if current <= 0 {
             self.memory = Memory::default();
-            return answer;
+            return blended;
         }
         self.memory.seed(current, now);
-        let wish = input.measured.and_then(|measured| measured.wish.as_ref());
-        if let Some((pods, metric)) = wish.filter(|(pods, _)| (*pods).max(1) > answer.asked) {
-            (answer.asked, answer.metric, answer.measured) = ((*pods).max(1), metric.clone(), true);
+        let proposal = input.measured.and_then(|measured| measured.proposal.as_ref());
+        if let Some((pods, metric)) = proposal.filter(|(pods, _)| (*pods).max(1) > blended.asked) {
+            (blended.asked, blended.metric, blended.measured) = ((*pods).max(1), metric.clone(), true);
         }
-        let doubtful = answer.failing > 0 || input.measured.is_none();
-        let requested = answer.asked.max(1);
-        let pods = match (input.behavior, wish) {
+        let doubtful = blended.failing > 0 || input.measured.is_none();
+        let requested = blended.asked.max(1);
+        let pods = match (input.behavior, proposal) {
             _ if requested < current && (doubtful || load.is_none()) => current,
-            (Some(behavior), _) => self.apply_behavior(behavior, requested, input, &mut answer),
+            (Some(behavior), _) => self.apply_behavior(behavior, requested, input, &mut blended),
             (None, Some((pods, _))) => {
-                self.apply_behavior(&Behavior::default(), (*pods).max(1), input, &mut answer).max(load.unwrap_or(0))
+                self.apply_behavior(&Behavior::default(), (*pods).max(1), input, &mut blended).max(load.unwrap_or(0))
             }
             (None, None) => requested,
         };
-        answer.held = doubtful && answer.asked < current;
-        answer.desired = match load {
+        blended.held = doubtful && blended.asked < current;
+        blended.desired = match load {
             None => (pods > current).then_some(pods),
             Some(0) if pods <= 1 && !doubtful => Some(0),
             Some(_) => Some(pods),
         };
-        answer
+        blended
     }
 
     /// Records a change of replicas that the API server has accepted.
     pub fn scaled(&mut self, behavior: Option<&Behavior>, from: i32, to: i32, at: Timestamp) {
         if from > 0 {
             let rules = rules(behavior.unwrap_or(&Behavior::default()));
-            behavior::remember(&mut self.memory, Some(&rules), from, to, at);
+            behavior::record_change(&mut self.memory, Some(&rules), from, to, at);
         }
     }
 
-    fn apply_behavior(&mut self, behavior: &Behavior, proposed: i32, input: &Input<'_>, answer: &mut Answer) -> i32 {
+    fn apply_behavior(
+        &mut self,
+        behavior: &Behavior,
+        proposed: i32,
+        input: &Input<'_>,
+        blended: &mut BlendedScale,
+    ) -> i32 {
         let (min, max) = (input.bounds.min.max(1), input.bounds.max.unwrap_or(i32::MAX));
         let demand = Demand { current: input.current, proposed, min, max };
         let decision = rules(behavior).decide(&mut self.memory, &demand, input.now);
-        (answer.stabilization, answer.limit) = (decision.stabilization, decision.limit);
+        (blended.stabilization, blended.limit) = (decision.stabilization, decision.limit);
         decision.replicas
     }
 }

@@ -19,5 +19,5 @@
 pub mod blend;
 pub mod plan;
 
-pub use blend::{Answer, Blend, Measured};
+pub use blend::{Blend, BlendedScale, Measured};
 pub use plan::Plan;

@@ -147,7 +147,7 @@ fn entries_are_flat_json_and_their_cause_reads_back() {
 /// Goal: the metric that asked for the most is named, and the same result again is no change.
 #[test]
 fn combined_results_have_entries_of_their_own() {
-    let answer = |desired, metric: &str, failing| Answer {
+    let blended = |desired, metric: &str, failing| BlendedScale {
         desired,
         metric: metric.into(),
         measured: true,
@@ -158,13 +158,13 @@ fn combined_results_have_entries_of_their_own() {
         limit: Limit::WithinRange,
     };
     let mut history = History::default();
-    assert!(!history.blend(secs(0), &answer(None, "cpu", 0)), "nothing is known");
+    assert!(!history.blend(secs(0), &blended(None, "cpu", 0)), "nothing is known");
     assert!(history.record(secs(1), &scale(1, 50.0)));
-    assert!(history.blend(secs(1), &answer(Some(4), "cpu", 0)));
+    assert!(history.blend(secs(1), &blended(Some(4), "cpu", 0)));
     assert!(history.act(secs(1), action(4, true, Reason::Metrics)));
-    assert!(!history.blend(secs(3), &Answer { asked: 5, ..answer(Some(4), "cpu", 0) }));
-    assert!(history.blend(secs(5), &answer(Some(4), "memory", 0)));
-    assert!(history.blend(secs(7), &answer(Some(4), "memory", 2)));
+    assert!(!history.blend(secs(3), &BlendedScale { asked: 5, ..blended(Some(4), "cpu", 0) }));
+    assert!(history.blend(secs(5), &blended(Some(4), "memory", 0)));
+    assert!(history.blend(secs(7), &blended(Some(4), "memory", 2)));
     let json: Vec<_> = history.entries().map(|e| serde_json::to_value(e).expect("plain values")).collect();
     assert_eq!(json[1]["metric"], "cpu");
     assert_eq!((&json[1]["asked"], &json[1]["desired"], &json[1]["lastedSecs"]), (&4.into(), &4.into(), &2.into()));

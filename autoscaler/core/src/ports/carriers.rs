@@ -49,7 +49,7 @@ pub fn endpoints_among(
             let found = family_endpoints(port, &family, &selected, proofs, now);
             all.listed.extend(found.listed);
             all.unready.extend(found.unready);
-            all.ask.extend(found.ask);
+            all.to_probe.extend(found.to_probe);
         }
     }
     all

@@ -34,13 +34,13 @@ fn proven(addresses: impl IntoIterator<Item = IpAddr>, now: Instant) -> Proofs {
     let mut proofs = Proofs::default();
     for address in addresses {
         let listening = Listening { instance: "1".to_owned(), uid: "a".to_owned(), is_held: true };
-        proofs.record(address, NUMBER, Answer::Ours(listening), now);
+        proofs.record(address, NUMBER, NumberResponse::Ours(listening), now);
     }
     proofs
 }
 
 /// Returns the endpoints of a workload with one port.
-fn look(
+fn endpoints_of(
     listed: &[Listed],
     activators: &[Activator],
     need: Option<usize>,
@@ -75,7 +75,7 @@ fn a_workload_has_as_many_of_each_family_as_it_needs() {
     let proofs = proven(all.iter().map(|one| one.address), now);
     for name in (0..50).map(|n| format!("w{n}")) {
         for (need, expected) in [(Some(1), 2), (Some(3), 3), (Some(20), 20), (Some(25), 20), (None, 20)] {
-            let found = look(&[], &all, need, &name, (&proofs, now)).listed;
+            let found = endpoints_of(&[], &all, need, &name, (&proofs, now)).listed;
             let of = |is_v6: bool| found.iter().filter(|listed| listed.address.is_ipv6() == is_v6).count();
             assert_eq!((of(false), of(true)), (expected, expected), "{name} needs {need:?}");
         }
@@ -88,12 +88,12 @@ fn a_workload_has_as_many_of_each_family_as_it_needs() {
 fn other_activators_replace_selected_ones_until_these_are_proven() {
     let (now, five) = (epoch(), ready((1..=5).map(four)));
     let all: BTreeSet<IpAddr> = (1..=5).map(four).collect();
-    let selected = addresses(&look(&[], &five, Some(2), "a", (&proven(all.clone(), now), now)).listed);
+    let selected = addresses(&endpoints_of(&[], &five, Some(2), "a", (&proven(all.clone(), now), now)).listed);
     let others: Vec<IpAddr> = all.difference(&selected).copied().collect();
     let [first, second] = <[IpAddr; 2]>::try_from(selected.iter().copied().collect::<Vec<_>>()).expect("two");
     let of = |listed: &[IpAddr], proven_ones: &[IpAddr]| {
         let listed: Vec<_> = listed.iter().copied().map(at).collect();
-        addresses(&look(&listed, &five, Some(2), "a", (&proven(proven_ones.iter().copied(), now), now)).listed)
+        addresses(&endpoints_of(&listed, &five, Some(2), "a", (&proven(proven_ones.iter().copied(), now), now)).listed)
     };
     let set = |addresses: &[IpAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
     assert_eq!(of(&[], &others), set(&others[..2]), "no selected one is proven: others, no more than needed");
@@ -110,7 +110,7 @@ fn each_family_keeps_its_own_unready_activators() {
     let is = |address, serving| Activator { address, serving };
     let activators = [is(four(1), Serving::Ready), is(four(2), Serving::Unready), is(six(1), Serving::Unready)];
     let had = [four(1), four(2), six(1)].map(at);
-    let found = look(&had, &activators, Some(2), "a", (&proven([four(1)], now), now));
+    let found = endpoints_of(&had, &activators, Some(2), "a", (&proven([four(1)], now), now));
     assert_eq!((found.listed.as_slice(), found.unready.as_slice()), (&[at(four(1))][..], &[at(six(1))][..]));
     assert_eq!(found.with_unready(), [at(four(1)), at(six(1))]);
 }
@@ -121,7 +121,7 @@ fn ports_of_one_workload_are_carried_by_the_same_activators() {
     let (now, five) = (epoch(), ready((1..=5).map(four)));
     let proofs = proven((1..=5).map(four), now);
     let need = NonZeroUsize::new(2);
-    let three: Vec<Listed> = look(&[], &five, Some(3), "a", (&proofs, now)).listed;
+    let three: Vec<Listed> = endpoints_of(&[], &five, Some(3), "a", (&proofs, now)).listed;
     let port = |listed| Port { uid: "a", number: Some(NUMBER), former: &[], listed };
     let found = endpoints_among(&[port(&three), port(&[])], &five, need, "a", &proofs, now);
     assert_eq!((&found[0].listed, &found[1].listed), (&three, &three));
@@ -135,8 +135,8 @@ fn removing_an_activator_changes_only_its_own_workloads() {
     let nineteen = &twenty[1..];
     let mut touched = 0;
     for name in (0..2000).map(|n| format!("w{n}")) {
-        let before = addresses(&look(&[], &twenty, Some(3), &name, (&proofs, now)).listed);
-        let after = addresses(&look(&[], nineteen, Some(3), &name, (&proofs, now)).listed);
+        let before = addresses(&endpoints_of(&[], &twenty, Some(3), &name, (&proofs, now)).listed);
+        let after = addresses(&endpoints_of(&[], nineteen, Some(3), &name, (&proofs, now)).listed);
         let gone = twenty[0].address;
         assert_eq!(before.contains(&gone), before != after, "{name}: {before:?}, {after:?}");
         assert!(before.iter().all(|address| *address == gone || after.contains(address)), "{name}");
@@ -160,7 +160,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => Just(Some(Serving::Ready)),
         1 => Just(Some(Serving::Terminating)),
         1 => Just(Some(Serving::Unready)),
-        1 => Just(Some(Serving::No)),
+        1 => Just(Some(Serving::Stopped)),
         1 => Just(None),
     ];
     let step = prop_oneof![
@@ -198,7 +198,7 @@ proptest! {
             let ready_ones: BTreeSet<IpAddr> =
                 activators.iter().filter(|one| one.serving == Serving::Ready).map(|one| one.address).collect();
             let proofs = proven(responding.iter().copied(), now);
-            let found = look(&listed, &activators, Some(need), "a", (&proofs, now)).with_unready();
+            let found = endpoints_of(&listed, &activators, Some(need), "a", (&proofs, now)).with_unready();
             let listed_ready = |listed: &[Listed]| {
                 listed.iter().filter(|at| at.ready && ready_ones.contains(&at.address)).count()
             };
@@ -210,7 +210,7 @@ proptest! {
             let all = proven(ready_ones.iter().copied(), now);
             let mut rest = listed.clone();
             for _ in 0..2 {
-                rest = look(&rest, &activators, Some(need), "a", (&all, now)).listed;
+                rest = endpoints_of(&rest, &activators, Some(need), "a", (&all, now)).listed;
             }
             let enough = count(NonZeroUsize::new(need).expect("some"), listed_ready(&listed)).min(ready_ones.len());
             prop_assert_eq!(listed_ready(&rest), enough, "at rest");

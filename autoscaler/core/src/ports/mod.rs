@@ -3,7 +3,7 @@
 //! ```text
 //! new or edited ─▶ plan ─▶ lines of the ledger (compare and set) ─▶ activators listen
 //!                                                                        │ probe on the number
-//!                              answers ── Proofs ◀───────────────────────┘
+//!                            responses ── Proofs ◀───────────────────────┘
 //!                                           └─▶ endpoints ─▶ EndpointSlices ─▶ clients
 //! ```
 //!
@@ -73,7 +73,7 @@ mod carriers_tests;
 mod tests;
 
 pub use plan::{Access, Change, Plan, PortOutcome, Problem, View, Wanted, Workload, plan};
-pub use proofs::{Answer, Proofs, Verdict};
+pub use proofs::{NumberResponse, Proofs, Verdict};
 pub use slices::{Activator, Listed, Serving, endpoints};
 
 pub use common::ports::ledger::OPEN_FOR;

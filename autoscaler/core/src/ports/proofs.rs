@@ -16,7 +16,7 @@ use std::time::Instant;
 
 /// Result of a probe of a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum NumberResponse {
     /// An activator responded.
     Ours(Listening),
     /// No process listens there.
@@ -41,7 +41,7 @@ pub enum Verdict {
 /// All responses of all activators.
 #[derive(Clone, Debug, Default)]
 pub struct Proofs {
-    answers: BTreeMap<(IpAddr, u16), Answered>,
+    responses: BTreeMap<(IpAddr, u16), RecordedResponse>,
     processes: BTreeMap<IpAddr, Process>,
 }
 
@@ -57,8 +57,8 @@ struct Process {
 }
 
 #[derive(Clone, Debug)]
-struct Answered {
-    answer: Answer,
+struct RecordedResponse {
+    response: NumberResponse,
     sent: Instant,
     /// Time since which another process has responded.
     foreign_since: Option<Instant>,
@@ -67,34 +67,34 @@ struct Answered {
 impl Proofs {
     /// Records the response to a probe sent at `sent`. A missing response is no result, since the prober itself may be
     /// disconnected.
-    pub fn record(&mut self, address: IpAddr, number: u16, answer: Answer, sent: Instant) {
+    pub fn record(&mut self, address: IpAddr, number: u16, response: NumberResponse, sent: Instant) {
         let process =
             self.processes.entry(address).or_insert(Process { instance: None, since: sent, identified: sent });
-        let known = self.answers.get(&(address, number));
+        let known = self.responses.get(&(address, number));
         if sent < process.since || known.is_some_and(|known| known.sent > sent) {
             return;
         }
-        if let Answer::Ours(listening) = &answer {
+        if let NumberResponse::Ours(listening) = &response {
             let is_another = process.instance.as_ref().is_some_and(|instance| *instance != listening.instance);
             process.instance = Some(listening.instance.clone());
             process.identified = process.identified.max(sent);
             if is_another {
                 process.since = sent;
-                self.answers.retain(|(at, _), answered| *at != address || answered.sent >= sent);
+                self.responses.retain(|(at, _), recorded| *at != address || recorded.sent >= sent);
             }
         }
-        let known = self.answers.get(&(address, number));
+        let known = self.responses.get(&(address, number));
         let since = known.and_then(|known| known.foreign_since).unwrap_or(sent);
-        let foreign_since = (answer == Answer::Foreign).then_some(since);
-        self.answers.insert((address, number), Answered { answer, sent, foreign_since });
+        let foreign_since = (response == NumberResponse::Foreign).then_some(since);
+        self.responses.insert((address, number), RecordedResponse { response, sent, foreign_since });
     }
 
     /// Updates the list of activators. Discards responses of activators that are not ready or gone, and of numbers that
     /// no workload has.
     pub fn follow(&mut self, activators: &[Activator], is_number: impl Fn(u16) -> bool, now: Instant) {
-        let runs = |activator: &&Activator| activator.serving.is_on();
+        let runs = |activator: &&Activator| activator.serving.takes_requests();
         let running: BTreeSet<IpAddr> = activators.iter().filter(runs).map(|activator| activator.address).collect();
-        self.answers.retain(|(address, number), _| running.contains(address) && is_number(*number));
+        self.responses.retain(|(address, number), _| running.contains(address) && is_number(*number));
         for (address, process) in &mut self.processes {
             if !running.contains(address) {
                 *process = Process { instance: None, since: now, identified: now };
@@ -110,8 +110,8 @@ impl Proofs {
         let is_due = |process: &Process| process.instance.is_some() && now >= process.identified + IDENTIFIED_FOR;
         let due = self.processes.iter().filter(|(_, process)| is_due(process));
         let number = |address: IpAddr| {
-            let mut answers = self.answers.range((address, 0)..=(address, u16::MAX));
-            answers.find(|(_, answered)| matches!(answered.answer, Answer::Ours(_))).map(|(key, _)| *key)
+            let mut responses = self.responses.range((address, 0)..=(address, u16::MAX));
+            responses.find(|(_, recorded)| matches!(recorded.response, NumberResponse::Ours(_))).map(|(key, _)| *key)
         };
         due.filter_map(|(address, _)| number(*address)).collect()
     }
@@ -123,9 +123,11 @@ impl Proofs {
 
     /// Returns the verdict for the workload with this uid.
     pub fn verdict(&self, address: IpAddr, number: u16, uid: &str, now: Instant) -> Verdict {
-        let Some(Answered { answer, sent, .. }) = self.answers.get(&(address, number)) else { return Verdict::Unknown };
-        match answer {
-            Answer::Ours(listening) if listening.uid == uid => {
+        let Some(RecordedResponse { response, sent, .. }) = self.responses.get(&(address, number)) else {
+            return Verdict::Unknown;
+        };
+        match response {
+            NumberResponse::Ours(listening) if listening.uid == uid => {
                 let is_fresh = now < *sent + PROOF_HOLDS && listening.is_held;
                 if is_fresh { Verdict::Proven } else { Verdict::Listens }
             }
@@ -135,9 +137,9 @@ impl Proofs {
 
     /// Returns the numbers on which another process has responded for a while, at one of these addresses.
     pub fn in_use(&self, ready: &BTreeSet<IpAddr>) -> BTreeSet<u16> {
-        let foreign = self.answers.iter().filter(|((address, _), answered)| {
-            let since = answered.foreign_since;
-            ready.contains(address) && since.is_some_and(|since| answered.sent >= since + FOREIGN_HOLDS)
+        let foreign = self.responses.iter().filter(|((address, _), recorded)| {
+            let since = recorded.foreign_since;
+            ready.contains(address) && since.is_some_and(|since| recorded.sent >= since + FOREIGN_HOLDS)
         });
         foreign.map(|((_, number), _)| *number).collect()
     }

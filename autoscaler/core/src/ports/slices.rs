@@ -62,12 +62,12 @@ pub enum Serving {
     /// The activator takes no requests and does not terminate: it starts or is stalled.
     Unready,
     /// The activator no longer takes requests.
-    No,
+    Stopped,
 }
 
 impl Serving {
     /// Returns true if the activator takes requests.
-    pub fn is_on(self) -> bool {
+    pub fn takes_requests(self) -> bool {
         matches!(self, Self::Ready | Self::Terminating)
     }
 }
@@ -104,7 +104,7 @@ pub struct Endpoints {
     /// Current endpoints of activators that are not ready, if `listed` has none of their address family.
     pub unready: Vec<Listed>,
     /// Addresses and numbers to probe.
-    pub ask: Vec<(IpAddr, u16)>,
+    pub to_probe: Vec<(IpAddr, u16)>,
 }
 
 impl Endpoints {
@@ -131,7 +131,7 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
         if let Some(number) = port.number.filter(|number| is_ready && verdict(*number) != Verdict::Proven) {
             let is_known = stays(&number) && verdict(number) == Verdict::Listens;
             if !is_known {
-                endpoints.ask.push((address, number));
+                endpoints.to_probe.push((address, number));
             }
         }
         match serving {
@@ -143,7 +143,7 @@ pub fn endpoints(port: &Port<'_>, activators: &[Activator], proofs: &Proofs, now
                 let stays = numbers().filter(stays).map(|number| Listed { address, number, ready: true });
                 endpoints.unready.extend(stays.filter(|at| port.listed.contains(at)).take(1));
             }
-            Serving::No => {}
+            Serving::Stopped => {}
         }
     }
     if !endpoints.listed.is_empty() {
@@ -189,20 +189,20 @@ pub fn may_wait_for_successor(before: &[Listed], after: &[Listed], answers: impl
 }
 
 /// Numbers by port name.
-pub type Leads = BTreeMap<String, u16>;
+pub type PortNumbers = BTreeMap<String, u16>;
 
 /// EndpointSlice, or several if it has too many addresses for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// Ports of the Service, with their numbers.
-    pub ports: Leads,
+    pub ports: PortNumbers,
     /// Addresses of one family in order, with their readiness.
     pub addresses: Vec<(IpAddr, bool)>,
 }
 
 /// Combines the endpoints of all ports: by address family, then by the numbers of an address's ports.
 pub fn group<'a>(ports: impl IntoIterator<Item = (&'a str, &'a [Listed])>) -> Vec<Slice> {
-    let mut addresses: BTreeMap<IpAddr, (Leads, bool)> = BTreeMap::new();
+    let mut addresses: BTreeMap<IpAddr, (PortNumbers, bool)> = BTreeMap::new();
     for (name, listed) in ports {
         for Listed { address, number, ready } in listed {
             let (numbers, is_ready) = addresses.entry(*address).or_default();
@@ -210,7 +210,7 @@ pub fn group<'a>(ports: impl IntoIterator<Item = (&'a str, &'a [Listed])>) -> Ve
             *is_ready = *ready;
         }
     }
-    let mut slices: BTreeMap<(bool, Leads), Vec<(IpAddr, bool)>> = BTreeMap::new();
+    let mut slices: BTreeMap<(bool, PortNumbers), Vec<(IpAddr, bool)>> = BTreeMap::new();
     for (address, (numbers, ready)) in addresses {
         slices.entry((address.is_ipv6(), numbers)).or_default().push((address, ready));
     }

@@ -282,8 +282,8 @@ fn listening(instance: &str, uid: &str, is_held: bool) -> Listening {
     Listening { instance: instance.to_owned(), uid: uid.to_owned(), is_held }
 }
 
-fn ours(instance: &str, uid: &str, is_held: bool) -> Answer {
-    Answer::Ours(listening(instance, uid, is_held))
+fn ours(instance: &str, uid: &str, is_held: bool) -> NumberResponse {
+    NumberResponse::Ours(listening(instance, uid, is_held))
 }
 
 fn activators(list: &[(IpAddr, Serving)]) -> Vec<Activator> {
@@ -303,10 +303,10 @@ fn a_response_counts_for_its_process_and_for_a_limited_time() {
         ((1, held("1")), Verdict::Listens), // Overtaken by a later probe.
         ((4, ours("1", "b", true)), Verdict::Denied),
         ((5, held("1")), Verdict::Proven),
-        ((6, Answer::Refused), Verdict::Denied),
+        ((6, NumberResponse::Refused), Verdict::Denied),
         ((7, held("2")), Verdict::Proven),
         ((6, held("1")), Verdict::Proven), // From a process that has ended.
-        ((8, Answer::Foreign), Verdict::Denied),
+        ((8, NumberResponse::Foreign), Verdict::Denied),
     ];
     for ((sent, answer), verdict) in rows {
         proofs.record(A, 100, answer.clone(), at(sent));
@@ -339,12 +339,12 @@ fn a_number_is_in_use_only_after_a_while() {
     let (now, mut proofs) = (epoch(), Proofs::default());
     let (ready, other) = (BTreeSet::from([A]), BTreeSet::from([B]));
     for (at, answer, expected) in [
-        (0, Answer::Foreign, false),
-        (9, Answer::Foreign, false),
-        (10, Answer::Foreign, true),
-        (11, Answer::Refused, false),
-        (12, Answer::Foreign, false),
-        (22, Answer::Foreign, true),
+        (0, NumberResponse::Foreign, false),
+        (9, NumberResponse::Foreign, false),
+        (10, NumberResponse::Foreign, true),
+        (11, NumberResponse::Refused, false),
+        (12, NumberResponse::Foreign, false),
+        (22, NumberResponse::Foreign, true),
     ] {
         proofs.record(A, 100, answer, now + Duration::from_secs(at));
         assert_eq!(proofs.in_use(&ready), if expected { [100].into() } else { BTreeSet::new() }, "at {at}");
@@ -355,29 +355,29 @@ fn a_number_is_in_use_only_after_a_while() {
 /// Goal: the table of [`slices`] holds, row by row.
 #[test]
 fn an_address_is_listed_with_a_number_on_which_it_listens() {
-    use Serving::{No, Ready, Terminating, Unready};
+    use Serving::{Ready, Stopped, Terminating, Unready};
     let (now, held) = (epoch(), || ours("1", "a", true));
     let closing = || ours("1", "a", false);
-    type Row<'a> = (&'a str, Serving, &'a [(u16, Answer)], &'a [u16], Option<(u16, bool)>, &'a [u16]);
+    type Row<'a> = (&'a str, Serving, &'a [(u16, NumberResponse)], &'a [u16], Option<(u16, bool)>, &'a [u16]);
     let rows: [Row<'_>; 16] = [
         ("not probed", Ready, &[], &[], None, &[100]),
         ("proven", Ready, &[(100, held())], &[], Some((100, true)), &[]),
         ("proven, in transit from a former number", Ready, &[(100, held())], &[90], Some((100, true)), &[]),
         ("not proven yet, so it stays where it was", Ready, &[(90, held())], &[90], Some((90, true)), &[100]),
         ("former and closing", Ready, &[(90, closing())], &[90], Some((90, true)), &[100]),
-        ("former and closed already", Ready, &[(90, Answer::Refused)], &[90], None, &[100]),
+        ("former and closed already", Ready, &[(90, NumberResponse::Refused)], &[90], None, &[100]),
         ("listed, and the owner has just started", Ready, &[], &[100], Some((100, true)), &[100]),
-        ("listed, and refused", Ready, &[(100, Answer::Refused)], &[100], None, &[100]),
+        ("listed, and refused", Ready, &[(100, NumberResponse::Refused)], &[100], None, &[100]),
         ("listed, and of another workload", Ready, &[(100, ours("1", "b", true))], &[100], None, &[100]),
-        ("listed, and another process", Ready, &[(100, Answer::Foreign)], &[100], None, &[100]),
+        ("listed, and another process", Ready, &[(100, NumberResponse::Foreign)], &[100], None, &[100]),
         ("listed, and closing by now", Ready, &[(100, closing())], &[100], Some((100, true)), &[]),
         ("closing, and not listed", Ready, &[(100, closing())], &[], None, &[100]),
         ("terminating", Terminating, &[(100, held())], &[100], Some((100, false)), &[]),
         ("terminating, and not listed", Terminating, &[(100, held())], &[], None, &[]),
         ("not ready", Unready, &[(100, held())], &[100], None, &[]),
-        ("has ended serving", No, &[(100, held())], &[100], None, &[]),
+        ("has ended serving", Stopped, &[(100, held())], &[100], None, &[]),
     ];
-    for (case, serving, answers, listed, expected, ask) in rows {
+    for (case, serving, answers, listed, expected, to_probe) in rows {
         let mut proofs = Proofs::default();
         answers.iter().for_each(|(number, answer)| proofs.record(A, *number, answer.clone(), now));
         let listed: Vec<_> = listed.iter().map(|number| Listed { address: A, number: *number, ready: true }).collect();
@@ -386,11 +386,11 @@ fn an_address_is_listed_with_a_number_on_which_it_listens() {
         let expected: Vec<_> =
             expected.map(|(number, ready)| Listed { address: A, number, ready }).into_iter().collect();
         assert_eq!(found.listed, expected, "{case}");
-        assert_eq!(found.ask, ask.iter().map(|number| (A, *number)).collect::<Vec<_>>(), "{case}");
+        assert_eq!(found.to_probe, to_probe.iter().map(|number| (A, *number)).collect::<Vec<_>>(), "{case}");
         let leaving: Vec<_> = listed.iter().map(|at| Listed { ready: false, ..*at }).collect();
         let port = slices::Port { listed: &leaving, ..port };
         let found = endpoints(&port, &activators(&[(A, serving)]), &proofs, now).listed;
-        let is_proven = matches!(answers, [(100, Answer::Ours(answer))] if *answer == listening("1", "a", true));
+        let is_proven = matches!(answers, [(100, NumberResponse::Ours(one))] if *one == listening("1", "a", true));
         let stays = expected.iter().all(|at| is_proven || !at.ready);
         assert_eq!(found, if stays { expected } else { vec![] }, "{case}: listed as terminating");
         let gone = endpoints(&port, &[], &proofs, now);
@@ -409,19 +409,19 @@ fn a_terminating_activator_is_removed_beside_a_ready_one() {
     let found = |a, b| endpoints(&port, &activators(&[(A, a), (B, b)]), &proofs, now).listed;
     assert_eq!(found(Serving::Terminating, Serving::Ready), [at(B, true)]);
     assert_eq!(found(Serving::Terminating, Serving::Terminating), [at(A, false), at(B, false)]);
-    assert_eq!(found(Serving::Terminating, Serving::No), [at(A, false)]);
+    assert_eq!(found(Serving::Terminating, Serving::Stopped), [at(A, false)]);
 }
 
 /// Goal: if no activator is ready, current ones stay, each with one number. None is added, and any evidence against one
 /// counts. A ready and proven activator replaces them.
 #[test]
 fn unready_activators_stay_if_no_other_is_available() {
-    use Serving::{No, Ready, Terminating, Unready};
+    use Serving::{Ready, Stopped, Terminating, Unready};
     let now = epoch();
     let at = |address, number, ready| Listed { address, number, ready };
     let there = [at(A, 100, true), at(A, 90, true), at(B, 90, true)];
     let was = [at(A, 100, true), at(B, 90, true)];
-    let find = |listed: &[Listed], serving: &[(IpAddr, Serving)], answers: &[(IpAddr, u16, Answer)]| {
+    let find = |listed: &[Listed], serving: &[(IpAddr, Serving)], answers: &[(IpAddr, u16, NumberResponse)]| {
         let mut proofs = Proofs::default();
         answers.iter().for_each(|(address, number, answer)| proofs.record(*address, *number, answer.clone(), now));
         let port = slices::Port { uid: "a", number: Some(100), former: &[90], listed };
@@ -433,9 +433,9 @@ fn unready_activators_stay_if_no_other_is_available() {
     assert_eq!(found.with_unready(), was);
     assert_eq!(find(&[], &both(Unready, Unready), &[]).with_unready(), [], "none is added");
     let leaving = there.map(|at| Listed { ready: false, ..at });
-    assert_eq!(find(&leaving, &both(Unready, No), &[]).with_unready(), [], "they were listed as terminating");
-    assert_eq!(find(&there, &both(Unready, No), &[]).with_unready(), [was[0]], "one has gone");
-    let refused = [(A, 100, Answer::Refused), (B, 90, ours("1", "b", true))];
+    assert_eq!(find(&leaving, &both(Unready, Stopped), &[]).with_unready(), [], "they were listed as terminating");
+    assert_eq!(find(&there, &both(Unready, Stopped), &[]).with_unready(), [was[0]], "one has gone");
+    let refused = [(A, 100, NumberResponse::Refused), (B, 90, ours("1", "b", true))];
     assert_eq!(find(&there, &both(Unready, Unready), &refused).with_unready(), [at(A, 90, true)], "it was refused");
     let proven = [(B, 100, ours("1", "a", true))];
     assert_eq!(find(&there, &both(Unready, Ready), &proven).with_unready(), [at(B, 100, true)], "one is ready again");
@@ -517,10 +517,10 @@ fn an_activator_is_reached_until_there_is_evidence_against_it() {
         (Serving::Ready, Some(ours("1", "a", false)), true),
         (Serving::Ready, None, true),
         (Serving::Ready, Some(ours("1", "b", true)), false),
-        (Serving::Ready, Some(Answer::Refused), false),
-        (Serving::Ready, Some(Answer::Foreign), false),
+        (Serving::Ready, Some(NumberResponse::Refused), false),
+        (Serving::Ready, Some(NumberResponse::Foreign), false),
         (Serving::Terminating, Some(ours("1", "a", true)), true),
-        (Serving::Terminating, Some(Answer::Refused), false),
+        (Serving::Terminating, Some(NumberResponse::Refused), false),
         (Serving::Unready, Some(ours("1", "a", true)), true),
     ] {
         let mut proofs = Proofs::default();
@@ -557,10 +557,10 @@ fn slices_are_grouped_by_family_and_numbers() {
 #[test]
 fn a_number_has_a_cooldown_before_another_workload_gets_it() {
     let after = |seconds: u64| NOW + Duration::from_secs(seconds);
-    let ask = |name: &str| workload(name, vec![wanted("", 80)]);
+    let needing = |name: &str| workload(name, vec![wanted("", 80)]);
     let mut view = OwnerView {
         ledger: ledger(&[(100, "held default/a a 80"), (101, "held default/b b 80")]),
-        workloads: vec![ask("b")],
+        workloads: vec![needing("b")],
         listed: [100].into(),
         start: 100,
         ..OwnerView::default()
@@ -573,9 +573,9 @@ fn a_number_has_a_cooldown_before_another_workload_gets_it() {
     assert_eq!(step(&mut view, NOW), (vec![], None), "a slice names it");
     view.listed.clear();
     assert_eq!(step(&mut view, NOW), (vec!["100 released:now default/a a 80".to_owned()], None));
-    view.workloads.push(ask("c"));
+    view.workloads.push(needing("c"));
     assert_eq!(step(&mut view, after(601)).0, ["102 held default/c c 80"], "an unused one is first");
-    view.workloads = vec![ask("c"), ask("d")];
+    view.workloads = vec![needing("c"), needing("d")];
     view.listed = [100].into();
     let released = |at: u64, number: u16, name: &str| {
         format!("{number} released:{} default/{name} {name} 80", after(at).as_secs())

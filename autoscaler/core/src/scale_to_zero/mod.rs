@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::active::Active;
 use crate::bounds::Bounds;
-use crate::engine::Answer;
+use crate::engine::BlendedScale;
 use crate::path_mode::PathMode;
 
 /// Time added to the progress deadline before an activation is given up.
@@ -91,7 +91,7 @@ pub struct Input {
 pub enum ProbeResult {
     /// No probe was sent yet.
     #[default]
-    NotAsked,
+    NotProbed,
     /// An activator responded.
     InPath,
     /// Another server responded, or none.
@@ -119,7 +119,7 @@ pub enum ProbeNeed {
     /// No probe is needed.
     None,
     /// A result is needed: probe, then decide again.
-    Ask,
+    Probe,
     /// The result was negative: probe again once a second, and decide again when it changes.
     Retry,
 }
@@ -171,10 +171,10 @@ pub enum Reason {
 
 impl Reason {
     /// Returns the reason, refined if the desired scale combines load and metrics: a metric determined it, or failed.
-    pub fn of_answer(self, answer: &Answer) -> Self {
+    pub fn refined_by(self, blended: &BlendedScale) -> Self {
         match self {
-            Self::Desired if answer.held => Self::MetricFailed,
-            Self::Desired if answer.measured => Self::Metrics,
+            Self::Desired if blended.held => Self::MetricFailed,
+            Self::Desired if blended.measured => Self::Metrics,
             other => other,
         }
     }
@@ -267,7 +267,7 @@ fn last_pod(input: &Input, inactive: Duration) -> ScaleOutcome {
         return hold(Some(0), Reason::Unattested, None);
     }
     if input.probe_needed && input.probe != ProbeResult::InPath {
-        let probe = if input.probe == ProbeResult::NotAsked { ProbeNeed::Ask } else { ProbeNeed::Retry };
+        let probe = if input.probe == ProbeResult::NotProbed { ProbeNeed::Probe } else { ProbeNeed::Retry };
         return ScaleOutcome { probe, ..hold(Some(0), Reason::ProbePending, None) };
     }
     let retention_left = input.pod_retention.saturating_sub(inactive);

@@ -114,12 +114,12 @@ fn keep(probe: ProbeNeed, reason: Reason) -> ScaleOutcome {
 /// Goal: without proof the last pod stays, whatever the clocks say. The outcome that requests proof is safe to apply.
 #[test]
 fn the_last_pod_waits_for_proof() {
-    for (probe, need) in [(ProbeResult::NotAsked, ProbeNeed::Ask), (ProbeResult::NotInPath, ProbeNeed::Retry)] {
+    for (probe, need) in [(ProbeResult::NotProbed, ProbeNeed::Probe), (ProbeResult::NotInPath, ProbeNeed::Retry)] {
         let outcome = decide(&Input { probe, ..inactive(100_000) });
         assert_eq!(outcome, keep(need, Reason::ProbePending), "{probe:?}");
     }
     for never in [active(300), active(0), activating(10.0), desired(3, inactive(60))] {
-        let outcome = decide(&Input { probe: ProbeResult::NotAsked, ..never });
+        let outcome = decide(&Input { probe: ProbeResult::NotProbed, ..never });
         assert_eq!(outcome.probe, ProbeNeed::None, "only the last pod needs proof: {never:?}");
     }
 }
@@ -220,7 +220,7 @@ fn each_outcome_has_its_reason() {
         (active(5), Reason::ActiveRecently),
         (active(300), Reason::Idle),
         (Input { unattested: true, ..inactive(60) }, Reason::Unattested),
-        (Input { probe: ProbeResult::NotAsked, ..inactive(60) }, Reason::ProbePending),
+        (Input { probe: ProbeResult::NotProbed, ..inactive(60) }, Reason::ProbePending),
         (retained, Reason::PodRetention),
         (inactive(5), Reason::GracePeriod),
         (inactive(60), Reason::Zero),
@@ -237,7 +237,7 @@ fn each_outcome_has_its_reason() {
 #[test]
 fn a_combined_scale_names_its_source() {
     use hpa_core::decision::{Limit, Stabilization};
-    let answer = |held, measured| Answer {
+    let blended = |held, measured| BlendedScale {
         desired: Some(3),
         metric: "cpu".into(),
         measured,
@@ -255,7 +255,7 @@ fn a_combined_scale_names_its_source() {
         (Reason::Bounds, true, true, Reason::Bounds),
         (Reason::Idle, false, true, Reason::Idle),
     ] {
-        assert_eq!(reason.of_answer(&answer(held, measured)), expected, "{reason:?}, {held}, {measured}");
+        assert_eq!(reason.refined_by(&blended(held, measured)), expected, "{reason:?}, {held}, {measured}");
     }
 }
 

@@ -175,7 +175,7 @@ fn seconds(seconds: i32) -> Duration {
 }
 
 /// Records a change of the scale if there is a behavior to use it.
-pub fn remember(memory: &mut Memory, rules: Option<&Rules>, from: i32, to: i32, at: Timestamp) {
+pub fn record_change(memory: &mut Memory, rules: Option<&Rules>, from: i32, to: i32, at: Timestamp) {
     if let Some(rules) = rules {
         let direction = if to > from { &rules.up } else { &rules.down };
         let periods = direction.policies.iter().flatten().map(|policy| seconds(policy.period_seconds));

@@ -33,7 +33,7 @@ pub enum Stabilization {
 
 impl Stabilization {
     /// Returns the condition's reason and message.
-    pub fn texts(self) -> (&'static str, &'static str) {
+    pub fn reason_and_message(self) -> (&'static str, &'static str) {
         match self {
             Self::Ready => ("ReadyForNewScale", "recommended size matches current size"),
             Self::Up => (
@@ -65,7 +65,7 @@ pub enum Limit {
 
 impl Limit {
     /// Returns the condition's reason and message.
-    pub fn texts(self) -> (&'static str, &'static str) {
+    pub fn reason_and_message(self) -> (&'static str, &'static str) {
         match self {
             Self::WithinRange => ("DesiredWithinRange", "the desired count is within the acceptable range"),
             Self::TooFew => ("TooFewReplicas", "the desired replica count is less than the minimum replica count"),
@@ -113,7 +113,7 @@ mod tests {
                 "recent recommendations were higher than current one, applying the highest recent recommendation",
             ),
         ] {
-            assert_eq!(stabilization.texts(), (reason, message));
+            assert_eq!(stabilization.reason_and_message(), (reason, message));
         }
         for (limit, reason, message) in [
             (Limit::WithinRange, "DesiredWithinRange", "the desired count is within the acceptable range"),
@@ -130,7 +130,7 @@ mod tests {
                 "the desired replica count is decreasing faster than the maximum scale rate",
             ),
         ] {
-            assert_eq!(limit.texts(), (reason, message));
+            assert_eq!(limit.reason_and_message(), (reason, message));
         }
     }
 }

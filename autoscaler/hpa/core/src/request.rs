@@ -59,7 +59,7 @@ pub enum Reading {
 impl Reading {
     /// Keeps only measurements of pods for whose name `is_wanted` returns true.
     #[must_use]
-    pub fn of_pods(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+    pub fn retain_pods(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         match &mut self {
             Self::Usage(usage) => usage.retain(|usage| is_wanted(&usage.pod)),
             Self::Pods(values) => values.retain(|value| is_wanted(&value.pod)),

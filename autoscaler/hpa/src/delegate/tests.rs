@@ -228,7 +228,7 @@ async fn cases_8_11_and_12_a_failed_write_is_reported_in_an_event() {
         (Fixture::new(autoscaler(&[], Value::Null), None, None), format!("POST {HPAS}"), "failed to create HPA: "),
         (with_another_target(), format!("PUT {HPAS}/hello"), "failed to update HPA: "),
     ] {
-        f.mock.refuses(&line, 500, "inducing failure");
+        f.mock.reject(&line, 500, "inducing failure");
         let (error, requests) = f.pass().await;
         let error = error.expect("an error");
         assert!(error.starts_with(start), "{error}");
@@ -330,7 +330,7 @@ async fn a_change_of_either_object_queues_its_owner() {
 async fn a_repeated_failure_writes_no_status() {
     let (target, sks) = ("hello-deployment", |uid| Some(serverless(true, uid, "hello-deployment")));
     let failing = |f: Fixture, line: String| {
-        f.mock.refuses(&line, 500, "inducing failure");
+        f.mock.reject(&line, 500, "inducing failure");
         f
     };
     let new = |sks, horizontal| Fixture::new(autoscaler(&[], Value::Null), sks, horizontal);

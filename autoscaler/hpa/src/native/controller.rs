@@ -3,7 +3,7 @@
 use super::Wiring;
 use super::foreign_manager::{ForeignManager, MANAGER};
 use super::series::Series;
-use crate::pods::trimmed;
+use crate::pods::parse_pod;
 use crate::sources::{Mapper, RestMetrics, RestScales};
 use common::RevisionKey as Key;
 use common_controller::{BoundedApi, Priority, Recorder, Severity, Store, WorkQueue, WriteError, Writer};
@@ -114,7 +114,7 @@ impl Controller {
             let pods: Api<core::Pod> = Api::all(this.wiring.client.clone());
             tokio::select! {
                 () = this.objects.follow(objects, watcher::Config::default(), CachedObject::new) => {}
-                () = this.pods.follow(pods, watcher::Config::default(), |pod| trimmed(&pod)) => {}
+                () = this.pods.follow(pods, watcher::Config::default(), |pod| parse_pod(&pod)) => {}
                 () = until.cancelled() => {}
             }
         });
@@ -213,9 +213,15 @@ impl Controller {
     fn record_events(&self, key: &Key, cached: &CachedObject, conclusion: &Conclusion) {
         for event in &conclusion.events {
             match event.warning {
-                true => self.recorder.complain(COMPONENT, &cached.object, event.reason, event.message.clone()),
+                true => self.recorder.record_error(COMPONENT, &cached.object, event.reason, event.message.clone()),
                 false => {
-                    self.recorder.say(COMPONENT, &cached.object, Severity::Normal, event.reason, event.message.clone());
+                    self.recorder.record(
+                        COMPONENT,
+                        &cached.object,
+                        Severity::Normal,
+                        event.reason,
+                        event.message.clone(),
+                    );
                 }
             }
             if event.reason == "SuccessfulRescale" {

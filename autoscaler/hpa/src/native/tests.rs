@@ -3,7 +3,7 @@
 use super::controller::CachedObject;
 use super::*;
 use crate::fixture::{Mock, lines, scale, sent, with_apps};
-use crate::pods::trimmed;
+use crate::pods::parse_pod;
 use common::RevisionKey as Key;
 use common::time::Timestamp;
 use common_runtime::lease::WriteGuard;
@@ -87,14 +87,14 @@ impl Fixture {
     fn using(&self, usage: &[&str]) -> &Self {
         for (i, namespace) in (0..usage.len()).flat_map(|i| [(i, "shop"), (i, "elsewhere")]) {
             let pod = pod(i, namespace);
-            self.controller.pods.apply(&common_controller::key_of(&pod), "1", Some(trimmed(&pod)));
+            self.controller.pods.apply(&common_controller::key_of(&pod), "1", Some(parse_pod(&pod)));
         }
         let item = |(i, usage): (usize, &&str)| {
             json!({"metadata": {"name": format!("p{i}")}, "timestamp": "2023-11-14T22:13:20Z", "window": "30s",
                    "containers": [{"name": "app", "usage": {"cpu": usage}}]})
         };
         let items: Vec<_> = usage.iter().enumerate().map(item).collect();
-        self.mock.now(USAGE, 200, json!({"items": items}));
+        self.mock.replace(USAGE, 200, json!({"items": items}));
         self
     }
 
@@ -246,7 +246,7 @@ async fn reconciles_keep_their_period() {
     let second = f.after(1).await;
     assert_eq!(lines(&second)[..2], [GET, USAGE]);
     assert_eq!(sent(&second, STATUS), &Value::Null, "an unchanged status: {second:?}");
-    f.mock.refuses(GET, 500, "no");
+    f.mock.reject(GET, 500, "no");
     let mut times = Vec::new();
     while times.len() < 5 {
         if !f.after(1).await.is_empty() {
@@ -260,7 +260,7 @@ async fn reconciles_keep_their_period() {
 #[tokio::test(start_paused = true)]
 async fn a_rejected_status_write_is_reported() {
     let f = Fixture::new(1);
-    f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).refuses(STATUS, 409, "modified");
+    f.using(&["600m", "600m"]).mock.on(GET, 200, scale(2)).on(PUT, 200, scale(4)).reject(STATUS, 409, "modified");
     f.mock.on(EVENTS, 201, json!({}));
     f.put(web());
     let requests = f.after(15).await;
@@ -414,7 +414,7 @@ async fn an_object_that_is_created_again_starts_without_recommendations() {
     f.remove();
     let mut again = web();
     again["metadata"]["uid"] = json!("b");
-    f.mock.now(GET, 200, scale(3));
+    f.mock.replace(GET, 200, scale(3));
     f.put(again);
     let requests = f.after(15).await;
     let reason = reasons(&sent(&requests, STATUS)["status"])[0].to_owned();
@@ -448,7 +448,7 @@ async fn a_repeated_failure_writes_no_status() {
     type Break = fn(&Fixture, &mut Value);
     let rows: [(&str, Break); 5] = [
         ("FailedGetScale", |f, _| {
-            f.mock.refuses(GET, 404, "deployments.apps \"web\" not found");
+            f.mock.reject(GET, 404, "deployments.apps \"web\" not found");
         }),
         ("FailedGetScale", |_, object| object["spec"]["scaleTargetRef"]["kind"] = json!("Widget")),
         ("InvalidSelector", |f, _| {
@@ -457,10 +457,10 @@ async fn a_repeated_failure_writes_no_status() {
             f.mock.on(GET, 200, unselective);
         }),
         ("FailedGetResourceMetric", |f, _| {
-            f.mock.on(GET, 200, scale(2)).now(USAGE, 503, json!(""));
+            f.mock.on(GET, 200, scale(2)).replace(USAGE, 503, json!(""));
         }),
         ("FailedUpdateScale", |f, _| {
-            f.mock.on(GET, 200, scale(2)).refuses(PUT, 403, "exceeded quota");
+            f.mock.on(GET, 200, scale(2)).reject(PUT, 403, "exceeded quota");
         }),
     ];
     for (row, (reason, fail)) in rows.into_iter().enumerate() {
@@ -474,7 +474,7 @@ async fn a_repeated_failure_writes_no_status() {
         let status = sent(&first, STATUS)["status"].clone();
         assert!(reasons(&status).contains(&reason), "row {row}: {first:?}");
         let object = with_status(object, "11", status);
-        f.mock.now(STATUS, 200, object.clone());
+        f.mock.replace(STATUS, 200, object.clone());
         f.put(object);
         for turn in 0..3 {
             let requests = f.after(15).await;

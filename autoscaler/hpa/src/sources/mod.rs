@@ -5,8 +5,8 @@
 //!
 //! - Up to [`CONCURRENT_MAX`] requests of one reconcile run concurrently. A request that several metrics need is sent
 //!   once: cpu and memory of the same pods are one list.
-//! - Each call is limited to [`PATIENCE`]; upstream waits forever and blocks a worker. A request that cannot be sent
-//!   within [`SENDING_PERIOD`] fails, so an object with thousands of metrics holds a worker for little longer.
+//! - Each call is limited to [`REQUEST_TIMEOUT`]; upstream waits forever and blocks a worker. A request that cannot be
+//!   sent within [`SENDING_PERIOD`] fails, so an object with thousands of metrics holds a worker for little longer.
 
 mod mapping;
 mod metrics;
@@ -19,7 +19,7 @@ mod wording;
 
 pub use mapping::Mapper;
 pub use metrics::RestMetrics;
-pub use rest::PATIENCE;
+pub use rest::REQUEST_TIMEOUT;
 pub use scales::{RestScales, ScaleObject};
 
 use futures::stream::{self, StreamExt};
@@ -30,7 +30,7 @@ use tokio::time::Instant;
 /// Maximum number of concurrent requests of one reconcile.
 const CONCURRENT_MAX: usize = 8;
 /// Time within which a reconcile sends its requests: twice the timeout of a request to a silent API.
-const SENDING_PERIOD: Duration = Duration::from_secs(2 * PATIENCE.as_secs());
+const SENDING_PERIOD: Duration = Duration::from_secs(2 * REQUEST_TIMEOUT.as_secs());
 
 impl RestMetrics {
     /// Returns the responses to `requests` in their order, with the time that each took. Equal requests are sent once.

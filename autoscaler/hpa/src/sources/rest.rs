@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Maximum wait for one response.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum size of a response: the usage of some hundred thousand pods.
 const RESPONSE_MAX: usize = 128 << 20;
 /// Characters that need no encoding in a path segment or parameter.
@@ -78,8 +78,8 @@ impl Rest {
             }
             serde_json::from_slice(&body).map_err(|e| Failure::client(format!("the response cannot be parsed: {e}")))
         };
-        let seconds = PATIENCE.as_secs();
-        timeout(PATIENCE, exchange)
+        let seconds = REQUEST_TIMEOUT.as_secs();
+        timeout(REQUEST_TIMEOUT, exchange)
             .await
             .unwrap_or_else(|_| Err(Failure::client(format!("no response within {seconds} s"))))
     }

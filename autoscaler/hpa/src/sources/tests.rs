@@ -46,7 +46,7 @@ async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
     let expected = Scale { spec_replicas: 3, status_replicas: 3, selector: "app=web".into() };
     assert_eq!(read.scale, expected);
     assert_eq!(mock.request_lines(), ["GET /apis/apps".to_owned(), "GET /apis/apps/v1".into(), format!("GET {SCALE}")]);
-    assert_eq!(scales.write(&read, 5, PATIENCE).await, WriteResult::Written);
+    assert_eq!(scales.write(&read, 5, REQUEST_TIMEOUT).await, WriteResult::Written);
     let (line, body) = mock.requests().remove(0);
     assert_eq!(line, format!("PUT {SCALE}"));
     let mut written = scale(3);
@@ -63,7 +63,7 @@ async fn a_scale_is_found_through_discovery_and_written_as_it_was_read() {
 #[tokio::test]
 async fn errors_of_a_scale_have_upstreams_texts() {
     let mock = mock();
-    mock.refuses(&format!("GET {SCALE}"), 404, "deployments.apps \"web\" not found");
+    mock.reject(&format!("GET {SCALE}"), 404, "deployments.apps \"web\" not found");
     let scales = scales(&mock);
     for (api_version, kind, error) in [
         ("", "Deployment", ScaleError::Kind("no matches for kind \"Deployment\" in group \"\"".into())),
@@ -77,7 +77,7 @@ async fn errors_of_a_scale_have_upstreams_texts() {
     ] {
         assert_eq!(scales.read("shop", &target(api_version, kind)).await, Err(error), "{api_version} {kind}");
     }
-    mock.refuses("GET /apis/broken.example.com", 500, "etcd is unavailable");
+    mock.reject("GET /apis/broken.example.com", 500, "etcd is unavailable");
     let broken = scales.read("shop", &target("broken.example.com/v1", "Gadget")).await;
     assert_eq!(broken, Err(ScaleError::Kind("etcd is unavailable".into())));
 }
@@ -129,11 +129,12 @@ async fn a_conflict_is_distinguished_from_other_errors() {
     let mock = mock();
     let put = format!("PUT {SCALE}");
     mock.on(&format!("GET {SCALE}"), 200, scale(3));
-    mock.refuses(&put, 409, "the object has been modified").refuses(&put, 422, "too many");
+    mock.reject(&put, 409, "the object has been modified").reject(&put, 422, "too many");
     let scales = scales(&mock);
     let read = scales.read("shop", &target("apps/v1", "Deployment")).await.expect("a scale");
-    assert_eq!(scales.write(&read, 4, PATIENCE).await, WriteResult::Conflict("the object has been modified".into()));
-    assert_eq!(scales.write(&read, 4, PATIENCE).await, WriteResult::Failed("too many".into()));
+    let conflict = WriteResult::Conflict("the object has been modified".into());
+    assert_eq!(scales.write(&read, 4, REQUEST_TIMEOUT).await, conflict);
+    assert_eq!(scales.write(&read, 4, REQUEST_TIMEOUT).await, WriteResult::Failed("too many".into()));
     assert_eq!(scales.read_again(&read).await, Ok(read));
 }
 
@@ -217,11 +218,11 @@ async fn responses_are_parsed_and_failures_have_upstreams_texts() {
         json!({"items": [{"metricName": "queue", "value": "3"}, {"metricName": "queue", "value": "1k"}]}),
     );
     assert_eq!(metrics.read("shop", &external).await, Reading::External(vec![3000, 1_000_000]));
-    mock.now(queue, 200, json!({"items": [{"value": "many"}]}));
+    mock.replace(queue, 200, json!({"items": [{"value": "many"}]}));
     let Reading::Failed(error) = metrics.read("shop", &external).await else { panic!("no quantity") };
     assert!(error.starts_with("the response cannot be parsed: \"many\" is not a quantity"), "{error}");
     let pods = "GET /apis/metrics.k8s.io/v1beta1/namespaces/shop/pods";
-    mock.with(pods, 403, Some(("content-type", "application/json")), json!("no text"));
+    mock.on_with_header(pods, 403, Some(("content-type", "application/json")), json!("no text"));
     let unknown = "unknown (get pods.metrics.k8s.io)".to_owned();
     assert_eq!(metrics.read("shop", &usage).await, Reading::Failed(unknown));
 }
@@ -269,7 +270,7 @@ async fn a_request_to_a_silent_api_times_out() {
     let usage = Request::Usage { selector: String::new() };
     let start = Instant::now();
     assert_eq!(metrics.read("shop", &usage).await, Reading::Failed("no response within 10 s".into()));
-    assert_eq!(start.elapsed(), PATIENCE);
+    assert_eq!(start.elapsed(), REQUEST_TIMEOUT);
 }
 
 /// Goal: a request that several metrics need is sent once, and the responses come in the order of the requests.

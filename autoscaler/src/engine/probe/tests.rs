@@ -42,13 +42,13 @@ async fn an_activators_response_to_the_probe_is_a_proof() {
     let (address, mut requests) = server(&[ACTIVATOR_ANSWER]).await;
     let (prober, over) = prober(address);
     let key = Key::new("ns", "hello");
-    assert_eq!(prober.proof(&key, &target()), ProbeResult::NotAsked);
-    prober.ask(&key, target());
-    prober.ask(&key, target()); // One round at a time: the server responds once.
+    assert_eq!(prober.proof(&key, &target()), ProbeResult::NotProbed);
+    prober.start_round(&key, target());
+    prober.start_round(&key, target()); // One round at a time: the server responds once.
     assert_eq!(over.next().await.key(), &key);
     assert_eq!(prober.proof(&key, &target()), ProbeResult::InPath);
     let other = ProbeTarget { port: 81, ..target() };
-    assert_eq!(prober.proof(&key, &other), ProbeResult::NotAsked, "a proof is valid for one target");
+    assert_eq!(prober.proof(&key, &other), ProbeResult::NotProbed, "a proof is valid for one target");
     let request = requests.recv().await.expect("a request");
     assert!(request.starts_with("GET //healthz HTTP/1.1\r\n"), "{request}");
     for line in [
@@ -60,7 +60,7 @@ async fn an_activators_response_to_the_probe_is_a_proof() {
         assert!(request.lines().any(|l| l.eq_ignore_ascii_case(line)), "{line} is not in {request}");
     }
     prober.forget(&key);
-    assert_eq!(prober.proof(&key, &target()), ProbeResult::NotAsked);
+    assert_eq!(prober.proof(&key, &target()), ProbeResult::NotProbed);
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_round_continues_until_an_activator_responds() {
     let (prober, over) = prober(address);
     let key = Key::new("ns", "hello");
     let started = Instant::now();
-    prober.ask(&key, target());
+    prober.start_round(&key, target());
     requests.recv().await.expect("the first probe");
     requests.recv().await.expect("the second probe");
     assert!(started.elapsed() >= PROBE_PERIOD);

@@ -211,7 +211,7 @@ async fn pods_without_a_probe_are_ready_once_they_listen() {
     index.track(&key, selector(&[("app", "a")]), None);
     index.apply("ns", "p1", pod(&[("app", "a")], Phase::Running, true));
     assert_eq!((index.counts(&key).ready, inquiries.try_recv().is_err()), (1, true), "Kubernetes' condition counts");
-    index.prove(&key, Some(80));
+    index.require_listening(&key, Some(80));
     assert_eq!((index.counts(&key).ready, inquiries.try_recv().ok()), (0, test()));
     assert_eq!(index.probe_address(&name), Some(("10.0.0.1".parse().expect("address"), 80)));
     index.record_probe(&name, 80, false);

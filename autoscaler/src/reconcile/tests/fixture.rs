@@ -4,7 +4,7 @@ use crate::cluster::Stores;
 use crate::cluster::error::Error;
 use crate::cluster::facts::Target;
 use crate::cluster::target_key::{TargetKey, TargetResource};
-use crate::cluster::watches::Beside;
+use crate::cluster::watches::FrontEndQueues;
 use crate::engine::front_end::FrontEnd;
 use crate::engine::parts::{Parts, ReconcilerConfigs};
 use crate::engine::probe::{ProbeTarget, Prober};
@@ -96,7 +96,7 @@ pub(super) struct Fakes {
     pub(super) lease_ends: Mutex<bool>,
     pub(super) led_by_another: Mutex<bool>,
     pub(super) acted: Mutex<Option<Action>>,
-    pub(super) blended: Mutex<Option<engine::Answer>>,
+    pub(super) blended: Mutex<Option<engine::BlendedScale>>,
     pub(super) scaled: Mutex<Vec<(i32, i32)>>,
     pub(super) serving: Mutex<Option<bool>>,
     /// Value of `serving` after its next read.
@@ -134,8 +134,8 @@ impl Deciders for Fakes {
             decision.desired = Some(0);
         }
     }
-    fn blended(&self, _: &Key, answer: &engine::Answer) {
-        *self.blended.lock() = Some(answer.clone());
+    fn blended(&self, _: &Key, scale: &engine::BlendedScale) {
+        *self.blended.lock() = Some(scale.clone());
     }
     fn requested(&self, _: &Key, _: i32) {}
     fn waking(&self, _: &Key) -> Option<Arc<Waking>> {
@@ -170,7 +170,7 @@ impl Pods for Fakes {
         *self.tracking.lock() = Some(pods);
         *self.owner.lock() = owner;
     }
-    fn prove(&self, _: &Key, _: Option<u16>) {}
+    fn require_listening(&self, _: &Key, _: Option<u16>) {}
     fn is_tracked(&self, _: &Key) -> bool {
         self.tracking.lock().is_some()
     }
@@ -347,8 +347,8 @@ impl Fixture {
 
     fn standalone_with(hpa: Hpa, namespaces: Namespaces) -> Self {
         let (fakes, queue) = (Arc::new(Fakes::default()), WorkQueue::new());
-        let numbers = PortAllocator::new("system", queue.clone(), Clock::system());
-        let scalers = Scalers::new(fakes.clone(), numbers);
+        let port_allocator = PortAllocator::new("system", queue.clone(), Clock::system());
+        let scalers = Scalers::new(fakes.clone(), port_allocator);
         let cluster = Cluster::new(
             "system",
             "cluster.local",
@@ -365,7 +365,7 @@ impl Fixture {
             // As reported by the watches.
             scalers.objects.listed();
             cluster.slices.listed();
-            cluster.numbers.ledger.listed();
+            cluster.port_allocator.ledger.listed();
             let unlisted = Arc::new(UnlistedNamespaces::new(parts.writes.client.clone(), namespaces));
             let allocator = ports::Controller {
                 cluster: cluster.clone(),
@@ -393,8 +393,8 @@ impl Fixture {
     /// Creates a Knative fixture whose probes reach `public`, and whose statuses are merged within this time.
     pub(super) fn knative_with(public: SocketAddr, merged_within: Duration) -> Self {
         let measurements = Measurements::default();
-        let beside: (Arc<dyn Beside>, _) = (Arc::new(measurements.clone()), Namespaces::default());
-        Self::with(public, Arc::default(), WorkQueue::new(), beside, |parts| {
+        let front_end_queues: (Arc<dyn FrontEndQueues>, _) = (Arc::new(measurements.clone()), Namespaces::default());
+        Self::with(public, Arc::default(), WorkQueue::new(), front_end_queues, |parts| {
             let objects = Arc::new(Objects::new(&parts.stores.index, measurements));
             let revisions = Arc::new(Revisions::new(parts, objects.clone(), merged_within));
             let metric = metric::Controller { parts: parts.clone(), objects: objects.clone() };
@@ -407,7 +407,7 @@ impl Fixture {
         public: SocketAddr,
         fakes: Arc<Fakes>,
         queue: WorkQueue<Key>,
-        beside: (Arc<dyn Beside>, Namespaces),
+        front_end_queues: (Arc<dyn FrontEndQueues>, Namespaces),
         front_end: impl FnOnce(&Parts) -> FrontEndControllers,
     ) -> Self {
         let (service, server) = mock::pair();
@@ -442,7 +442,7 @@ impl Fixture {
             configs: ReconcilerConfigs { autoscaler, deployment },
             ports_config: watch::channel(Arc::default()).1,
         };
-        let parts = Parts::new(wiring, queue, beside, &shutdown);
+        let parts = Parts::new(wiring, queue, front_end_queues, &shutdown);
         let (kpa, knative, standalone) = front_end(&parts);
         let cx = Controllers {
             stores: parts.stores.clone(),
@@ -481,7 +481,7 @@ impl Fixture {
             let containers = json!([{"name": "app", "usage": usage}]);
             json!({"metadata": name(n), "timestamp": ago(0), "window": "1s", "containers": containers})
         });
-        self.metrics.now(PODS, 200, pods).now(USAGE, 200, usage);
+        self.metrics.replace(PODS, 200, pods).replace(USAGE, 200, usage);
     }
 
     /// Returns reasons and messages of the events since the last call. Time is paused.
@@ -813,13 +813,13 @@ impl Fixture {
     /// Numbers these ports of the Service of the ZeroScaler `zs` in the ledger: 20000 and so on. Each of these
     /// activators is ready and listens on all of them.
     pub(super) async fn numbered(&mut self, ports: &[(&str, u16)], activators: &[&str]) {
-        let numbers = self.cx.cluster().numbers.clone();
+        let port_allocator = self.cx.cluster().port_allocator.clone();
         let wanted = ports.iter().map(|(name, port)| {
             let port = PortId { name: (*name).to_owned(), port: *port };
             Wanted { port, in_slices: None, in_status: None }
         });
-        numbers.exists(&self.key, Some("zs"));
-        numbers.set_wanted(&self.key, "zs", wanted.collect(), Access::Open);
+        port_allocator.exists(&self.key, Some("zs"));
+        port_allocator.set_wanted(&self.key, "zs", wanted.collect(), Access::Open);
         self.serve_requests(None, async |cx, key| {
             for _ in 0..2 {
                 cx.standalone().allocator.reconcile(key).await.expect("a pass");
@@ -839,7 +839,7 @@ impl Fixture {
 
     /// Records an activator's report of the ports on which it listens.
     pub(super) fn report_listening(&self, address: &str, held: &[(u16, &str)]) {
-        self.cx.cluster().numbers.report_listening(address.parse().expect("an address"), held);
+        self.cx.cluster().port_allocator.report_listening(address.parse().expect("an address"), held);
     }
 
     /// Reconciles the ledger of numbers once.

@@ -47,7 +47,7 @@ async fn a_metric_that_requests_more_pods_than_the_load_wins() {
 #[tokio::test]
 async fn a_failing_metric_blocks_scaling_down_but_not_up() {
     let mut f = evaluated([10, 10]).await;
-    f.metrics.now(USAGE, 503, json!({"kind": "Status", "message": "the metrics are down", "code": 503}));
+    f.metrics.replace(USAGE, 503, json!({"kind": "Status", "message": "the metrics are down", "code": 503}));
     // Another plan starts a new evaluation.
     f.put_autoscaler(scaler(requests_cpu(60), status("True", "", 600, 2, 2)));
     f.decides(Some(0), -1);

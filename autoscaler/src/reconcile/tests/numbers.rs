@@ -17,7 +17,7 @@ fn no_scalers(namespace: &str) -> Exchange {
 fn put_map(f: &Fixture, version: &str, lines: &Value) {
     let metadata = json!({"name": "ports.20000", "namespace": "system", "resourceVersion": version});
     let map = serde_json::from_value(json!({"metadata": metadata, "data": lines})).expect("a ConfigMap");
-    f.cx.cluster().numbers.ledger.apply(&Key::new("system", "ports.20000"), version, Some(map));
+    f.cx.cluster().port_allocator.ledger.apply(&Key::new("system", "ports.20000"), version, Some(map));
 }
 
 fn is_released(line: &Value, rest: &str) -> bool {

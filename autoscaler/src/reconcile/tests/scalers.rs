@@ -259,7 +259,7 @@ async fn a_new_leader_keeps_slices_and_numbers_until_it_has_planned() {
     f.activators(&[(A, true)]);
     f.put_slice(at_version(&written(SLICES), "101"));
     let map = serde_json::from_value(written(MAPS)).expect("a ConfigMap");
-    f.cx.cluster().numbers.ledger.apply(&Key::new("system", "ports.20000"), "70", Some(map));
+    f.cx.cluster().port_allocator.ledger.apply(&Key::new("system", "ports.20000"), "70", Some(map));
     for plans in [false, true] {
         let requests = if plans { settled(&mut f).await } else { f.settle_unplanned().await };
         assert!(!lines(&requests).iter().any(|line| line.contains(SLICES)), "{plans}: {:?}", lines(&requests));

@@ -312,7 +312,7 @@ async fn series_live_as_long_as_the_loop() {
     ] {
         assert!(text.lines().any(|found| found == format!("{line} {value}")), "{line} in\n{text}");
     }
-    assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
+    assert_eq!(catalog::differences(&text), <[String; 0]>::default());
     assert!(!text.contains("kn_revision_rps_stable_per_second{"), "the series of one metric only");
     let mut edited = subject();
     edited.spec.metric = ScalingMetric::Rps;

@@ -145,7 +145,7 @@ impl Admission {
                 Err(failed) => return Err(failed),
             }
         }
-        if afterwards == RefusalAction::GiveBack {
+        if afterwards == RefusalAction::Release {
             let former = self.validation.former(key, object).map(|former| former.original);
             self.cluster.scalers.keep_former_version(key, former.unwrap_or_else(|| object.clone()), true);
         }
@@ -174,7 +174,7 @@ impl Admission {
             to.object.name()
         );
         let not_ready = NotReady { reason: TARGET_CHANGES, message, obstacle: Obstacle::TargetChanges };
-        Err(Rejection::Refused(not_ready, RefusalAction::GiveBack))
+        Err(Rejection::Refused(not_ready, RefusalAction::Release))
     }
 
     /// Checks one version. `broken` is the fault of the newest version if this older one is in force; a port that its
@@ -299,11 +299,11 @@ impl Admission {
         match (ownership(service.as_deref(), claimant), unfit) {
             // From now on clients bypass the activators.
             (ServiceOwnership::Foreign(_) | ServiceOwnership::Adopted, Some(why)) if has_finalizer(newest) => {
-                return Err(not_owned(why, RefusalAction::GiveBack));
+                return Err(not_owned(why, RefusalAction::Release));
             }
             (ServiceOwnership::Ours, Some(why)) => return Err(invalid(why)),
             (ServiceOwnership::Foreign(why), _) => {
-                return Err(not_owned(at(SERVICES, format!("{why}. {SERVICE_REMEDY}")), RefusalAction::LetGo));
+                return Err(not_owned(at(SERVICES, format!("{why}. {SERVICE_REMEDY}")), RefusalAction::Abandon));
             }
             (ownership @ (ServiceOwnership::Adoptable | ServiceOwnership::Adopted), _) => {
                 let why_not = |service| services::why_not_adoptable(service, &port, target);
@@ -311,7 +311,7 @@ impl Admission {
                     let message = at(SERVICES, format!("{why}, so it cannot be adopted. {TARGET_PORT_REMEDY}"));
                     // A Service that was already adopted stays adopted.
                     let is_ours = ownership == ServiceOwnership::Adopted;
-                    return Err(if is_ours { invalid(message) } else { not_owned(message, RefusalAction::LetGo) });
+                    return Err(if is_ours { invalid(message) } else { not_owned(message, RefusalAction::Abandon) });
                 }
             }
             (ServiceOwnership::Absent | ServiceOwnership::Ours | ServiceOwnership::Outgoing, _) => {}

@@ -21,7 +21,7 @@ pub(crate) fn bounds(spec: &ZeroScalerSpec, config: &AutoscalerConfig, now: Time
 /// Returns the delay until the next check, or `None` if the bounds do not change by themselves.
 pub(crate) fn until_next_check(found: &InForce, now: Timestamp) -> Option<Duration> {
     // If the delay were rounded down, the check would come a moment too early, and the next one would be far off.
-    found.look.map(|at| (at.saturating_since(now) + Duration::from_millis(1)).min(CHECK_INTERVAL_MAX))
+    found.recheck_at.map(|at| (at.saturating_since(now) + Duration::from_millis(1)).min(CHECK_INTERVAL_MAX))
 }
 
 /// Checks that each schedule is valid.

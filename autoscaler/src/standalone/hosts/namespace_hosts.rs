@@ -1,8 +1,8 @@
 //! Namespaces of the cluster, and the hosts that each may have.
 //!
-//! By default all namespaces are watched. If only some namespaces are configured, each is read every [`LOOK`], because
-//! a Role in a namespace can allow a read but not a watch. If reading is forbidden, the namespace may claim no host,
-//! unless its confinement was known before: that stays in force.
+//! By default all namespaces are watched. If only some namespaces are configured, each is read every [`READ_INTERVAL`],
+//! because a Role in a namespace can allow a read but not a watch. If reading is forbidden, the namespace may claim no
+//! host, unless its confinement was known before: that stays in force.
 
 use common::annotations;
 use common::hosts::claims::Confinement;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 /// Interval between two reads of a namespace.
-const LOOK: Duration = Duration::from_secs(10);
+const READ_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval between two reads until each namespace has been read once.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -30,19 +30,24 @@ pub(crate) async fn follow(store: &Store<Confinement>, client: &Client, namespac
     let (mut unseen, mut failures) = (names.clone(), FailureLog::for_operation("the read of namespaces".to_owned()));
     loop {
         for name in names {
-            if look(store, &api, name, &mut failures).await {
+            if read_namespace(store, &api, name, &mut failures).await {
                 unseen.remove(name);
             }
         }
         if unseen.is_empty() {
             store.listed();
         }
-        sleep(if unseen.is_empty() { LOOK } else { RETRY }).await;
+        sleep(if unseen.is_empty() { READ_INTERVAL } else { RETRY }).await;
     }
 }
 
 /// Reads one namespace. Returns whether the API server responded with its state or a refusal.
-async fn look(store: &Store<Confinement>, api: &Api<Namespace>, name: &str, failures: &mut FailureLog) -> bool {
+async fn read_namespace(
+    store: &Store<Confinement>,
+    api: &Api<Namespace>,
+    name: &str,
+    failures: &mut FailureLog,
+) -> bool {
     let key = ObjectKey::new("", name);
     match api.get_opt(name).await {
         Ok(Some(found)) => store.apply(&key, &found.resource_version().unwrap_or_default(), Some(confinement(&found))),

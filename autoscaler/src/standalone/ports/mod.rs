@@ -35,7 +35,7 @@ pub(crate) use state::AllocatedPorts;
 
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Listed, Port, reached};
-use autoscaler_core::ports::{Access, Answer, PortOutcome, Serving, Verdict, Wanted, Workload};
+use autoscaler_core::ports::{Access, NumberResponse, PortOutcome, Serving, Verdict, Wanted, Workload};
 use autoscaler_core::scale_to_zero::ProbeResult;
 use common::RevisionKey as Key;
 use common::names;
@@ -88,10 +88,10 @@ impl PortAllocator {
     /// Builds a value without known numbers. `decisions` is the queue of workloads whose path proof is complete.
     /// `clock` must follow the wall clock.
     pub(crate) fn new(system_namespace: &str, decisions: WorkQueue<Key>, clock: Clock) -> Arc<Self> {
-        Arc::new_cyclic(|numbers: &Weak<Self>| {
-            let numbers = numbers.clone();
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let this = this.clone();
             Self {
-                ledger: Store::new(move |_, _, _| numbers.upgrade().iter().for_each(|numbers| numbers.queue_plan())),
+                ledger: Store::new(move |_, _, _| this.upgrade().iter().for_each(|this| this.queue_plan())),
                 system_namespace: system_namespace.to_owned(),
                 state: Mutex::default(),
                 queue: WorkQueue::new(),
@@ -109,16 +109,16 @@ impl PortAllocator {
     pub(crate) fn follow(self: &Arc<Self>, client: &Client, shutdown: &CancellationToken) {
         let maps = Api::<ConfigMap>::namespaced(client.clone(), &self.system_namespace);
         let labelled = watcher::Config::default().labels(&format!("{}={}", names::LEDGER, names::LEDGER_OF_PORTS));
-        let (numbers, shutdown) = (self.clone(), shutdown.clone());
+        let (port_allocator, shutdown) = (self.clone(), shutdown.clone());
         tokio::spawn(async move {
             let listed = async {
-                numbers.ledger.synced().await;
-                numbers.queue_plan();
+                port_allocator.ledger.synced().await;
+                port_allocator.queue_plan();
                 std::future::pending().await
             };
             tokio::select! {
-                () = numbers.ledger.follow(maps, labelled, trimmed) => {}
-                () = questions::send_queries(&numbers) => {}
+                () = port_allocator.ledger.follow(maps, labelled, trimmed) => {}
+                () = questions::send_queries(&port_allocator) => {}
                 () = listed => {}
                 () = shutdown.cancelled() => {}
             }
@@ -207,7 +207,7 @@ impl PortAllocator {
         let (activators, now) = (state.activators(), Instant::now().into_std());
         let found = endpoints_among(ports, &activators, need, key.name(), &state.proofs, now);
         if let Some(priority) = query_priority {
-            for query in found.iter().flat_map(|endpoints| &endpoints.ask) {
+            for query in found.iter().flat_map(|endpoints| &endpoints.to_probe) {
                 state.queries.entry(*query).or_default().path = Some((key.clone(), priority));
                 self.query_signal.notify_one();
             }
@@ -226,11 +226,11 @@ impl PortAllocator {
         let (state, now) = (self.state.lock(), Instant::now().into_std());
         let proven =
             |(address, number): &(IpAddr, u16)| state.proofs.verdict(*address, *number, uid, now) == Verdict::Proven;
-        if leads.iter().all(proven) { ProbeResult::InPath } else { ProbeResult::NotAsked }
+        if leads.iter().all(proven) { ProbeResult::InPath } else { ProbeResult::NotProbed }
     }
 
     /// Queries activators for the evidence that [`PortAllocator::proof`] lacks. A response queues the object's scale.
-    pub(crate) fn prove(&self, key: &Key, uid: &str, leads: &[(IpAddr, u16)]) {
+    pub(crate) fn query_for_proof(&self, key: &Key, uid: &str, leads: &[(IpAddr, u16)]) {
         let (mut state, now) = (self.state.lock(), Instant::now().into_std());
         for (address, number) in leads {
             if state.proofs.verdict(*address, *number, uid, now) != Verdict::Proven {
@@ -246,22 +246,23 @@ impl PortAllocator {
     pub(crate) fn report_listening(&self, address: IpAddr, numbers: &[(u16, &str)]) {
         use common::ports::answer::Listening;
         let ours = |uid: &str| Listening { instance: "i".into(), uid: uid.into(), is_held: true };
-        let answers = numbers.iter().map(|(number, uid)| (*number, Answer::Ours(ours(uid)))).collect();
-        self.answered(address, answers, Instant::now());
+        let responses = numbers.iter().map(|(number, uid)| (*number, NumberResponse::Ours(ours(uid)))).collect();
+        self.record_responses(address, responses, Instant::now());
     }
 
     /// Records the responses of one activator to a query that was sent at `sent`, and queues the workloads that wait
     /// for them.
-    fn answered(&self, address: IpAddr, answers: Vec<(u16, Answer)>, sent: Instant) {
+    fn record_responses(&self, address: IpAddr, responses: Vec<(u16, NumberResponse)>, sent: Instant) {
         let sent = sent.into_std();
         let PortState { maps, proofs, queries, .. } = &mut *self.state.lock();
         let before = proofs.instance(address).map(str::to_owned);
-        for (number, answer) in answers {
+        for (number, response) in responses {
             let line = maps.lines.get(&number);
             let uid = line.map(|line| &*line.uid).unwrap_or_default();
-            let (is_ours, is_foreign) = (matches!(answer, Answer::Ours(_)), answer == Answer::Foreign);
+            let (is_ours, is_foreign) =
+                (matches!(response, NumberResponse::Ours(_)), response == NumberResponse::Foreign);
             let known = proofs.verdict(address, number, uid, sent);
-            proofs.record(address, number, answer, sent);
+            proofs.record(address, number, response, sent);
             let verdict = proofs.verdict(address, number, uid, sent);
             if is_foreign {
                 self.queue_plan(); // If another process occupies a number, each response counts.
@@ -310,12 +311,12 @@ mod tests {
             (ms(500), ms(0), PAUSE_MAX),
             (ms(1), ms(0), MERGED_WITHIN),
         ] {
-            let numbers = PortAllocator::new("system", WorkQueue::new(), Clock::system());
-            numbers.planned_within(took);
+            let port_allocator = PortAllocator::new("system", WorkQueue::new(), Clock::system());
+            port_allocator.planned_within(took);
             tokio::time::sleep(later).await;
-            numbers.queue_plan();
+            port_allocator.queue_plan();
             let begun = Instant::now();
-            drop(numbers.queue.next().await);
+            drop(port_allocator.queue.next().await);
             assert_eq!(begun.elapsed(), waits, "a plan of {took:?}, {later:?} ago");
         }
     }

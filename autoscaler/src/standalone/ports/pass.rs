@@ -49,15 +49,15 @@ impl Controller {
     /// # Errors
     /// Returns errors of the API server; other maps are written nevertheless.
     pub(crate) async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Cluster { numbers, scalers, slices, .. } = &*self.cluster;
-        let queue = &numbers.queue;
-        if !(numbers.ledger.is_synced() && scalers.objects.is_synced() && slices.is_synced()) {
+        let Cluster { port_allocator, scalers, slices, .. } = &*self.cluster;
+        let queue = &port_allocator.queue;
+        if !(port_allocator.ledger.is_synced() && scalers.objects.is_synced() && slices.is_synced()) {
             queue.add_after(key.clone(), LISTED_RECHECK);
             return Ok(());
         }
         let begun = Instant::now();
         let mut planned = self.planned();
-        numbers.planned_within(begun.elapsed());
+        port_allocator.planned_within(begun.elapsed());
         if let Some(again) = planned.again {
             queue.add_after(key.clone(), again);
         }
@@ -75,11 +75,11 @@ impl Controller {
     fn planned(&self) -> Planned {
         let now = Instant::now().into_std();
         let leads = |key: &Key| self.writes.leadership.owns(key);
-        let (config, numbers) = (**self.config.borrow(), &*self.cluster.numbers);
+        let (config, port_allocator) = (**self.config.borrow(), &*self.cluster.port_allocator);
         let range = config.range;
-        let mut state = numbers.state.lock();
+        let mut state = port_allocator.state.lock();
         for block in Block::all() {
-            state.maps.follow(block, numbers.ledger.get(&numbers.map_key(block)));
+            state.maps.follow(block, port_allocator.ledger.get(&port_allocator.map_key(block)));
         }
         let activators = state.activators();
         let PortState { objects, wants, given, maps, claims, proofs, queries, .. } = &mut *state;
@@ -93,7 +93,7 @@ impl Controller {
         let is_known = |key: &Key, uid: &str| objects.get(key).is_some_and(|known| **known == *uid);
         let ports = |key: &Key| wants.get(key).map_or(&[][..], |workload| &workload.ports);
         let listed = claims::listed(claims.values(), &maps.lines, range, config.guarded, is_known, ports);
-        let wall = numbers.clock.now();
+        let wall = port_allocator.clock.now();
         let is_open = |number: u16| maps.lines.get(&number).is_some_and(|line| line.state.is_open(wall));
         proofs.follow(&activators, is_open, now);
         queries.retain(|(_, number), _| is_open(*number));
@@ -117,8 +117,8 @@ impl Controller {
             let next = AllocatedPorts { uid: workload.uid.clone(), ports };
             if given.get(&workload.key) != Some(&next) {
                 given.insert(workload.key.clone(), next);
-                numbers.paths.add(workload.key.clone(), Priority::Normal);
-                numbers.statuses.add(workload.key.clone(), Priority::Normal);
+                port_allocator.paths.add(workload.key.clone(), Priority::Normal);
+                port_allocator.statuses.add(workload.key.clone(), Priority::Normal);
             }
         }
         let orphan = |change: &Change| {
@@ -133,10 +133,10 @@ impl Controller {
     }
 
     async fn write(&self, planned: &Planned, block: Block, changes: &[Change]) -> Result<(), Error> {
-        let (numbers, store) = (&self.cluster.numbers, &self.cluster.numbers.ledger);
+        let (port_allocator, store) = (&self.cluster.port_allocator, &self.cluster.port_allocator.ledger);
         // The first workload's lease is checked and stands for all. Concurrent writers are detected by the version.
         let Some(led) = changes.first().map(|change| &change.entry.key) else { return Ok(()) };
-        let map_key = numbers.map_key(block);
+        let map_key = port_allocator.map_key(block);
         let read = planned.read.get(&block);
         let mut map = read.map(|map| ConfigMap::clone(map)).unwrap_or_default();
         let data = map.data.get_or_insert_default();
@@ -149,7 +149,7 @@ impl Controller {
             map.metadata.labels = Some([(names::LEDGER.to_owned(), names::LEDGER_OF_PORTS.to_owned())].into());
             self.writes.create(led, store, &map, "failed to create the ConfigMap of port numbers").await?;
         }
-        numbers.queue_plan(); // The written map is now input of the next plan.
+        port_allocator.queue_plan(); // The written map is now input of the next plan.
         Ok(())
     }
 }

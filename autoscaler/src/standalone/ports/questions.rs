@@ -18,7 +18,7 @@
 use super::PortAllocator;
 use super::state::PortState;
 use crate::engine::probe;
-use autoscaler_core::ports::Answer;
+use autoscaler_core::ports::NumberResponse;
 use bytes::Bytes;
 use common::bound_ports::{BoundPort, BoundPorts, NAMED_MAX, QUESTION, Question};
 use common::ports::answer::Listening;
@@ -37,7 +37,7 @@ const PAUSE_FIRST: Duration = Duration::from_millis(25);
 /// Maximum pause between two queries about a number.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Interval between searches for activators whose identity is outdated.
-const LOOK: Duration = Duration::from_secs(1);
+const IDENTITY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum duration of one query.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a response: a uid and an error for each number.
@@ -46,20 +46,20 @@ const BODY_LENGTH_MAX: usize = 1 << 20;
 /// Sends all pending queries, forever.
 ///
 /// Cancel safe: queries in flight are dropped.
-pub(super) async fn send_queries(numbers: &PortAllocator) {
+pub(super) async fn send_queries(port_allocator: &PortAllocator) {
     let mut under_way = FuturesUnordered::new();
     let mut queried: BTreeSet<IpAddr> = BTreeSet::new();
     loop {
         let now = Instant::now();
-        let (due, next) = due(&mut numbers.state.lock(), &queried, now);
+        let (due, next) = due(&mut port_allocator.state.lock(), &queried, now);
         for (at, about) in due {
             queried.insert(at.ip());
-            under_way.push(async move { (at.ip(), now, ask(at, &about).await) });
+            under_way.push(async move { (at.ip(), now, query(at, &about).await) });
         }
         let round = async {
             sleep(PAUSE_FIRST).await;
             tokio::select! {
-                () = numbers.query_signal.notified() => {}
+                () = port_allocator.query_signal.notified() => {}
                 () = sleep_until(next) => {}
             }
         };
@@ -67,10 +67,10 @@ pub(super) async fn send_queries(numbers: &PortAllocator) {
         loop {
             tokio::select! {
                 () = &mut round => break,
-                Some((address, sent, answers)) = under_way.next() => {
+                Some((address, sent, responses)) = under_way.next() => {
                     queried.remove(&address);
-                    numbers.answered(address, answers, sent);
-                    numbers.query_signal.notify_one(); // The activator may have further pending queries.
+                    port_allocator.record_responses(address, responses, sent);
+                    port_allocator.query_signal.notify_one(); // The activator may have further pending queries.
                 }
             }
         }
@@ -87,7 +87,7 @@ fn due(
     for unidentified in state.proofs.unidentified(now.into_std()) {
         state.queries.entry(unidentified).or_default();
     }
-    let (ports, mut due, mut next) = (state.shared_ports(), BTreeMap::new(), now + LOOK);
+    let (ports, mut due, mut next) = (state.shared_ports(), BTreeMap::new(), now + IDENTITY_CHECK_INTERVAL);
     let mut pending: Vec<_> = state.queries.iter_mut().collect();
     pending.sort_by_key(|(_, pending)| pending.next); // So that no number waits for others forever.
     for ((address, number), pending) in pending {
@@ -107,30 +107,30 @@ fn due(
 }
 
 /// Queries the activator at an address about these numbers. Returns no results if there is no valid response.
-async fn ask(at: SocketAddr, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
+async fn query(at: SocketAddr, numbers: &BTreeSet<u16>) -> Vec<(u16, NumberResponse)> {
     match tokio::time::timeout(TIMEOUT, send(at, numbers)).await {
-        Ok(Ok(answer)) => return read(answer, numbers),
+        Ok(Ok(response)) => return read(response, numbers),
         Ok(Err(error)) => tracing::debug!(%at, %error, "failed to query an activator about its port numbers"),
         Err(_) => tracing::debug!(%at, "an activator did not respond in time to a query about its port numbers"),
     }
     Vec::new()
 }
 
-fn read(answer: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, Answer)> {
-    let BoundPorts { instance, ports, .. } = answer;
+fn read(response: BoundPorts, numbers: &BTreeSet<u16>) -> Vec<(u16, NumberResponse)> {
+    let BoundPorts { instance, ports, .. } = response;
     let rows: BTreeMap<u16, BoundPort> = ports.into_iter().map(|port| (port.number, port)).collect();
     let read = |number: &u16| {
-        let answer = match rows.get(number) {
-            None => Answer::Refused,
-            Some(port) if port.in_use => Answer::Foreign,
+        let response = match rows.get(number) {
+            None => NumberResponse::Refused,
+            Some(port) if port.in_use => NumberResponse::Foreign,
             // A number that is being closed is still bound, even if the response has an error for it.
-            Some(port) if port.error.is_some() && !port.closing => Answer::Refused,
+            Some(port) if port.error.is_some() && !port.closing => NumberResponse::Refused,
             Some(port) => {
                 let (instance, uid) = (instance.clone(), port.uid.clone());
-                Answer::Ours(Listening { instance, uid, is_held: !port.closing })
+                NumberResponse::Ours(Listening { instance, uid, is_held: !port.closing })
             }
         };
-        (*number, answer)
+        (*number, response)
     };
     numbers.iter().map(read).collect()
 }
@@ -145,12 +145,12 @@ async fn send(at: SocketAddr, numbers: &BTreeSet<u16>) -> anyhow::Result<BoundPo
         .header(probe::PROBE_HEADER, probe::ACTIVATOR)
         .header(QUESTION, Question::Numbers(numbers.iter().copied().collect()).value())
         .body(Empty::<Bytes>::new())?;
-    let answer = exchange(stream, request, async |answer| {
-        anyhow::ensure!(answer.status().is_success(), "the response has status {}", answer.status());
-        let body = Limited::new(answer.into_body(), BODY_LENGTH_MAX).collect().await;
+    let response = exchange(stream, request, async |response| {
+        anyhow::ensure!(response.status().is_success(), "the response has status {}", response.status());
+        let body = Limited::new(response.into_body(), BODY_LENGTH_MAX).collect().await;
         body.map(|body| body.to_bytes()).map_err(|error| anyhow::anyhow!(error))
     });
-    Ok(serde_json::from_slice(&answer.await??)?)
+    Ok(serde_json::from_slice(&response.await??)?)
 }
 
 #[cfg(test)]
@@ -168,11 +168,16 @@ mod tests {
             {"number":1,"uid":"u"},{"number":2,"uid":"u","inUse":true,"error":"in use"},
             {"number":3,"uid":"u","error":"the workload of the port is not known to this activator"},
             {"number":4,"uid":"u","closing":true,"error":"the workload of the port is not known to this activator"}]}"#;
-        let answer: BoundPorts = serde_json::from_str(text).expect("an answer");
-        let ours = |is_held| Answer::Ours(Listening { instance: "i".into(), uid: "u".into(), is_held });
-        let expected =
-            [(1, ours(true)), (2, Answer::Foreign), (3, Answer::Refused), (4, ours(false)), (5, Answer::Refused)];
-        assert_eq!(read(answer, &(1..=5).collect()), expected);
+        let response: BoundPorts = serde_json::from_str(text).expect("a response");
+        let ours = |is_held| NumberResponse::Ours(Listening { instance: "i".into(), uid: "u".into(), is_held });
+        let expected = [
+            (1, ours(true)),
+            (2, NumberResponse::Foreign),
+            (3, NumberResponse::Refused),
+            (4, ours(false)),
+            (5, NumberResponse::Refused),
+        ];
+        assert_eq!(read(response, &(1..=5).collect()), expected);
     }
 
     /// Goal: queries about a number become rarer, whichever other numbers are pending. One query names a bounded count
@@ -190,18 +195,18 @@ mod tests {
         state.slice("system", &key, Some(&slice), begin.into_std());
         let count = u16::try_from(NAMED_MAX).expect("few") + 1;
         state.queries.extend((1..=count).map(|number| ((address, number), PendingQuery::default())));
-        let mut ask = |after: u64, queried: &[IpAddr]| {
+        let mut due_after = |after: u64, queried: &[IpAddr]| {
             let now = begin + Duration::from_millis(after);
             let (found, next) = due(&mut state, &queried.iter().copied().collect(), now);
             (found.into_values().next().unwrap_or_default(), (next - begin).as_millis())
         };
         let all_but_last: BTreeSet<u16> = (1..count).collect();
-        assert_eq!(ask(0, &[address]), (BTreeSet::new(), 1000));
-        assert_eq!(ask(0, &[]), (all_but_last.clone(), 1000));
-        assert_eq!(ask(1, &[]), ([count].into(), 25));
-        assert_eq!(ask(24, &[]), (BTreeSet::new(), 25));
-        assert_eq!(ask(25, &[]), (all_but_last.clone(), 26));
-        assert_eq!(ask(26, &[]), ([count].into(), 75));
-        assert_eq!(ask(75, &[]).0, all_but_last);
+        assert_eq!(due_after(0, &[address]), (BTreeSet::new(), 1000));
+        assert_eq!(due_after(0, &[]), (all_but_last.clone(), 1000));
+        assert_eq!(due_after(1, &[]), ([count].into(), 25));
+        assert_eq!(due_after(24, &[]), (BTreeSet::new(), 25));
+        assert_eq!(due_after(25, &[]), (all_but_last.clone(), 26));
+        assert_eq!(due_after(26, &[]), ([count].into(), 75));
+        assert_eq!(due_after(75, &[]).0, all_but_last);
     }
 }

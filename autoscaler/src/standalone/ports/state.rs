@@ -179,6 +179,6 @@ fn serving(endpoint: &Endpoint) -> Serving {
         (true, _, false) => Serving::Ready,
         (_, Some(true), true) => Serving::Terminating,
         (false, _, false) => Serving::Unready,
-        (_, _, true) => Serving::No,
+        (_, _, true) => Serving::Stopped,
     }
 }

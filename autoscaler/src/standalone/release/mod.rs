@@ -70,7 +70,7 @@ impl TargetRelease {
     ///
     /// # Errors
     /// Returns errors of the API server.
-    pub(super) async fn give_back(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
+    pub(super) async fn reconcile(&self, key: &Key, object: &Arc<ZeroScaler>) -> Result<(), Error> {
         // An older version may be in force.
         let in_force = self.cluster.scalers.former_version(key).unwrap_or_else(|| object.clone());
         let target = adopted_target(object.annotations()).unwrap_or_else(|| in_force.spec.target.clone());
@@ -201,7 +201,7 @@ impl TargetRelease {
                 // The object is being deleted, so no status will report the change.
                 Some(_) => {
                     let recorder = &self.parts.writes.recorder;
-                    recorder.say(COMPONENT, &**object, Severity::Normal, Scaled::REASON, scaled.to_string());
+                    recorder.record(COMPONENT, &**object, Severity::Normal, Scaled::REASON, scaled.to_string());
                 }
             }
         }

@@ -17,7 +17,7 @@ impl Objects for Publisher {
         self.scalers.objects.version(key)
     }
 
-    fn look(&self, key: &Key) -> Option<ObjectView> {
+    fn view(&self, key: &Key) -> Option<ObjectView> {
         let object = self.scalers.get(key)?;
         // In a large cluster nearly all workloads sleep, and their written status is current.
         let sleeps = object.status.as_ref().is_some_and(|status| status.state == SleepState::Asleep);

@@ -146,7 +146,7 @@ fn report_unknown_value<K: Kind + Default>(store: &Store<Labelled>, key: &Key, r
     let mut object = K::default();
     let (name, namespace) = (Some(key.name().to_owned()), Some(key.namespace().to_owned()));
     *object.meta_mut() = ObjectMeta { name, namespace, uid: Some(found.workload.uid.clone()), ..ObjectMeta::default() };
-    recorder.complain(COMPONENT, &object, "LabelNotUnderstood", message);
+    recorder.record_error(COMPONENT, &object, "LabelNotUnderstood", message);
 }
 
 /// Reports whether a ZeroScaler was created for a label.
@@ -239,7 +239,7 @@ mod tests {
         scalers.enabled.deployments.apply(&Key::new("ns", "asks"), "1", Some(labelled(owner(), "true")));
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
         assert_eq!(drained(&queue), [""; 0]);
-        scalers.look_at_labels();
+        scalers.queue_labels();
         assert_eq!(drained(&queue), ["ns/asks", "ns/made"]);
     }
 

@@ -57,7 +57,7 @@ pub(crate) struct Scalers {
     /// Objects as the API server has them.
     pub(crate) objects: Arc<Store<ZeroScaler>>,
     leadership: Arc<dyn Leadership>,
-    pub(super) numbers: Arc<PortAllocator>,
+    pub(super) port_allocator: Arc<PortAllocator>,
     /// Held while a version is applied, and while a note about an existing object is recorded.
     turn: Mutex<()>,
     /// Queue of statuses that may have to be written.
@@ -78,13 +78,13 @@ pub(crate) struct Scalers {
 
 impl Scalers {
     /// Returns an empty collection.
-    pub(crate) fn new(leadership: Arc<dyn Leadership>, numbers: Arc<PortAllocator>) -> Arc<Self> {
+    pub(crate) fn new(leadership: Arc<dyn Leadership>, port_allocator: Arc<PortAllocator>) -> Arc<Self> {
         Arc::new(Self {
             objects: Arc::new(Store::packing(|_, _, _| {})),
             leadership,
             turn: Mutex::new(()),
-            queue: numbers.statuses.clone(),
-            numbers,
+            queue: port_allocator.statuses.clone(),
+            port_allocator,
             backends: DashMap::new(),
             findings: DashMap::new(),
             scaled: DashMap::new(),
@@ -95,7 +95,7 @@ impl Scalers {
     }
 
     /// Queues all labels and all ZeroScalers that may have been created for one.
-    pub(super) fn look_at_labels(&self) {
+    pub(super) fn queue_labels(&self) {
         self.enabled.queue_all(self.objects.keys());
     }
 
@@ -130,7 +130,7 @@ impl Scalers {
             _ => {}
         }
         self.enabled.take(&key, Some(&object));
-        self.numbers.exists(&key, object.metadata.uid.as_deref());
+        self.port_allocator.exists(&key, object.metadata.uid.as_deref());
         let priority = if self.objects.holds(&key) { Priority::Normal } else { Priority::New };
         self.objects.apply(&key, &version, Some(object.clone()));
         listener(&key, have.as_ref(), Some(&Arc::new(object)));
@@ -164,7 +164,7 @@ impl Scalers {
         let _turn = self.turn.lock();
         let have = self.objects.get(key);
         self.objects.apply(key, "", None);
-        self.numbers.exists(key, None);
+        self.port_allocator.exists(key, None);
         self.forget_notes(key);
         listener(key, have.as_ref(), None);
         self.enabled.take(key, None);

@@ -137,7 +137,7 @@ impl Publisher {
         self.since.remove(key);
         self.scalers.scaled.remove_if(key, |_, now| Some(now) == scaled.as_ref());
         for StatusEvent { severity, reason, message } in changes {
-            self.parts.writes.recorder.say(COMPONENT, &*object, severity, &reason, message);
+            self.parts.writes.recorder.record(COMPONENT, &*object, severity, &reason, message);
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl Publisher {
         let is_unreadable = matches!(target, Err(TargetError::Unwatchable { .. }));
         let target = target.ok();
         let (choice, services) = self.services(key, object, served, target.as_deref());
-        let given = cluster.numbers.given(key, uid);
+        let given = cluster.port_allocator.given(key, uid);
         let backend = self.scalers.backend(key);
         let hosts = object.spec.host_patterns();
         let replicas = object.annotations().get(ADOPTED_REPLICAS).and_then(|text| text.parse().ok());
@@ -241,7 +241,7 @@ impl Publisher {
     /// Reads the reason for missing pods from events, if the target's status does not show it.
     async fn read_creation_failures(&self, key: &Key, object: &ZeroScaler, findings: &Findings) {
         let of = self.target_key(key, object).ok();
-        let of = of.filter(|of| !of.resource.tells_of_refused_pods() && self.lacks_pods(key, findings));
+        let of = of.filter(|of| !of.resource.reports_rejected_pods() && self.lacks_pods(key, findings));
         match of.and_then(|of| self.parts.stores.targets.get(&of).ok()) {
             Some(target) => {
                 let after = self.creations.read_events(key, &target.uid, self.parts.writes.clock.now()).await;
@@ -392,8 +392,8 @@ fn is_new(written: Option<&ZeroScalerStatus>) -> bool {
 
 /// Reports whether a new workload has neither findings nor faults yet. The first reconcile of its Service reports how
 /// its pods are reached, and queues the status again. A workload that was checked and could not be adopted is reported.
-fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus, is_taken_up: bool) -> bool {
-    let waits = is_taken_up || wanted.observed_generation.is_none();
+fn is_unseen(written: Option<&ZeroScalerStatus>, wanted: &ZeroScalerStatus, is_adopted: bool) -> bool {
+    let waits = is_adopted || wanted.observed_generation.is_none();
     let is_known = wanted.backend.is_some() || !is(&wanted.conditions, READY, ConditionStatus::Unknown);
     is_new(written) && waits && !is_known
 }

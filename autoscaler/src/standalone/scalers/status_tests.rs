@@ -69,7 +69,7 @@ fn inputs<'a>(object: &'a ZeroScaler, findings: &'a Findings, pods: PodCounts) -
         object,
         findings,
         pods,
-        scheduled: InForce { bounds: Bounds { min: 0, max: None }, next: None, look: None },
+        scheduled: InForce { bounds: Bounds { min: 0, max: None }, next: None, recheck_at: None },
         hosts: Vec::new(),
         ports: Vec::new(),
         silent: BTreeSet::new(),

@@ -140,10 +140,10 @@ pub(crate) fn resolve(fallback: &Fallback, service: Option<&Service>, circle: Op
         );
     }
     let mut ports = spec.ports.iter().flatten().filter(|port| is_tcp(port));
-    let is_meant = |port: &&ServicePort| {
-        fallback.port.as_ref().is_none_or(|port_ref| port_ref.means(port.name.as_deref(), port.port))
+    let is_selected = |port: &&ServicePort| {
+        fallback.port.as_ref().is_none_or(|port_ref| port_ref.selects(port.name.as_deref(), port.port))
     };
-    let found = ports.find(is_meant).and_then(|port| Some((port, u16::try_from(port.port).ok()?)));
+    let found = ports.find(is_selected).and_then(|port| Some((port, u16::try_from(port.port).ok()?)));
     let Some((port, number)) = found else {
         let meant = fallback.port.as_ref().map_or("TCP port".to_owned(), |port| format!("TCP port {port}"));
         return wrong(FALLBACK_NOT_FOUND, "port", format!("Service {name:?} has no {meant}"));

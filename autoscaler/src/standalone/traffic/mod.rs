@@ -142,7 +142,7 @@ impl Controller {
         };
         let (service, in_path) = (path.service.clone(), path.in_path_since.is_some());
         let mut pass = Pass { controller: self, key, object, version, path, service, in_path, is_guarded: false };
-        let outcome = if is_valid { pass.run().await } else { pass.give_back_only().await };
+        let outcome = if is_valid { pass.run().await } else { pass.restore_services_only().await };
         if let Err(error) = &outcome {
             if error.is_temporary() {
                 return outcome;
@@ -180,7 +180,7 @@ impl Pass<'_> {
             led => led?,
         };
         if !leads {
-            self.give_back_only().await?;
+            self.restore_services_only().await?;
             self.guard_unserved().await?;
         }
         Ok(())
@@ -194,7 +194,7 @@ impl Pass<'_> {
         let services: Vec<_> = requested.into_iter().filter_map(|(_, existing)| existing).collect();
         let counted = tcp_ports(&self.version, &services, Some(&target));
         let Some(guard) = self.guard(&counted, &target) else { return Ok(()) };
-        cluster.numbers.restrict(self.key, self.uid(), guard.access());
+        cluster.port_allocator.restrict(self.key, self.uid(), guard.access());
         cluster.policies.enforce(&self.controller.parts.writes, self.key, Some((self.uid(), &guard))).await
     }
 
@@ -295,7 +295,7 @@ impl Pass<'_> {
             wake_refused: controller.parts.scaler.refusals.reported(self.key).map(|words| words.to_string().into()),
             ..backend::backend(&self.version, target, port)
         };
-        controller.parts.ports.pods.prove(self.key, backend::unprobed_port(target, &backend, port));
+        controller.parts.ports.pods.require_listening(self.key, backend::unprobed_port(target, &backend, port));
         controller.cluster.scalers.set_backend(self.key, backend);
     }
 
@@ -398,7 +398,7 @@ impl Pass<'_> {
                 Ok(None) // Its deletion triggers another reconcile.
             }
             ServiceOwnership::Absent | ServiceOwnership::Ours => Ok(Some(self.corrected(&have, &want).await?)),
-            ServiceOwnership::Adopted if self.is_retiring() => Ok(Some(self.give_back(&have).await?)),
+            ServiceOwnership::Adopted if self.is_retiring() => Ok(Some(self.restore_service(&have).await?)),
             ServiceOwnership::Adopted | ServiceOwnership::Adoptable => {
                 let is_adopted = ownership == ServiceOwnership::Adopted && !adopt::needs_adoption(&have);
                 if is_adopted || self.is_leaving() {
@@ -413,7 +413,7 @@ impl Pass<'_> {
     }
 
     /// Restores a borrowed Service to its original state.
-    async fn give_back(&self, service: &Service) -> Result<Service, Error> {
+    async fn restore_service(&self, service: &Service) -> Result<Service, Error> {
         let (writes, services) = (&self.controller.parts.writes, &self.controller.cluster.services);
         let released = adopt::release(service);
         let released = writes.replace(self.key, services, &released, "failed to restore Service").await?;
@@ -453,7 +453,7 @@ impl Pass<'_> {
                 let doing = "failed to delete former public K8s Service";
                 writes.delete(self.key, &cluster.services, former, doing).await?;
             }
-            Some(service) if adopt::is_borrowed_by(&service, self.uid()) => drop(self.give_back(&service).await?),
+            Some(service) if adopt::is_borrowed_by(&service, self.uid()) => drop(self.restore_service(&service).await?),
             _ => {} // Our slices must not remain for a later Service of this name.
         }
         if let Some(left) = cluster.remaining_slice_time(former, self.key) {
@@ -470,13 +470,13 @@ impl Pass<'_> {
 
     /// Gives back all borrowed Services if nothing can be led: the target is gone or unreadable, the requested Service
     /// has another owner, or the ZeroScaler is invalid.
-    async fn give_back_only(&mut self) -> Result<(), Error> {
+    async fn restore_services_only(&mut self) -> Result<(), Error> {
         if !self.is_retiring() {
             return Ok(());
         }
         for service in self.controller.cluster.borrowed_by(self.key.namespace(), self.uid()) {
             if adopt::is_borrowed_by(&service, self.uid()) {
-                self.give_back(&service).await?;
+                self.restore_service(&service).await?;
             }
         }
         self.in_path = false;

@@ -39,7 +39,7 @@ impl Pass<'_> {
         match pods.foreign_pods(self.key) {
             Some(foreign) => {
                 let (own, names) = (pods.addresses(self.key), self.pod_names());
-                let are_known = own.iter().all(|pod| names.fit(&pod.pod));
+                let are_known = own.iter().all(|pod| names.matches(&pod.pod));
                 foreign.controllers.is_empty() && are_known && (!is_led || own.is_empty())
             }
             None => !is_led, // Keep the present state.

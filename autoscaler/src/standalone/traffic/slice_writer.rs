@@ -103,12 +103,12 @@ impl Pass<'_> {
             writes.retain(|write| !matches!(write, Write::Delete(name) if !is_ours(name)));
         }
         let after = slice_plan::listed(&outcome.slices, self.uid());
-        let numbers = &controller.cluster.numbers;
+        let port_allocator = &controller.cluster.port_allocator;
         let carried = of.ports.iter().filter(|port| port.is_carried).map(|port| &port.id.name);
         let changes: Vec<_> = slice_plan::changes(carried, before, &after).collect();
-        let reached = |at: &Listed| numbers.reached(self.uid(), at);
+        let reached = |at: &Listed| port_allocator.reached(self.uid(), at);
         let serves = |at: &Listed| reached(at) == Some(Serving::Ready);
-        let answers = |at: &Listed| reached(at).is_some_and(Serving::is_on);
+        let answers = |at: &Listed| reached(at).is_some_and(Serving::takes_requests);
         let is_urgent = changes.is_empty() || changes.iter().any(|(before, after)| is_urgent(before, after, serves));
         let may_be_succeeded = || changes.iter().all(|(before, after)| may_wait_for_successor(before, after, answers));
         let ready =
@@ -163,7 +163,7 @@ impl Pass<'_> {
             }
         }
         wanted.shrink_to_fit(); // The list is kept and usually has one element.
-        self.controller.cluster.numbers.set_wanted(self.key, self.uid(), wanted, access);
+        self.controller.cluster.port_allocator.set_wanted(self.key, self.uid(), wanted, access);
     }
 
     fn public_key(&self, of: &ByPort<'_>) -> Key {
@@ -173,10 +173,10 @@ impl Pass<'_> {
     /// Evaluates the desired slices from the present state. `asks`: also sends missing queries.
     fn snapshot(&self, of: &ByPort<'_>, asks: bool) -> SliceSnapshot {
         let (controller, key, uid) = (self.controller, self.key, self.uid());
-        let (cluster, numbers) = (&controller.cluster, &controller.cluster.numbers);
+        let (cluster, port_allocator) = (&controller.cluster, &controller.cluster.port_allocator);
         let existing = cluster.slices_of(&self.public_key(of));
         let before = slice_plan::listed(existing.iter().map(|slice| &**slice), uid);
-        let given = numbers.given(key, uid);
+        let given = port_allocator.given(key, uid);
         let outcomes = |port: &ServedPort| {
             let (given, led) = (given.as_ref()?, before.get(&port.id.name).and_then(|listed| listed.first()));
             // A port renamed since the plan is identified by the number that its slices lead to.
@@ -200,14 +200,14 @@ impl Pass<'_> {
         let need = usize::try_from(self.path.request.path.activators).ok().and_then(NonZeroUsize::new);
         let is_asleep = of.target.current() == 0 || controller.parts.scaler.leaving.is_leaving(key);
         let priority = if is_asleep && !before.is_empty() { Priority::Slow } else { Priority::Normal };
-        let found = numbers.endpoints(key, &needed, need, asks.then_some(priority));
+        let found = port_allocator.endpoints(key, &needed, need, asks.then_some(priority));
         let private_key = Key::new(key.namespace(), names::private_service(key.name()));
         let private = of.led.map_or_else(|| cluster.slices_of(&private_key), <[_]>::to_vec);
         let mode = self.path.request.path.mode;
         let pods_serve = slice_plan::pods_serve(&private, mode, is_asleep);
         let is_led = |port: &Port<'_>, address: IpAddr| port.listed.iter().any(|at| at.address == address);
         let is_queried =
-            found.iter().zip(&needed).any(|(found, port)| found.ask.iter().any(|(at, _)| !is_led(port, *at)));
+            found.iter().zip(&needed).any(|(found, port)| found.to_probe.iter().any(|(at, _)| !is_led(port, *at)));
         let led = found.into_iter().map(|found| if pods_serve { found.listed } else { found.with_unready() });
         let ports: Vec<_> = of.ports.iter().cloned().zip(led).collect();
         let families = of.public.spec.as_ref().and_then(|spec| spec.ip_families.clone()).unwrap_or_default();

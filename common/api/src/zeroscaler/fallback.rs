@@ -65,10 +65,10 @@ pub enum PortChoice {
 
 impl PortChoice {
     /// Reports whether this selects a port with the given name and number.
-    pub fn means(&self, name: Option<&str>, number: i32) -> bool {
+    pub fn selects(&self, name: Option<&str>, number: i32) -> bool {
         match self {
-            Self::Number(meant) => i32::from(*meant) == number,
-            Self::Name(meant) => name == Some(meant) || number.to_string() == *meant,
+            Self::Number(selected) => i32::from(*selected) == number,
+            Self::Name(selected) => name == Some(selected) || number.to_string() == *selected,
             Self::Other(_) => false,
         }
     }
@@ -126,7 +126,7 @@ mod tests {
             let fallback = json!({"service": "sorry", "port": written});
             let read: Fallback = serde_json::from_value(fallback.clone()).expect("read");
             let port = read.port.clone().expect("a port");
-            assert_eq!((port.means(Some("web"), 80), port.to_string().as_str()), (expected, text), "{fallback}");
+            assert_eq!((port.selects(Some("web"), 80), port.to_string().as_str()), (expected, text), "{fallback}");
             assert_eq!(serde_json::to_value(&read).expect("written")["port"], fallback["port"]);
         }
     }

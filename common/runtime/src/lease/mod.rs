@@ -87,7 +87,7 @@ struct View {
 
 impl Ownership {
     /// Creates a state that is set manually, initially without holders: for static assignments and tests.
-    pub fn by_hand(buckets: usize) -> (Assign, Self) {
+    pub fn manual(buckets: usize) -> (Assign, Self) {
         let views = Arc::new(RwLock::new(vec![View::default(); buckets]));
         let (changed, changes) = watch::channel(0);
         (Assign { views: views.clone(), changed }, Self { views, writers: Writers::new(buckets), changes })
@@ -95,7 +95,7 @@ impl Ownership {
 
     /// Creates a state that never changes, in which this process holds every bucket: for a single process and tests.
     pub fn alone(buckets: usize, me: &Holder) -> Self {
-        let (assign, ownership) = Self::by_hand(buckets);
+        let (assign, ownership) = Self::manual(buckets);
         (0..buckets).for_each(|bucket| assign.set(bucket, Some(me.clone()), true));
         ownership
     }

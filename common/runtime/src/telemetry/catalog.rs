@@ -215,8 +215,8 @@ catalog! {
 
 /// Returns differences between a plane's text, in either format, and this catalog: families that are not listed or have
 /// another kind, unlisted attributes, and values that an attribute cannot have. Empty if there are none.
-pub fn strangers(text: &str) -> Vec<String> {
-    let mut strangers = Vec::new();
+pub fn differences(text: &str) -> Vec<String> {
+    let mut differences = Vec::new();
     for family in text.split("# TYPE ").skip(1) {
         let (head, lines) = family.split_once('\n').unwrap_or((family, ""));
         let (name, kind) = head.split_once(' ').unwrap_or((head, ""));
@@ -226,12 +226,12 @@ pub fn strangers(text: &str) -> Vec<String> {
         // In Prometheus's own format a family has the name of its series.
         let has_name = |instrument: &&Instrument| instrument.family() == name || instrument.prometheus() == name;
         let Some(instrument) = ALL.iter().find(has_name) else {
-            strangers.push(format!("{name} is not listed"));
+            differences.push(format!("{name} is not listed"));
             continue;
         };
         let listed = MetricType::from(instrument.kind);
         if kind != listed.as_str() {
-            strangers.push(format!("{name} is a {kind}, not a {}", listed.as_str()));
+            differences.push(format!("{name} is a {kind}, not a {}", listed.as_str()));
         }
         let samples: Vec<Sample<'_>> = lines.lines().filter_map(|line| Sample::parse(line, name)).collect();
         let reported: BTreeSet<(&str, &str)> =
@@ -240,14 +240,14 @@ pub fn strangers(text: &str) -> Vec<String> {
         if let (Some(last), values @ [_, ..]) = (instrument.attributes.last(), instrument.values) {
             let unknown = |value: &str| values.iter().all(|(known, _)| *known != value);
             let reported = reported.iter().filter(|(name, value)| *name == label(last) && unknown(value));
-            strangers.extend(reported.map(|(label, value)| format!("{name}: {label} cannot be {value}")));
+            differences.extend(reported.map(|(label, value)| format!("{name}: {label} cannot be {value}")));
         }
         let known: BTreeSet<String> = instrument.attributes.iter().map(|attribute| label(attribute)).collect();
         let is_known = |label: &str| known.contains(label) || (label == "le" && instrument.kind == Kind::Histogram);
         let unknown = labels.into_iter().filter(|label| !is_known(label));
-        strangers.extend(unknown.map(|label| format!("{name} has no label {label}")));
+        differences.extend(unknown.map(|label| format!("{name} has no label {label}")));
     }
-    strangers
+    differences
 }
 
 #[cfg(test)]
@@ -265,9 +265,9 @@ mod tests {
             "zeroscale_refused has no label pod",
             "unheard_of is not listed",
         ];
-        assert_eq!(strangers(text), expected);
+        assert_eq!(differences(text), expected);
         let own = "# TYPE zeroscale_refused_total counter\nzeroscale_refused_total{reason=\"pod\"} 1\n# TYPE target_info gauge\n";
-        assert_eq!(strangers(own), <[String; 0]>::default());
+        assert_eq!(differences(own), <[String; 0]>::default());
     }
 
     /// Goal: no instrument is listed twice, and each has a description of one sentence.

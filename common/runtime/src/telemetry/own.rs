@@ -2,15 +2,15 @@
 //!
 //! The kernel is read at each scrape. If a process runs several planes, each of them reports the whole process.
 
-use super::otlp::Who;
+use super::otlp::ProcessIdentity;
 use super::{FamilyText, Instrument, Metrics, catalog};
 use procfs::ProcResult;
 use procfs::process::{LimitValue, Process};
 use prometheus_client::encoding::NoLabelSet;
 
 /// Registers the metrics.
-pub(crate) fn register(metrics: &Metrics, who: &Who) {
-    let component = who.service;
+pub(crate) fn register(metrics: &Metrics, identity: &ProcessIdentity) {
+    let component = identity.service;
     metrics.collect(move || {
         let labels = [
             ("component", component),
@@ -60,9 +60,9 @@ mod tests {
     #[test]
     fn the_metrics_of_this_process_are_exported() {
         let metrics = Metrics::default();
-        register(&metrics, &Who { service: "activator", namespace: String::new(), pod: String::new() });
+        register(&metrics, &ProcessIdentity { service: "activator", namespace: String::new(), pod: String::new() });
         let text = metrics.encode().expect("text");
-        assert_eq!(catalog::strangers(&text), <[String; 0]>::default());
+        assert_eq!(catalog::differences(&text), <[String; 0]>::default());
         let value = |name: &str| -> f64 {
             let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             line.unwrap_or_else(|| panic!("{name} in\n{text}")).parse().expect("a number")

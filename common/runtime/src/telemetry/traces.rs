@@ -7,7 +7,7 @@
 //!
 //! Without a protocol there is no [`Tracing`], no span and no cost; callers' headers then pass unchanged.
 
-use super::otlp::{Environment, Sender, Signal, Who};
+use super::otlp::{Environment, ProcessIdentity, Sender, Signal};
 use crate::failure_log::FailureLog;
 use common::config::{ConfigError, TracingConfig, TracingProtocol};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
@@ -46,7 +46,11 @@ impl Tracing {
     ///
     /// # Errors
     /// Fails if the endpoint cannot be used.
-    pub fn start(config: &TracingConfig, who: &Who, environment: &Environment) -> Result<Option<Self>, ConfigError> {
+    pub fn start(
+        config: &TracingConfig,
+        identity: &ProcessIdentity,
+        environment: &Environment,
+    ) -> Result<Option<Self>, ConfigError> {
         let to = match config.protocol {
             TracingProtocol::None => return Ok(None),
             TracingProtocol::Stdout => To::Stdout,
@@ -57,14 +61,14 @@ impl Tracing {
                 To::Collector(Box::new(Collector { sender, runtime: Handle::current(), failures }))
             }
         };
-        let attributes = who.attributes(environment).into_iter().map(|(key, value)| KeyValue::new(key, value));
+        let attributes = identity.attributes(environment).into_iter().map(|(key, value)| KeyValue::new(key, value));
         let exporter = Exporter { to, resource: ResourceAttributesWithSchema::default() };
         let provider = SdkTracerProvider::builder()
             .with_sampler(sampler(config, environment))
             .with_resource(Resource::builder_empty().with_attributes(attributes).build())
             .with_batch_exporter(exporter)
             .build();
-        let tracer = provider.tracer(format!("knative.dev/serving/pkg/{}", who.service));
+        let tracer = provider.tracer(format!("knative.dev/serving/pkg/{}", identity.service));
         Ok(Some(Self { provider, tracer }))
     }
 
@@ -85,15 +89,15 @@ impl Tracing {
 
     /// Formats a context as one line, W3C's `traceparent`. Returns `None` if it is not sampled and so need not be
     /// continued.
-    pub fn line(context: &Context) -> Option<String> {
+    pub fn traceparent(context: &Context) -> Option<String> {
         let mut headers = HeaderMap::new();
         Self::inject(context, &mut headers);
         let is_sampled = context.span().span_context().is_sampled();
         headers.get(TRACEPARENT).filter(|_| is_sampled)?.to_str().ok().map(str::to_owned)
     }
 
-    /// Parses such a line. Returns `None` if it is invalid.
-    pub fn of_line(line: &str) -> Option<Context> {
+    /// Parses a `traceparent`. Returns `None` if it is invalid.
+    pub fn parse_traceparent(line: &str) -> Option<Context> {
         let mut headers = HeaderMap::new();
         headers.insert(TRACEPARENT, HeaderValue::from_str(line).ok()?);
         let context = Self::extract(&headers);
@@ -256,11 +260,11 @@ mod tests {
         let mut next = HeaderMap::new();
         Tracing::inject(&Tracing::extract(&headers), &mut next);
         assert_eq!(next, headers);
-        let context = Tracing::of_line(parent).expect("a context");
-        assert_eq!(Tracing::line(&context).as_deref(), Some(parent));
-        let unsampled = Tracing::of_line(&parent.replace("-01", "-00")).expect("a context");
-        assert_eq!(Tracing::line(&unsampled), None);
-        assert!(["", "00-nonsense", "00-\n"].iter().all(|line| Tracing::of_line(line).is_none()));
+        let context = Tracing::parse_traceparent(parent).expect("a context");
+        assert_eq!(Tracing::traceparent(&context).as_deref(), Some(parent));
+        let unsampled = Tracing::parse_traceparent(&parent.replace("-01", "-00")).expect("a context");
+        assert_eq!(Tracing::traceparent(&unsampled), None);
+        assert!(["", "00-nonsense", "00-\n"].iter().all(|line| Tracing::parse_traceparent(line).is_none()));
         headers.insert("traceparent", HeaderValue::from_static("00-nonsense"));
         assert!(!Tracing::extract(&headers).span().span_context().is_valid());
     }

@@ -15,7 +15,7 @@ use tokio_rustls::rustls;
 use tokio_util::sync::CancellationToken;
 
 /// Time between two checks.
-pub const LOOK: Duration = Duration::from_secs(10);
+pub const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Files with a server's certificate and key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -36,15 +36,15 @@ impl Authority {
 
     async fn identity(&self, stop: &CancellationToken) -> tls::Identity {
         let pair = tls::files::Pair { certificate: self.file("certificate"), key: self.file("key") };
-        pair.follow(LOOK, stop.clone()).await.expect("a pair")
+        pair.follow(CHECK_INTERVAL, stop.clone()).await.expect("a pair")
     }
 
     async fn trust(&self, name: &str, stop: &CancellationToken) -> Trust {
-        Trust::follow(self.file("certificate"), name, LOOK, stop.clone()).await.expect("an authority")
+        Trust::follow(self.file("certificate"), name, CHECK_INTERVAL, stop.clone()).await.expect("an authority")
     }
 }
 
-const LOOK: Duration = Duration::from_millis(5);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 async fn accept_tls(listener: &TcpListener, config: &Arc<tls::rustls::ServerConfig>) -> Option<ServerStream> {
     let (socket, _) = within(listener.accept()).await.expect("accept");
@@ -114,7 +114,8 @@ async fn an_untrusted_certificate_is_rejected_with_the_requirement() {
             assert!(error.contains(part), "{part:?} in {error}");
         }
     }
-    let error = Trust::follow(ours.file("certificate"), "no name", LOOK, stop.clone()).await.expect_err("no name");
+    let error =
+        Trust::follow(ours.file("certificate"), "no name", CHECK_INTERVAL, stop.clone()).await.expect_err("no name");
     assert!(error.to_string().contains("\"no name\""), "{error}");
     stop.cancel();
 }

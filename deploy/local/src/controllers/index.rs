@@ -82,11 +82,11 @@ pub(crate) struct Index {
 impl Default for Index {
     fn default() -> Self {
         Self {
-            deployments: Cache::with_answers(),
-            replica_sets: Cache::with_answers(),
-            pods: Cache::with_answers(),
-            services: Cache::with_answers(),
-            slices: Cache::with_answers(),
+            deployments: Cache::with_responses(),
+            replica_sets: Cache::with_responses(),
+            pods: Cache::with_responses(),
+            services: Cache::with_responses(),
+            slices: Cache::with_responses(),
             create_failures: HashMap::new(),
         }
     }

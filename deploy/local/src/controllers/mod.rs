@@ -107,10 +107,10 @@ impl ControllerShared {
     }
 
     /// Applies the response to a write.
-    fn answered<K: Indexed>(&self, request: &Request<K>, written: Option<K>) {
+    fn apply_response<K: Indexed>(&self, request: &Request<K>, written: Option<K>) {
         self.apply(|cache: &mut Cache<Arc<K>>| match (written, request) {
-            (Some(object), _) => cache.answered(object),
-            (None, Request::Delete { key, uid }) => cache.removed(key, uid),
+            (Some(object), _) => cache.apply_response(object),
+            (None, Request::Delete { key, uid }) => cache.apply_deletion(key, uid),
             (None, _) => None,
         });
     }
@@ -148,15 +148,15 @@ fn plan(index: &Index, key: &Key) -> Plan {
 async fn carry_out(shared: &ControllerShared, key: &Key, write: Write) -> Result<(), WriteError> {
     let client = &shared.client;
     match write {
-        Write::Deployment(request) => shared.answered(&request, request.execute(client).await?),
-        Write::ReplicaSet(request) => shared.answered(&request, request.execute(client).await?),
-        Write::Slice(request) => shared.answered(&request, request.execute(client).await?),
+        Write::Deployment(request) => shared.apply_response(&request, request.execute(client).await?),
+        Write::ReplicaSet(request) => shared.apply_response(&request, request.execute(client).await?),
+        Write::Slice(request) => shared.apply_response(&request, request.execute(client).await?),
         Write::Pod(request) => {
             let outcome = request.execute(client).await;
             if let (Request::Create(_), Key::ReplicaSet(set)) = (&request, key) {
                 record_creation(&mut shared.index.lock(), set, outcome.as_ref().err());
             }
-            shared.answered(&request, outcome?);
+            shared.apply_response(&request, outcome?);
         }
     }
     Ok(())

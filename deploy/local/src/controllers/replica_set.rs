@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(created[0].owner_references()[0].kind, "ReplicaSet");
         // The responses reach the index before the watch: nothing is created twice.
         for n in 0..3 {
-            index.pods.answered(fixture::owned(pod(&format!("p{n}")), &index, &key));
+            index.pods.apply_response(fixture::owned(pod(&format!("p{n}")), &index, &key));
         }
         let again = super::plan(&index, &key, fixture::now());
         assert!(!again.writes.iter().any(|w| matches!(w, Write::Pod(_))), "{:?}", again.writes);
@@ -190,7 +190,7 @@ mod tests {
             pod("unassigned"),
         ];
         for pod in pods {
-            index.pods.answered(fixture::owned(pod, &index, &key));
+            index.pods.apply_response(fixture::owned(pod, &index, &key));
         }
         let order = ["unassigned", "pending", "not-ready", "cheap", "young-ready", "old-ready"];
         for surplus in 1..=order.len() {
@@ -225,7 +225,7 @@ mod tests {
         let mut ending = pod("ending");
         ending.metadata.deletion_timestamp = Some(Time(fixture::now()));
         for pod in [finished, ending] {
-            index.pods.answered(fixture::owned(pod, &index, &key));
+            index.pods.apply_response(fixture::owned(pod, &index, &key));
         }
         let plan = plan(&index, &key, fixture::now());
         assert_eq!(plan.writes.iter().filter(|w| matches!(w, Write::Pod(Request::Create(_)))).count(), 2);

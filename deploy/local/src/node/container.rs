@@ -236,7 +236,7 @@ impl SupervisedContainer {
     ) -> std::io::Result<ExitStatus> {
         let container = &self.spec.name;
         let message = format!("Container {container} is stopped, and restarted if the pod's restart policy allows it");
-        self.node.events.say("kubelet", &*self.pod, Severity::Normal, "Killing", message);
+        self.node.events.record("kubelet", &*self.pod, Severity::Normal, "Killing", message);
         stop_within(process, stop, grace_of(&self.pod)).await
     }
 

@@ -131,7 +131,7 @@ impl Pods {
     /// Lets a pod wait. Reports that in its status and by an event.
     fn postpone(&mut self, pod: Arc<Pod>) {
         let message = format!("0/1 nodes are available: 1 Too many pods ({} run here).", self.node.options.pods_max);
-        self.node.events.complain("default-scheduler", &*pod, "FailedScheduling", message.clone());
+        self.node.events.record_error("default-scheduler", &*pod, "FailedScheduling", message.clone());
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
             "lastTransitionTime": Time(Timestamp::now())});
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [condition]}});

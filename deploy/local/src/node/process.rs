@@ -166,7 +166,7 @@ fn start(launch: &Launch, output: Option<File>) -> io::Result<Process> {
     let parent = Some(getpid());
     let prepare = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        descriptor::give_limit_back()?;
+        descriptor::restore_limit()?;
         if getppid() == parent { Ok(()) } else { Err(io::Error::from(rustix::io::Errno::SRCH)) }
     };
     // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated. The

@@ -42,7 +42,7 @@ impl Node {
 
     /// Reports a problem of a pod by an event, as a kubelet does.
     pub(super) fn warn(&self, pod: &Pod, reason: &str, message: &str) {
-        self.events.complain("kubelet", pod, reason, message.to_owned());
+        self.events.record_error("kubelet", pod, reason, message.to_owned());
     }
 
     /// Returns the API of the pods in the namespace of `pod`.

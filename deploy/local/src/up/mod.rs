@@ -238,7 +238,7 @@ fn open(address: &str) {
     command.arg(address).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: between `fork` and `execve` only async-signal-safe functions may run, and no memory may be allocated.
     // This function documents that it only makes a system call.
-    unsafe { command.pre_exec(descriptor::give_limit_back) };
+    unsafe { command.pre_exec(descriptor::restore_limit) };
     match command.spawn() {
         Ok(mut child) => drop(tokio::spawn(async move { child.wait().await })),
         Err(error) => print_line(format_args!("  {address} cannot be opened with {}: {error}", program.display())),

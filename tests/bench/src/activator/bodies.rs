@@ -16,11 +16,11 @@ const MANY: usize = 64;
 
 const fn rate(name: &'static str, what: &'static str) -> Row {
     // The bounds are the inverse of those for CPU time.
-    Row::large(name, what, "", 0.91, 1.0)
+    Row::at_least(name, what, "", 0.91, 1.0)
 }
 
 const fn cpu(name: &'static str) -> Row {
-    Row::small(name, "CPU per MiB of a body ÷ HAProxy's", "", 1.1, 1.0)
+    Row::at_most(name, "CPU per MiB of a body ÷ HAProxy's", "", 1.1, 1.0)
 }
 
 /// A load, and the names of its two rows.
@@ -99,7 +99,7 @@ async fn run(settings: &Settings, protocol: Protocol, cases: &[Case]) -> anyhow:
         figures.row(of_cpu, ratio(&ours.cpu, &haproxy.cpu));
         let case = format!("{} {}, {number} at once", if *size == SMALL { "1 MiB" } else { "1 GiB" }, direction.name());
         let (cpu, rate) = (format!("µs of CPU for a MiB ({case})"), format!("MiB/s ({case})"));
-        interleaved::beside_as(&mut figures, &all, &cpu, &rate);
+        interleaved::add_context_as(&mut figures, &all, &cpu, &rate);
     }
     Ok(figures)
 }

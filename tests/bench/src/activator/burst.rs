@@ -7,7 +7,7 @@
 
 use super::interleaved::ratio;
 use crate::client;
-use crate::cluster::{self, Plane};
+use crate::cluster::{self, TestActivator};
 use crate::process::Process;
 use crate::proxy::Target;
 use crate::report::{Figures, Measurement, Row};
@@ -20,45 +20,45 @@ const REQUESTS: usize = 5000;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::small("release-5000", "5 000 held requests: first response → last response", "s", 0.4, 0.2),
-        Row::small("fresh-5000", "5 000 requests on new connections: first response → last response", "s", 0.4, 0.2),
-        Row::small("fresh-5000-haproxy", "the same ÷ HAProxy's", "", 1.3, 1.0),
+        Row::at_most("release-5000", "5 000 held requests: first response → last response", "s", 0.4, 0.2),
+        Row::at_most("fresh-5000", "5 000 requests on new connections: first response → last response", "s", 0.4, 0.2),
+        Row::at_most("fresh-5000-haproxy", "the same ÷ HAProxy's", "", 1.3, 1.0),
     ],
     run: |settings| run(settings).boxed_local(),
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (_backend, address) = Process::server(&["http1-backend"])?;
-    let plane = Plane::start(settings).await?;
+    let activator = TestActivator::start(settings).await?;
     let peers = [Target::direct(address), Target::haproxy(Protocol::Http1, address).await?];
     let (mut spans, mut fresh) = (Vec::new(), Vec::new());
-    let mut beside: [Vec<f64>; 2] = Default::default();
+    let mut peer_spans: [Vec<f64>; 2] = Default::default();
     for n in 0..settings.repetitions {
         let name = format!("burst-{n}");
-        plane.create_revision(&name, Protocol::Http1).await?;
-        plane.until_known(&name).await?;
-        let mut connections = client::open(plane.http1, REQUESTS).await?;
+        activator.create_revision(&name, Protocol::Http1).await?;
+        activator.until_known(&name).await?;
+        let mut connections = client::open(activator.http1, REQUESTS).await?;
         client::send(&mut connections, &cluster::host(&name)).await?;
-        plane.until_held(&name, REQUESTS).await?;
+        activator.until_held(&name, REQUESTS).await?;
         let reading = tokio::spawn(client::answers(connections));
-        plane.set_pods(&name, Protocol::Http1, &[address]).await?;
+        activator.set_pods(&name, Protocol::Http1, &[address]).await?;
         let (connections, answered) = reading.await??;
         spans.extend(span(&answered));
         drop(connections);
-        plane.until_no_clients().await?; // Otherwise the next burst includes the cost of closing these connections.
-        fresh.extend(span(&client::burst(plane.http1, &cluster::host(&name), REQUESTS).await?));
-        plane.until_no_clients().await?;
-        for (peer, spans) in peers.iter().zip(&mut beside) {
+        activator.until_no_clients().await?; // Otherwise the next burst includes the cost of closing these connections.
+        fresh.extend(span(&client::burst(activator.http1, &cluster::host(&name), REQUESTS).await?));
+        activator.until_no_clients().await?;
+        for (peer, spans) in peers.iter().zip(&mut peer_spans) {
             spans.extend(span(&client::burst(peer.address, &cluster::host(&name), REQUESTS).await?));
         }
     }
     let mut figures = Figures::default();
     figures.row("release-5000", spans);
-    figures.beside("activator: s for 5 000 requests on new connections", fresh.clone());
-    figures.row("fresh-5000-haproxy", ratio(&fresh, &beside[1]));
+    figures.add_context("activator: s for 5 000 requests on new connections", fresh.clone());
+    figures.row("fresh-5000-haproxy", ratio(&fresh, &peer_spans[1]));
     figures.row("fresh-5000", fresh);
-    for (peer, spans) in peers.iter().zip(beside) {
-        figures.beside(format!("{}: s for 5 000 requests on new connections", peer.name), spans);
+    for (peer, spans) in peers.iter().zip(peer_spans) {
+        figures.add_context(format!("{}: s for 5 000 requests on new connections", peer.name), spans);
     }
     Ok(figures)
 }

@@ -13,7 +13,7 @@ use crate::report::{Figures, GREATEST, LEAST, MEDIAN, Measurement, Row};
 use crate::settings::{Settings, quantile};
 use anyhow::ensure;
 use common_runtime::environment::Mode;
-use e2e::{CountingPods, Load, Several};
+use e2e::{CountingPods, Load, MultiActivatorCluster};
 use futures::FutureExt;
 use futures::future::join_all;
 use rand::rngs::StdRng;
@@ -35,12 +35,12 @@ const SEED: u64 = 7;
 const ALONE: usize = 20;
 
 const fn ratio(name: &'static str, what: &'static str) -> Row {
-    Row::small(name, what, "", 1.5, 1.2)
+    Row::at_most(name, what, "", 1.5, 1.2)
 }
 
 pub(super) const EVEN: Measurement = Measurement {
     rows: &[
-        Row::small(
+        Row::at_most(
             "fair-even",
             "2 activators, 5 pods, limit 1, 50 ms, 40 requests/s on each: p99 of the slower activator",
             "ms",
@@ -48,8 +48,8 @@ pub(super) const EVEN: Measurement = Measurement {
             57.0,
         )
         .judged_by(GREATEST),
-        Row::large("fair-even-least", "smallest share of a pod", "%", 18.0, 19.0).judged_by(LEAST),
-        Row::small("fair-even-most", "largest share of a pod", "%", 22.0, 21.0).judged_by(GREATEST),
+        Row::at_least("fair-even-least", "smallest share of a pod", "%", 18.0, 19.0).judged_by(LEAST),
+        Row::at_most("fair-even-most", "largest share of a pod", "%", 22.0, 21.0).judged_by(GREATEST),
     ],
     run: |settings| even(settings).boxed_local(),
 };
@@ -67,9 +67,9 @@ pub(super) const POISSON: Measurement = Measurement {
 
 pub(super) const KILLED: Measurement = Measurement {
     rows: &[
-        Row::small("fair-killed", "1 of 2 activators killed: lost requests of the other one", "requests", 0.0, 0.0)
+        Row::at_most("fair-killed", "1 of 2 activators killed: lost requests of the other one", "requests", 0.0, 0.0)
             .judged_by(GREATEST),
-        Row::small(
+        Row::at_most(
             "fair-killed-most",
             "the same: most concurrent requests at a pod with limit 1",
             "requests",
@@ -95,17 +95,17 @@ async fn even(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("fair-even", p99s);
     figures.row("fair-even-least", shares.clone());
     figures.row("fair-even-most", shares);
-    base.beside("", &mut figures);
-    figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
-    figures.beside("first activator: ms", millis(&all[0]));
-    figures.beside("second activator: ms", millis(&all[1]));
-    figures.beside("most concurrent requests at a pod", vec![setup.pods.most() as f64]);
+    base.add_to("", &mut figures);
+    figures.add_context("s under load", vec![settings.steady.as_secs_f64()]);
+    figures.add_context("first activator: ms", millis(&all[0]));
+    figures.add_context("second activator: ms", millis(&all[1]));
+    figures.add_context("most concurrent requests at a pod", vec![setup.pods.most() as f64]);
     Ok(figures)
 }
 
 async fn poisson(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
-    figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
+    figures.add_context("s under load", vec![settings.steady.as_secs_f64()]);
     for (row, activators) in POISSON_ROWS {
         let setup = Setup::start(activators).await?;
         let base = setup.alone().await?;
@@ -124,10 +124,10 @@ async fn poisson(settings: &Settings) -> anyhow::Result<Figures> {
         let ideal = quantile(&ideal_queue(&arrivals, PODS as usize, base.direct()), 0.99);
         figures.row(row, vec![ours / ideal]);
         let suffix = format!(", of {activators}");
-        base.beside(&suffix, &mut figures);
-        figures.beside(format!("activators{suffix}: ms, p99"), vec![ours]);
-        figures.beside(format!("ideal queue{suffix}: ms, p99"), vec![ideal]);
-        figures.beside(format!("most concurrent requests at a pod{suffix}"), vec![setup.pods.most() as f64]);
+        base.add_to(&suffix, &mut figures);
+        figures.add_context(format!("activators{suffix}: ms, p99"), vec![ours]);
+        figures.add_context(format!("ideal queue{suffix}: ms, p99"), vec![ideal]);
+        figures.add_context(format!("most concurrent requests at a pod{suffix}"), vec![setup.pods.most() as f64]);
     }
     Ok(figures)
 }
@@ -146,7 +146,7 @@ async fn killed(settings: &Settings) -> anyhow::Result<Figures> {
         tokio::time::sleep(settings.steady / 2).await;
         is_gone.set(true);
         drop(victim);
-        setup.several.list(&[(1, true)]).await
+        setup.cluster.publish(&[(1, true)]).await
     };
     let (of_first, of_second, listed) = tokio::join!(load(0), load(1), killing);
     listed?;
@@ -156,17 +156,17 @@ async fn killed(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     figures.row("fair-killed", vec![lost(1)]);
     figures.row("fair-killed-most", vec![setup.pods.most() as f64]);
-    figures.beside("lost requests of the killed activator", vec![lost(0)]);
-    figures.beside("s under load", vec![settings.steady.as_secs_f64()]);
-    figures.beside("requests", vec![all.len() as f64]);
+    figures.add_context("lost requests of the killed activator", vec![lost(0)]);
+    figures.add_context("s under load", vec![settings.steady.as_secs_f64()]);
+    figures.add_context("requests", vec![all.len() as f64]);
     let by_other = all.iter().filter(|sent| sent.activator == 1 && sent.is_answered);
-    figures.beside("the other one: ms", by_other.map(|sent| sent.ms).collect());
+    figures.add_context("the other one: ms", by_other.map(|sent| sent.ms).collect());
     Ok(figures)
 }
 
 /// Pods, and the activators that share the pods' hard limit.
 struct Setup {
-    several: Several,
+    cluster: MultiActivatorCluster,
     pods: CountingPods,
     activators: Vec<Process>,
     loads: Vec<Load>,
@@ -185,26 +185,26 @@ struct Sent {
 
 impl Setup {
     async fn start(activators: usize) -> anyhow::Result<Self> {
-        let several = Several::start(Mode::Standalone).await?;
-        let pods = CountingPods::start(&several.pod_addresses(PODS)?, WORK).await?;
+        let cluster = MultiActivatorCluster::start(Mode::Standalone).await?;
+        let pods = CountingPods::start(&cluster.pod_addresses(PODS)?, WORK).await?;
         let mut running = Vec::new();
         for n in 0..activators {
-            let mut env = several.environment(n);
+            let mut env = cluster.environment(n);
             env.push(("RUST_LOG", std::env::var("RUST_LOG").unwrap_or("warn".to_owned())));
             running.push(Process::start(process::program("activator")?, [] as [&str; 0], &env)?);
         }
         for n in 0..activators {
-            several.until_serving(n).await?;
+            cluster.until_serving(n).await?;
         }
-        several.list(&(0..activators).map(|n| (n, true)).collect::<Vec<_>>()).await?;
-        several.set_pods(&pods.addresses()).await?;
-        let loads: Vec<Load> = (0..activators).map(|n| several.load(n)).collect();
+        cluster.publish(&(0..activators).map(|n| (n, true)).collect::<Vec<_>>()).await?;
+        cluster.set_pods(&pods.addresses()).await?;
+        let loads: Vec<Load> = (0..activators).map(|n| cluster.load(n)).collect();
         for (n, load) in loads.iter().enumerate() {
-            several.until_standing(n, if activators == 1 { "alone" } else { "shared" }).await?;
+            cluster.until_sharing(n, if activators == 1 { "alone" } else { "shared" }).await?;
             // The activator holds this request until it knows the pods.
             ensure!(load.get("/").await?.status == 200, "activator {n}");
         }
-        Ok(Self { several, pods, activators: running, loads })
+        Ok(Self { cluster, pods, activators: running, loads })
     }
 
     /// Sends requests one after the other, directly to a pod and through an activator in turn.
@@ -250,9 +250,9 @@ impl Alone {
     }
 
     /// Adds the durations as context figures. `suffix` ends the name of each target.
-    fn beside(self, suffix: &str, figures: &mut Figures) {
-        figures.beside(format!("straight to a pod{suffix}: ms of one request alone"), self.direct);
-        figures.beside(format!("through an activator{suffix}: ms of one request alone"), self.through);
+    fn add_to(self, suffix: &str, figures: &mut Figures) {
+        figures.add_context(format!("straight to a pod{suffix}: ms of one request alone"), self.direct);
+        figures.add_context(format!("through an activator{suffix}: ms of one request alone"), self.through);
     }
 }
 

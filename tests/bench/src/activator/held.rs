@@ -9,7 +9,7 @@
 //! Socket buffers belong to the kernel and are not counted, neither here nor for the peers.
 
 use crate::client;
-use crate::cluster::{self, Plane};
+use crate::cluster::{self, TestActivator};
 use crate::process::Process;
 use crate::report::{Figures, Measurement, Row};
 use crate::settings::Settings;
@@ -24,11 +24,11 @@ const AFTER_RELEASE: Duration = Duration::from_secs(30);
 const SETTLE: Duration = Duration::from_millis(500);
 
 const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
-    Row::small(name, what, "KiB", must, aim)
+    Row::at_most(name, what, "KiB", must, aim)
 }
 
 const fn left(name: &'static str, what: &'static str) -> Row {
-    Row::small(name, what, "%", 15.0, 5.0)
+    Row::at_most(name, what, "%", 15.0, 5.0)
 }
 
 pub(super) const FEW: Measurement = Measurement {
@@ -51,29 +51,29 @@ pub(super) const MANY: Measurement = Measurement {
 
 async fn run(settings: &Settings, n: usize, [fresh, again, left]: [&'static str; 3]) -> anyhow::Result<Figures> {
     let (_backend, backend) = Process::server(&["http1-backend"])?;
-    let plane = Plane::start(settings).await?;
+    let activator = TestActivator::start(settings).await?;
     let host = cluster::host(REVISION);
-    plane.warm(REVISION, Protocol::Http1, backend).await?;
-    plane.put_to_sleep(REVISION, Protocol::Http1).await?;
+    activator.warm(REVISION, Protocol::Http1, backend).await?;
+    activator.put_to_sleep(REVISION, Protocol::Http1).await?;
     tokio::time::sleep(SETTLE).await;
-    let base = plane.process.resident()?;
-    let beyond = || anyhow::Ok((plane.process.resident()? as f64 - base as f64) / 1024.0);
+    let base = activator.process.resident()?;
+    let beyond = || anyhow::Ok((activator.process.resident()? as f64 - base as f64) / 1024.0);
 
-    let mut connections = client::open(plane.http1, n).await?;
+    let mut connections = client::open(activator.http1, n).await?;
     client::send(&mut connections, &host).await?;
-    plane.until_held(REVISION, n).await?;
+    activator.until_held(REVISION, n).await?;
     tokio::time::sleep(SETTLE).await;
     let first = beyond()?;
 
-    plane.set_pods(REVISION, Protocol::Http1, &[backend]).await?;
+    activator.set_pods(REVISION, Protocol::Http1, &[backend]).await?;
     (connections, _) = client::answers(connections).await?;
-    plane.put_to_sleep(REVISION, Protocol::Http1).await?;
+    activator.put_to_sleep(REVISION, Protocol::Http1).await?;
     client::send(&mut connections, &host).await?;
-    plane.until_held(REVISION, n).await?;
+    activator.until_held(REVISION, n).await?;
     tokio::time::sleep(SETTLE).await;
     let second = beyond()?;
 
-    plane.set_pods(REVISION, Protocol::Http1, &[backend]).await?;
+    activator.set_pods(REVISION, Protocol::Http1, &[backend]).await?;
     (connections, _) = client::answers(connections).await?;
     drop(connections);
     tokio::time::sleep(AFTER_RELEASE).await;
@@ -83,7 +83,7 @@ async fn run(settings: &Settings, n: usize, [fresh, again, left]: [&'static str;
     figures.row(fresh, vec![first / n as f64]);
     figures.row(again, vec![second / n as f64]);
     figures.row(left, vec![100.0 * rest / first.max(second)]);
-    figures.beside("activator: MiB before", vec![base as f64 / 1024.0 / 1024.0]);
+    figures.add_context("activator: MiB before", vec![base as f64 / 1024.0 / 1024.0]);
     Ok(figures)
 }
 

@@ -17,12 +17,12 @@ const CLIENTS: (usize, usize) = (8, 8);
 const MESSAGE: &[u8] = b"\0\0\0\0\x240123456789abcdefghijklmnopqrstuvwxyz";
 
 pub(super) const H2C: Measurement = Measurement {
-    rows: &[Row::small("h2c-cpu", "CPU per h2c request ÷ HAProxy's, h2c on both sides", "", 1.5, 1.1)],
+    rows: &[Row::at_most("h2c-cpu", "CPU per h2c request ÷ HAProxy's, h2c on both sides", "", 1.5, 1.1)],
     run: |settings| run(settings, "h2c-cpu", None).boxed_local(),
 };
 
 pub(super) const GRPC: Measurement = Measurement {
-    rows: &[Row::small("grpc-cpu", "CPU per unary gRPC call ÷ HAProxy's", "", 1.5, 1.1)],
+    rows: &[Row::at_most("grpc-cpu", "CPU per unary gRPC call ÷ HAProxy's", "", 1.5, 1.1)],
     run: |settings| {
         async {
             let folder = tempfile::tempdir()?;
@@ -47,6 +47,6 @@ async fn run(settings: &Settings, row: &'static str, body: Option<&Path>) -> any
     let all = interleaved::run(settings, &targets, load).await?;
     let mut figures = Figures::default();
     figures.row(row, ratio(&series_named(&all, "activator")?.cpu, &series_named(&all, "haproxy")?.cpu));
-    interleaved::beside(&mut figures, &all, "request");
+    interleaved::add_context(&mut figures, &all, "request");
     Ok(figures)
 }

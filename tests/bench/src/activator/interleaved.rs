@@ -49,16 +49,16 @@ pub(super) fn ratio(above: &[f64], below: &[f64]) -> Vec<f64> {
 }
 
 /// Adds the absolute figures as context. `unit` names the counted event.
-pub(super) fn beside(figures: &mut Figures, all: &[Series], unit: &str) {
-    beside_as(figures, all, &format!("µs of CPU per {unit}"), &format!("{unit}s/s"));
+pub(super) fn add_context(figures: &mut Figures, all: &[Series], unit: &str) {
+    add_context_as(figures, all, &format!("µs of CPU per {unit}"), &format!("{unit}s/s"));
 }
 
 /// Adds the absolute figures as context, with these descriptions.
-pub(super) fn beside_as(figures: &mut Figures, all: &[Series], cpu: &str, rate: &str) {
+pub(super) fn add_context_as(figures: &mut Figures, all: &[Series], cpu: &str, rate: &str) {
     for series in all.iter().filter(|series| !series.cpu.is_empty()) {
-        figures.beside(format!("{}: {cpu}", series.name), series.cpu.clone());
+        figures.add_context(format!("{}: {cpu}", series.name), series.cpu.clone());
     }
     for series in all {
-        figures.beside(format!("{}: {rate}", series.name), series.rate.clone());
+        figures.add_context(format!("{}: {rate}", series.name), series.rate.clone());
     }
 }

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use std::time::Duration;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
-    rows: &[Row::small("p99-half-load", "p99 added at half load ÷ HAProxy's", "", 1.5, 1.1)],
+    rows: &[Row::at_most("p99-half-load", "p99 added at half load ÷ HAProxy's", "", 1.5, 1.1)],
     run: |settings| run(settings).boxed_local(),
 };
 
@@ -37,7 +37,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let mut figures = Figures::default();
     figures.row("p99-half-load", ratio(&added(2), &added(1)));
     for (target, p99) in targets.iter().zip(p99) {
-        figures.beside(format!("{}: p99 in ms at {rate:.0} requests/s", target.name), p99);
+        figures.add_context(format!("{}: p99 in ms at {rate:.0} requests/s", target.name), p99);
     }
     Ok(figures)
 }

@@ -2,7 +2,7 @@
 //! needs than with [`FEW`], and whether one of many workloads wakes as soon as one of few.
 
 use crate::client::Connection;
-use crate::cluster::{Plane, ReceivedStat};
+use crate::cluster::{ReceivedStat, TestActivator};
 use crate::idle::SETTLE;
 use crate::process::Process;
 use crate::report::{Figures, MEDIAN, Measurement, Row};
@@ -39,16 +39,16 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::small("ports-ready", "start → ready, 10 000 workloads at zero", "s", 10.0, 3.0),
-        Row::small("ports-memory", "resident memory beyond that with 100 workloads", "MiB", 20.0, 10.0),
-        Row::small(
+        Row::at_most("ports-ready", "start → ready, 10 000 workloads at zero", "s", 10.0, 3.0),
+        Row::at_most("ports-memory", "resident memory beyond that with 100 workloads", "MiB", 20.0, 10.0),
+        Row::at_most(
             "ports-poke",
             "request written to a workload's port → report at the autoscaler: of 10 000 workloads ÷ of 100, medians",
             "",
             1.2,
             1.0,
         ),
-        Row::small(
+        Row::at_most(
             "ports-wake",
             "address of a pod written to the API server → response to the held request: the same ratio",
             "",
@@ -76,13 +76,13 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("ports-memory", additional(MIB));
     figures.row("ports-poke", ratio(|measured| &measured.pokes));
     figures.row("ports-wake", ratio(|measured| &measured.wakes));
-    figures.beside(format!("MiB with {FEW} workloads"), few.iter().map(|few| few.resident / MIB).collect());
+    figures.add_context(format!("MiB with {FEW} workloads"), few.iter().map(|few| few.resident / MIB).collect());
     let each = additional(1024.0 * settings.revisions as f64);
-    figures.beside(format!("KiB per workload with {} workloads", settings.revisions), each);
+    figures.add_context(format!("KiB per workload with {} workloads", settings.revisions), each);
     for (workloads, turns) in [(FEW, few), (settings.revisions, many)] {
         let all = |times: fn(&Measured) -> &[f64]| turns.iter().flat_map(times).copied().collect::<Vec<_>>();
-        figures.beside(format!("ms to the stat with {workloads} workloads"), all(|measured| &measured.pokes));
-        figures.beside(format!("ms of a wake with {workloads} workloads"), all(|measured| &measured.wakes));
+        figures.add_context(format!("ms to the stat with {workloads} workloads"), all(|measured| &measured.pokes));
+        figures.add_context(format!("ms of a wake with {workloads} workloads"), all(|measured| &measured.wakes));
     }
     Ok(figures)
 }
@@ -99,20 +99,20 @@ struct Measured {
 
 async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measured> {
     let mut uids = Vec::new();
-    let (plane, ready) = Plane::start_after(settings, async |client| {
+    let (activator, ready) = TestActivator::start_after(settings, async |client| {
         uids = create(client, workloads).await?;
         Ok(())
     })
     .await?;
     tokio::time::sleep(SETTLE).await;
-    let resident = plane.process.resident()? as f64;
+    let resident = activator.process.resident()? as f64;
 
     let woken = WOKEN.min(workloads);
     let chosen = (0..woken).map(|n| n * workloads / woken);
-    let (mut stats, mut pokes, mut held) = (plane.subscribe_stats(), Vec::new(), Vec::new());
+    let (mut stats, mut pokes, mut held) = (activator.subscribe_stats(), Vec::new(), Vec::new());
     for n in chosen {
         let name = name(n);
-        let mut connection = Connection::open(SocketAddr::new(plane.http1.ip(), number(n)?)).await?;
+        let mut connection = Connection::open(SocketAddr::new(activator.http1.ip(), number(n)?)).await?;
         let begin = Instant::now();
         connection.send("hello").await?;
         let arrived = timeout(STAT_TIMEOUT, until_stat(&name, &mut stats))
@@ -124,9 +124,9 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
     let (_pod, address) = Process::server(&["http1-backend"])?;
     let mut wakes = Vec::new();
     for (n, name, mut connection) in held {
-        plane.register_scaler(&name, uids.get(n).context("no uid")?.clone());
+        activator.register_scaler(&name, uids.get(n).context("no uid")?.clone());
         let begin = Instant::now();
-        plane.set_pods(&name, Protocol::Http1, &[address]).await?;
+        activator.set_pods(&name, Protocol::Http1, &[address]).await?;
         wakes.push((connection.answer().await? - begin).as_secs_f64() * 1e3);
     }
     Ok(Measured { ready, resident, pokes, wakes })
@@ -151,7 +151,7 @@ async fn create(client: &Client, workloads: usize) -> anyhow::Result<Vec<String>
     let mut maps: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for (n, uid) in uids.iter().cloned().enumerate() {
         let number = number(n)?;
-        let key = RevisionKey::new(Plane::NAMESPACE, name(n));
+        let key = RevisionKey::new(TestActivator::NAMESPACE, name(n));
         let port = PortId { name: "http".to_owned(), port: 80 };
         let data = maps.entry(Block::containing(number).map_name()).or_default();
         ledger::write(data, number, &Entry { state: NumberState::Held, key, uid: uid.into(), port });
@@ -172,14 +172,14 @@ async fn create_workload(client: &Client, n: usize) -> anyhow::Result<String> {
         "apiVersion": "zeroscale.dev/v1alpha1", "kind": "ZeroScaler", "metadata": {"name": name},
         "spec": {"target": {"kind": "Deployment", "name": name}},
     });
-    let mut scaler = e2e::bare::create(client, Some(Plane::NAMESPACE), scaler).await?;
+    let mut scaler = e2e::bare::create(client, Some(TestActivator::NAMESPACE), scaler).await?;
     scaler.data["status"] = json!({
         "observedGeneration": 1, "service": name, "backend": backend,
         "ports": [{"name": "http", "port": 80, "number": number, "protocol": "auto"}],
     });
     let kind = GroupVersionKind::gvk("zeroscale.dev", "v1alpha1", "ZeroScaler");
     let resource = ApiResource::from_gvk(&kind);
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), Plane::NAMESPACE, &resource);
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), TestActivator::NAMESPACE, &resource);
     api.replace_status(&name, &Default::default(), &scaler).await?;
     let uid = scaler.metadata.uid.context("an object has a uid")?;
     let owner = json!([{
@@ -193,7 +193,7 @@ async fn create_workload(client: &Client, n: usize) -> anyhow::Result<String> {
         },
         "spec": {"clusterIP": "None", "ports": [{"name": "http", "port": 80}]},
     });
-    e2e::bare::create(client, Some(Plane::NAMESPACE), private).await?;
+    e2e::bare::create(client, Some(TestActivator::NAMESPACE), private).await?;
     let ready = json!({"ready": true});
     let public = json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
@@ -203,7 +203,7 @@ async fn create_workload(client: &Client, n: usize) -> anyhow::Result<String> {
             {"addresses": ["10.0.0.1"], "conditions": ready}, {"addresses": ["10.0.0.2"], "conditions": ready},
         ],
     });
-    e2e::bare::create(client, Some(Plane::NAMESPACE), public).await?;
+    e2e::bare::create(client, Some(TestActivator::NAMESPACE), public).await?;
     Ok(uid)
 }
 

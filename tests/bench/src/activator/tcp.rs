@@ -21,16 +21,22 @@ const SMALL: usize = 100;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::large("tcp-rate", "bytes/s of four streams ÷ HAProxy's in mode tcp, all on the same cores", "", 0.9, 1.0),
-        Row::small("tcp-cpu", "CPU per byte ÷ HAProxy's", "", 1.2, 1.0),
-        Row::small(
+        Row::at_least(
+            "tcp-rate",
+            "bytes/s of four streams ÷ HAProxy's in mode tcp, all on the same cores",
+            "",
+            0.9,
+            1.0,
+        ),
+        Row::at_most("tcp-cpu", "CPU per byte ÷ HAProxy's", "", 1.2, 1.0),
+        Row::at_most(
             "tcp-exchange-cpu",
             "CPU per exchange of 100 bytes in each direction, on 64 connections ÷ HAProxy's",
             "",
             1.2,
             1.0,
         ),
-        Row::large("tcp-connects", "connections/s with one byte in each direction ÷ HAProxy's", "", 0.8, 1.0),
+        Row::at_least("tcp-connects", "connections/s with one byte in each direction ÷ HAProxy's", "", 0.8, 1.0),
     ],
     run: |settings| run(settings).boxed_local(),
 };
@@ -61,7 +67,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("tcp-exchange-cpu", compared(&exchanges)?.1);
     figures.row("tcp-connects", compared(&connects)?.0);
     for (all, unit) in [(&streams, "MiB"), (&exchanges, "exchange"), (&connects, "connection")] {
-        interleaved::beside(&mut figures, all, unit);
+        interleaved::add_context(&mut figures, all, unit);
     }
     Ok(figures)
 }

@@ -7,7 +7,7 @@
 //! A wake during a stall of the machine itself is discarded and repeated. The context figures show all wakes.
 
 use crate::client::Connection;
-use crate::cluster::{self, Plane};
+use crate::cluster::{self, TestActivator};
 use crate::report::{Figures, Measurement, P99, Row};
 use crate::role::http1_backend::{answer, serve};
 use crate::settings::Settings;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 const fn row(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
-    Row::small(name, what, "ms", must, aim).judged_by(P99)
+    Row::at_most(name, what, "ms", must, aim).judged_by(P99)
 }
 
 /// Names of the rows, with the time that the pod's program takes to start.
@@ -50,7 +50,7 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
 };
 
 async fn run(settings: &Settings) -> anyhow::Result<Figures> {
-    let plane = Plane::start(settings).await?;
+    let activator = TestActivator::start(settings).await?;
     let pod = SocketAddr::new(settings.ip(), 8080);
     let stalls = StallDetector::new();
     let mut figures = Figures::default();
@@ -61,7 +61,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
             ensure!(all.len() < rounds * ATTEMPTS, "{row}: the machine stalled during most of {} wakes", all.len());
             let name = format!("{row}-{}", all.len());
             // The start time grows slightly with each wake, so that the phase between start and probing varies.
-            let wake = measure_one(&plane, &name, pod, start + start * delays.len() as u32 / 100).await?;
+            let wake = measure_one(&activator, &name, pod, start + start * delays.len() as u32 / 100).await?;
             all.push(wake.millis());
             if !stalls.stalled_between(wake.accepting, wake.first).await {
                 delays.push(wake.millis());
@@ -70,7 +70,7 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
         let discarded = all.len() - delays.len();
         figures.row(row, delays);
         let reason = if stalls.is_active() { "because of stalls" } else { "(stalls are not detected)" };
-        figures.beside(format!("ms: {row}, {discarded} wakes discarded {reason}"), all);
+        figures.add_context(format!("ms: {row}, {discarded} wakes discarded {reason}"), all);
     }
     Ok(figures)
 }
@@ -88,13 +88,13 @@ impl Wake {
     }
 }
 
-async fn measure_one(plane: &Plane, name: &str, pod: SocketAddr, start: Duration) -> anyhow::Result<Wake> {
-    plane.create_revision(name, Protocol::Http1).await?;
-    plane.until_known(name).await?;
-    let mut client = Connection::open(plane.http1).await?;
+async fn measure_one(activator: &TestActivator, name: &str, pod: SocketAddr, start: Duration) -> anyhow::Result<Wake> {
+    activator.create_revision(name, Protocol::Http1).await?;
+    activator.until_known(name).await?;
+    let mut client = Connection::open(activator.http1).await?;
     client.send(&cluster::host(name)).await?;
-    plane.until_held(name, 1).await?;
-    plane.set_pods(name, Protocol::Http1, &[pod]).await?;
+    activator.until_held(name, 1).await?;
+    activator.set_pods(name, Protocol::Http1, &[pod]).await?;
     let starting = tokio::spawn(async move {
         tokio::time::sleep(start).await;
         let listener = TcpListener::bind(pod).await?;
@@ -106,7 +106,7 @@ async fn measure_one(plane: &Plane, name: &str, pod: SocketAddr, start: Duration
     // The next wake's pod needs the address.
     pod.abort();
     let _ = pod.await;
-    plane.set_pods(name, Protocol::Http1, &[]).await?;
+    activator.set_pods(name, Protocol::Http1, &[]).await?;
     Ok(Wake { accepting, first })
 }
 

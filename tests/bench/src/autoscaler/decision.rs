@@ -25,7 +25,7 @@ const REVISIONS: usize = 10_000;
 const ROUNDS: i64 = 40;
 
 const fn row(name: &'static str, what: &'static str) -> Row {
-    Row::small(name, what, "ns", 1000.0, 300.0)
+    Row::at_most(name, what, "ns", 1000.0, 300.0)
 }
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
@@ -43,10 +43,10 @@ fn run(settings: &Settings) -> anyhow::Result<Figures> {
     let (silent, _) = series(settings, linear, 50)?;
     figures.row("decision-load", load);
     figures.row("decision-silent", silent);
-    figures.beside("one stat recorded", stats);
+    figures.add_context("one stat recorded", stats);
     let weighted = Aggregation::WeightedExponential;
-    figures.beside("one decision, weighted exponential, under load", series(settings, weighted, 0)?.0);
-    figures.beside("the same, without load for 50 s", series(settings, weighted, 50)?.0);
+    figures.add_context("one decision, weighted exponential, under load", series(settings, weighted, 0)?.0);
+    figures.add_context("the same, without load for 50 s", series(settings, weighted, 50)?.0);
     Ok(figures)
 }
 

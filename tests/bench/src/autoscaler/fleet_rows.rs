@@ -24,15 +24,15 @@ use tokio::time::Instant;
 const SPANS: u32 = 2;
 
 const fn kib(name: &'static str, what: &'static str, must: f64, aim: f64) -> Row {
-    Row::small(name, what, "KiB", must, aim)
+    Row::at_most(name, what, "KiB", must, aim)
 }
 
 pub(super) const SCRAPED: Measurement = Measurement {
     rows: &[
         kib("scraped-memory", "memory per revision whose pod is scraped once per second", 32.0, 12.0),
-        Row::small("scraped-cpu", "CPU per such revision and second", "µs", 60.0, 33.0),
-        Row::small("tick-lateness", "group of revisions due → last of them decided, p99 at most", "ms", 20.0, 5.0),
-        Row::small(
+        Row::at_most("scraped-cpu", "CPU per such revision and second", "µs", 60.0, 33.0),
+        Row::at_most("tick-lateness", "group of revisions due → last of them decided, p99 at most", "ms", 20.0, 5.0),
+        Row::at_most(
             "wake-ticking",
             "first stat written → patch at the API server, p99; all other revisions are evaluated and scraped",
             "ms",
@@ -81,8 +81,8 @@ async fn scraped(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("scraped-cpu", cpu);
     figures.row("tick-lateness", vec![late * 1e3]);
     figures.row("wake-ticking", woken);
-    figures.beside("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
-    figures.beside("pods scraped per second", vec![scrapes]);
+    figures.add_context("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
+    figures.add_context("pods scraped per second", vec![scrapes]);
     Ok(figures)
 }
 
@@ -99,9 +99,9 @@ async fn asleep(settings: &Settings, mode: Mode, row: &'static str) -> anyhow::R
     let late = quantile_since(&lateness_before, &autoscaler.lateness().await?, 0.99);
     let mut figures = Figures::default();
     figures.row(row, vec![kib_per_revision(resident, empty, settings.revisions)]);
-    figures.beside("µs of CPU per revision and second", cpu);
-    figures.beside("ms that a decision is late, p99 at most", vec![late * 1e3]);
-    figures.beside("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
+    figures.add_context("µs of CPU per revision and second", cpu);
+    figures.add_context("ms that a decision is late, p99 at most", vec![late * 1e3]);
+    figures.add_context("MiB of resident memory without revisions", vec![empty as f64 / 1024.0 / 1024.0]);
     Ok(figures)
 }
 

@@ -23,7 +23,7 @@ const STATS_IN_FRAME: u32 = 100;
 const STATS: u32 = 500_000;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
-    rows: &[Row::small("ingest-cpu", "CPU per stat ÷ that of a bare WebSocket server that decodes it", "", 8.0, 4.0)],
+    rows: &[Row::at_most("ingest-cpu", "CPU per stat ÷ that of a bare WebSocket server that decodes it", "", 8.0, 4.0)],
     run: |settings| run(settings).boxed_local(),
 };
 
@@ -40,10 +40,10 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     }
     let mut figures = Figures::default();
     figures.row("ingest-cpu", ours.cpu.iter().zip(&least.cpu).map(|(ours, least)| ours / least).collect());
-    figures.beside("autoscaler: seconds of CPU for a million stats", ours.cpu);
-    figures.beside("floor: seconds of CPU for a million stats", least.cpu);
-    figures.beside("autoscaler: thousands of stats/s on one connection", ours.rate);
-    figures.beside("floor: thousands of stats/s on one connection", least.rate);
+    figures.add_context("autoscaler: seconds of CPU for a million stats", ours.cpu);
+    figures.add_context("floor: seconds of CPU for a million stats", least.cpu);
+    figures.add_context("autoscaler: thousands of stats/s on one connection", ours.rate);
+    figures.add_context("floor: thousands of stats/s on one connection", least.rate);
     Ok(figures)
 }
 

@@ -24,7 +24,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
-    rows: &[Row::small(
+    rows: &[Row::at_most(
         "links-500",
         "500 activators reconnect at once after a restart: first connection → report of the last one",
         "s",

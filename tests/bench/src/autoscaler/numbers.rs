@@ -26,11 +26,11 @@ const PREFIX: &str = "asleep";
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::small("numbers-time", "start → each of 10 000 workloads at zero has its port number", "s", 60.0, 20.0),
-        Row::small("numbers-cpu", "CPU of the autoscaler per workload, until the last write", "ms", 5.0, 2.0),
-        Row::small("numbers-restart", "restart with all port numbers assigned → last write", "s", 30.0, 10.0),
-        Row::small("numbers-restart-cpu", "CPU of the autoscaler per workload, until then", "ms", 1.0, 0.5),
-        Row::small(
+        Row::at_most("numbers-time", "start → each of 10 000 workloads at zero has its port number", "s", 60.0, 20.0),
+        Row::at_most("numbers-cpu", "CPU of the autoscaler per workload, until the last write", "ms", 5.0, 2.0),
+        Row::at_most("numbers-restart", "restart with all port numbers assigned → last write", "s", 30.0, 10.0),
+        Row::at_most("numbers-restart-cpu", "CPU of the autoscaler per workload, until then", "ms", 1.0, 0.5),
+        Row::at_most(
             "numbers-wake",
             "request written to a workload's port → patch at the API server: of 10 000 workloads ÷ of 120, medians",
             "",
@@ -52,17 +52,19 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("numbers-restart-cpu", each(many.restart_cpu));
     figures.row("numbers-wake", vec![quantile(&many.wakes, MEDIAN) / quantile(&few.wakes, MEDIAN)]);
     for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
-        figures
-            .beside(format!("s until the last write with {workloads} workloads"), vec![measured.settled.as_secs_f64()]);
-        figures.beside(
+        figures.add_context(
+            format!("s until the last write with {workloads} workloads"),
+            vec![measured.settled.as_secs_f64()],
+        );
+        figures.add_context(
             format!("writes with {workloads} workloads, and after a restart"),
             measured.writes.map(|n| n as f64).into(),
         );
-        figures.beside(
+        figures.add_context(
             format!("µs of CPU at rest per workload and second with {workloads} workloads"),
             vec![measured.rest],
         );
-        figures.beside(format!("ms to the patch with {workloads} workloads"), measured.wakes);
+        figures.add_context(format!("ms to the patch with {workloads} workloads"), measured.wakes);
     }
     Ok(figures)
 }

@@ -34,8 +34,8 @@ const ELEMENTS_MAX: u64 = 60;
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::small("page-open", "dashboard opened → all of 10 000 workloads are shown", "s", 3.0, 1.0),
-        Row::small(
+        Row::at_most("page-open", "dashboard opened → all of 10 000 workloads are shown", "s", 3.0, 1.0),
+        Row::at_most(
             "page-frames",
             "time between two frames while the dashboard's list jumps by a screen with each frame and 50 rows \
              change per second, p99: 10 000 workloads ÷ 100",
@@ -54,11 +54,14 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("page-open", vec![many.open.as_secs_f64()]);
     figures.row("page-frames", vec![quantile(&many.frames, 0.99) / quantile(&few.frames, 0.99)]);
     for (workloads, measured) in [(FEW, few), (settings.revisions, many)] {
-        figures.beside(format!("s until all of {workloads} workloads are shown"), vec![measured.open.as_secs_f64()]);
         figures
-            .beside(format!("row elements in the document with {workloads} workloads"), vec![measured.elements as f64]);
-        figures.beside(format!("MiB of the page's heap with {workloads} workloads"), vec![measured.heap]);
-        figures.beside(format!("ms between two frames with {workloads} workloads"), measured.frames);
+            .add_context(format!("s until all of {workloads} workloads are shown"), vec![measured.open.as_secs_f64()]);
+        figures.add_context(
+            format!("row elements in the document with {workloads} workloads"),
+            vec![measured.elements as f64],
+        );
+        figures.add_context(format!("MiB of the page's heap with {workloads} workloads"), vec![measured.heap]);
+        figures.add_context(format!("ms between two frames with {workloads} workloads"), measured.frames);
     }
     Ok(figures)
 }
@@ -106,16 +109,17 @@ async fn measure(settings: &Settings, workloads: usize) -> anyhow::Result<Measur
         }})()"
     );
     let frames = tokio::select! {
-        frames = tab.look(&scroll) => frames?,
+        frames = tab.evaluate(&scroll) => frames?,
         changing = change(&fleet, workloads) => {
             changing?;
             bail!("no more rows to change")
         }
     };
     let frames: Vec<f64> = serde_json::from_value(frames)?;
-    let elements = tab.look("document.querySelectorAll('.row').length").await?.as_u64().context("a count")?;
+    let elements = tab.evaluate("document.querySelectorAll('.row').length").await?.as_u64().context("a count")?;
     ensure!(elements <= ELEMENTS_MAX, "the document has {elements} row elements, more than {ELEMENTS_MAX}");
-    let heap = tab.look("performance.memory.usedJSHeapSize").await?.as_f64().context("a size")? / f64::from(1 << 20);
+    let heap =
+        tab.evaluate("performance.memory.usedJSHeapSize").await?.as_f64().context("a size")? / f64::from(1 << 20);
     ensure!(tab.errors().is_empty(), "the page reports {:?}", tab.errors());
     Ok(Measured { open, frames, elements, heap })
 }

@@ -19,7 +19,7 @@ pub(crate) struct Row {
     pub(crate) what: &'static str,
     /// Unit; empty for a ratio.
     pub(crate) unit: &'static str,
-    pub(crate) good: Good,
+    pub(crate) bound_kind: BoundKind,
     /// Quantile of the repetitions that the bounds apply to: [`MEDIAN`], [`P99`], [`LEAST`] or [`GREATEST`].
     pub(crate) judged: f64,
     /// Required bound.
@@ -30,13 +30,25 @@ pub(crate) struct Row {
 
 impl Row {
     /// Creates a row whose smaller values are better, judged by the median. An empty `unit` means a ratio.
-    pub(crate) const fn small(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Self {
-        Self { name, what, unit, good: Good::Small, judged: MEDIAN, must, aim }
+    pub(crate) const fn at_most(
+        name: &'static str,
+        what: &'static str,
+        unit: &'static str,
+        must: f64,
+        aim: f64,
+    ) -> Self {
+        Self { name, what, unit, bound_kind: BoundKind::AtMost, judged: MEDIAN, must, aim }
     }
 
-    /// Creates a row whose larger values are better, otherwise like [`Row::small`].
-    pub(crate) const fn large(name: &'static str, what: &'static str, unit: &'static str, must: f64, aim: f64) -> Self {
-        Self { good: Good::Large, ..Self::small(name, what, unit, must, aim) }
+    /// Creates a row whose larger values are better, otherwise like [`Row::at_most`].
+    pub(crate) const fn at_least(
+        name: &'static str,
+        what: &'static str,
+        unit: &'static str,
+        must: f64,
+        aim: f64,
+    ) -> Self {
+        Self { bound_kind: BoundKind::AtLeast, ..Self::at_most(name, what, unit, must, aim) }
     }
 
     /// Returns this row with its bounds on another quantile of the repetitions.
@@ -55,11 +67,11 @@ pub(crate) const GREATEST: f64 = 1.0;
 
 /// Side of a bound on which values are good.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Good {
+pub(crate) enum BoundKind {
     /// Smaller is better.
-    Small,
+    AtMost,
     /// Larger is better.
-    Large,
+    AtLeast,
 }
 
 /// An experiment, and the rows that it fills in.
@@ -72,7 +84,7 @@ pub(crate) struct Measurement {
 #[derive(Default)]
 pub(crate) struct Figures {
     samples: Vec<(&'static str, Vec<f64>)>,
-    beside: Vec<(String, Vec<f64>)>,
+    context: Vec<(String, Vec<f64>)>,
 }
 
 impl Figures {
@@ -81,8 +93,8 @@ impl Figures {
     }
 
     /// Adds an absolute figure as context.
-    pub(crate) fn beside(&mut self, what: impl Into<String>, samples: Vec<f64>) {
-        self.beside.push((what.into(), samples));
+    pub(crate) fn add_context(&mut self, what: impl Into<String>, samples: Vec<f64>) {
+        self.context.push((what.into(), samples));
     }
 }
 
@@ -151,7 +163,7 @@ pub(crate) fn print(measurement: &Measurement, figures: &Figures) {
             samples.len(),
         );
     }
-    for (what, samples) in &figures.beside {
+    for (what, samples) in &figures.context {
         let [min, median, max] = spread(samples);
         println!("{:24} {:>8} {:>8} {:>8} {:15}  {what}", "", short(min), short(median), short(max), "");
     }
@@ -163,9 +175,9 @@ fn spread(samples: &[f64]) -> [f64; 3] {
 }
 
 fn verdict(row: &Row, value: f64) -> &'static str {
-    let meets = |bound: f64| match row.good {
-        Good::Small => value <= bound,
-        Good::Large => value >= bound,
+    let meets = |bound: f64| match row.bound_kind {
+        BoundKind::AtMost => value <= bound,
+        BoundKind::AtLeast => value >= bound,
     };
     match (meets(row.aim), meets(row.must)) {
         (true, _) => "aim",
@@ -189,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_verdict_names_the_stricter_bound_that_is_met() {
-        let cost = Row::small("", "", "", 1.5, 1.2);
+        let cost = Row::at_most("", "", "", 1.5, 1.2);
         assert_eq!([1.1, 1.2, 1.3, 1.6].map(|v| verdict(&cost, v)), ["aim", "aim", "must", "short"]);
-        let rate = Row::large("", "", "", 0.8, 0.9);
+        let rate = Row::at_least("", "", "", 0.8, 0.9);
         assert_eq!([0.95, 0.85, 0.7].map(|v| verdict(&rate, v)), ["aim", "must", "short"]);
     }
 }

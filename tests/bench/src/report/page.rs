@@ -2,7 +2,7 @@
 //! keeps as an artifact.
 
 use super::store::{Store, StoredFigures};
-use super::{Good, Measurement, Row, machine, plot, short, spread, verdict};
+use super::{BoundKind, Measurement, Row, machine, plot, short, spread, verdict};
 use crate::settings::quantile;
 use anyhow::Context;
 use std::fmt::Write;
@@ -56,11 +56,11 @@ pub(super) fn write_brief(folder: &Path, planes: &[PlaneRows], store: &Store) ->
             if let Some(samples) = stored.filter(|_| BRIEF.split(' ').any(|name| name == row.name)) {
                 let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
                 let [least, median, greatest] = spread(samples).map(short);
-                let worst = if row.good == Good::Small { greatest } else { least };
+                let worst = if row.bound_kind == BoundKind::AtMost { greatest } else { least };
                 writeln!(page, "| {}{unit} | {median} | {worst} | {} |", row.what, short(row.must))?;
             }
         }
-        let peers = store.latest(plane, PEERS).map(|stored| Peers::new(&stored.beside)).filter(Peers::has_groups);
+        let peers = store.latest(plane, PEERS).map(|stored| Peers::new(&stored.context)).filter(Peers::has_groups);
         if let Some(peers) = peers {
             write_bars(&mut page, folder, plane, PEERS, &peers)?;
         }
@@ -80,11 +80,11 @@ pub(super) fn write_whole(folder: &Path, planes: &[PlaneRows], store: &Store) ->
             let stored = store.latest(plane, first_row(measurement));
             write_table(&mut page, measurement.rows, stored)?;
             let Some(stored) = stored else { continue };
-            let peers = Peers::new(&stored.beside);
+            let peers = Peers::new(&stored.context);
             if peers.has_groups() {
                 write_bars(&mut page, folder, plane, first_row(measurement), &peers)?;
             }
-            write_context(&mut page, &stored.beside)?;
+            write_context(&mut page, &stored.context)?;
             let (code, n, seconds) = (&stored.code, stored.repetitions, stored.seconds);
             writeln!(
                 page,
@@ -168,12 +168,12 @@ fn write_table(page: &mut String, rows: &[Row], stored: Option<&StoredFigures>) 
     Ok(())
 }
 
-fn write_context(page: &mut String, beside: &[(String, Vec<f64>)]) -> std::fmt::Result {
-    if beside.is_empty() {
+fn write_context(page: &mut String, context: &[(String, Vec<f64>)]) -> std::fmt::Result {
+    if context.is_empty() {
         return Ok(());
     }
     writeln!(page, "\n| context | least | median | greatest |\n|---|--:|--:|--:|")?;
-    for (what, samples) in beside {
+    for (what, samples) in context {
         let [least, median, greatest] = spread(samples).map(short);
         writeln!(page, "| {what} | {least} | {median} | {greatest} |")?;
     }
@@ -186,9 +186,9 @@ struct Peers<'a> {
 }
 
 impl<'a> Peers<'a> {
-    fn new(beside: &'a [(String, Vec<f64>)]) -> Self {
+    fn new(context: &'a [(String, Vec<f64>)]) -> Self {
         let mut groups: Vec<plot::Group<'a>> = Vec::new();
-        for (label, samples) in beside {
+        for (label, samples) in context {
             let Some((target, what)) = label.split_once(": ") else { continue };
             let bar = plot::Bar { target, spread: spread(samples) };
             match groups.iter_mut().find(|group| group.what == what) {
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn figures_of_several_targets_are_grouped_by_kind() {
-        let beside = [("a: µs", 1.0), ("b: µs", 2.0), ("a: requests/s", 3.0), ("alone", 4.0)];
-        let beside: Vec<_> = beside.map(|(label, value)| (label.to_owned(), vec![value])).into();
-        let peers = Peers::new(&beside);
+        let context = [("a: µs", 1.0), ("b: µs", 2.0), ("a: requests/s", 3.0), ("alone", 4.0)];
+        let context: Vec<_> = context.map(|(label, value)| (label.to_owned(), vec![value])).into();
+        let peers = Peers::new(&context);
         let summary = |group: &plot::Group<'_>| (group.what.to_owned(), group.bars.len());
         assert_eq!(peers.groups.iter().map(summary).collect::<Vec<_>>(), [("µs".to_owned(), 2)]);
     }

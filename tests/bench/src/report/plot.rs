@@ -1,6 +1,6 @@
 //! Plots as SVG: rows relative to their bounds, and absolute figures next to those of peers.
 
-use super::{Good, Row, short, spread};
+use super::{BoundKind, Row, short, spread};
 use crate::settings::quantile;
 use std::fmt::Write;
 
@@ -26,9 +26,9 @@ pub(super) struct Dot {
 
 impl Dot {
     pub(super) fn new(row: &Row, samples: &[f64]) -> Self {
-        let part = |value: f64| match row.good {
-            Good::Small => value / row.must,
-            Good::Large => row.must / value,
+        let part = |value: f64| match row.bound_kind {
+            BoundKind::AtMost => value / row.must,
+            BoundKind::AtLeast => row.must / value,
         };
         let [least, _, greatest] = spread(samples);
         let parts = [least, quantile(samples, row.judged), greatest].map(part);
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn dots_are_relative_to_the_required_bound_and_smaller_is_better() {
-        let small = Dot::new(&Row::small("", "", "", 2.0, 1.0), &[1.0, 2.0, 3.0]);
+        let small = Dot::new(&Row::at_most("", "", "", 2.0, 1.0), &[1.0, 2.0, 3.0]);
         assert_eq!((small.parts, small.aim), ([0.5, 1.0, 1.5], 0.5));
-        let large = Dot::new(&Row::large("", "", "", 1.0, 2.0), &[0.5, 1.0, 2.0]);
+        let large = Dot::new(&Row::at_least("", "", "", 1.0, 2.0), &[0.5, 1.0, 2.0]);
         assert_eq!((large.parts, large.aim), ([2.0, 1.0, 0.5], 0.5));
     }
 

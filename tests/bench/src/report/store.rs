@@ -24,7 +24,8 @@ pub(super) struct StoredFigures {
     /// Samples of each row, by its name.
     pub(super) rows: Vec<(String, Vec<f64>)>,
     /// Absolute figures.
-    pub(super) beside: Vec<(String, Vec<f64>)>,
+    #[serde(rename = "beside")]
+    pub(super) context: Vec<(String, Vec<f64>)>,
 }
 
 impl StoredFigures {
@@ -37,7 +38,7 @@ impl StoredFigures {
             repetitions: settings.repetitions,
             seconds: settings.span.as_secs(),
             rows: figures.samples.into_iter().map(|(name, samples)| (name.to_owned(), samples)).collect(),
-            beside: figures.beside,
+            context: figures.context,
         }
     }
 

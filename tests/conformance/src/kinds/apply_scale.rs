@@ -91,7 +91,7 @@ impl Case {
             proxy_for: Duration::from_secs_f64(self.proxy_for_seconds.unwrap_or_default()),
             // Only the number −1: other negative numbers keep the activators in the path too, but are probed.
             probe_needed: target_burst_capacity(&self.annotations, &config) != -1.0,
-            probe: ProbeResult::NotAsked,
+            probe: ProbeResult::NotProbed,
             warm_up_left: None,
             unattested: false,
         })

@@ -92,15 +92,16 @@ fn run(case: Case, rules: impl FnOnce(Duration) -> Option<Rules>) -> Result<(), 
             }
         };
         if step.rescaled {
-            behavior::remember(&mut memory, rules.as_ref(), current, decision.replicas, now);
+            behavior::record_change(&mut memory, rules.as_ref(), current, decision.replicas, now);
         }
         let at = |field: &str| format!("steps[{i}].want.{field}");
         equal(&at("scale_up_limit"), &want.scale_up_limit, &limits.0)?;
         equal(&at("scale_down_limit"), &want.scale_down_limit, &limits.1)?;
         equal(&at("stabilized"), &want.stabilized, &decision.stabilized)?;
         equal(&at("replicas"), &want.replicas, &decision.replicas)?;
-        want.able_to_scale.compare(&at("able_to_scale"), true, decision.stabilization.texts().0)?;
-        want.scaling_limited.compare(&at("scaling_limited"), decision.is_limited(), decision.limit.texts().0)?;
+        want.able_to_scale.compare(&at("able_to_scale"), true, decision.stabilization.reason_and_message().0)?;
+        let limit_reason = decision.limit.reason_and_message().0;
+        want.scaling_limited.compare(&at("scaling_limited"), decision.is_limited(), limit_reason)?;
         want.state.compare(&at("state"), &memory)?;
     }
     Ok(())

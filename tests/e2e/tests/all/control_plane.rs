@@ -9,7 +9,7 @@ use common_runtime::process::ProcessOptions;
 use common_runtime::resolve::Dns;
 use e2e::bare::{self, SYSTEM};
 use e2e::load::metrics;
-use e2e::several::until;
+use e2e::space::until;
 use faults::stalls::Stalls;
 use hpa::options::{ControllerOptions, HpaMode};
 use hpa::run::HpaOptions;

@@ -52,7 +52,7 @@ async fn a_cut_stat_link_under_load_scales_nothing_down() -> anyhow::Result<()> 
     let link = Relay::start().await?;
     // The link is joined as soon as the autoscaler's address is known; until then the activator retries.
     let options = UpOptions { stat_url: Some(format!("ws://{}", link.address)), ..UpOptions::default() };
-    let env = TestEnv::sleeping_soon(options).await?;
+    let env = TestEnv::with_short_grace(options).await?;
     link.join(env.cluster.address(PlaneId::Autoscaler(0)));
     // Four times the load of its three pods, so that a dip while a slow machine does not run its clients has no effect.
     let workload =

@@ -6,7 +6,7 @@ use activator::Options;
 use common_runtime::environment::Mode;
 use common_runtime::resolve::Dns;
 use e2e::bare::{self, SYSTEM};
-use e2e::several::until;
+use e2e::space::until;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::{Request, Response, StatusCode};

@@ -33,7 +33,7 @@ fn cycle() -> anyhow::Result<(Duration, Duration)> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_reapplies_manifests_costs_no_request() -> anyhow::Result<()> {
     let (each, all) = cycle()?;
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let workload = Workload::new("applied").replicas(1).env("HELLO_LATENCY_MS", 100).set("scale.load.concurrency", 4);
     let deployment = workload.deployment(&program()?);
     let params = PatchParams::apply("gitops").force();
@@ -195,7 +195,7 @@ async fn allow_rollouts(env: &TestEnv) -> anyhow::Result<()> {
 /// Method: the test simulates their controllers.
 #[tokio::test(flavor = "multi_thread")]
 async fn targets_of_other_kinds_scale_to_zero_wake_and_are_restored() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let definitions: Api<CustomResourceDefinition> = Api::all(env.client.clone());
     let params = PatchParams::apply("test").force();
     definitions.patch("rollouts.argoproj.io", &params, &Patch::Apply(&rollouts())).await?;

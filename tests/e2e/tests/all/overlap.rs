@@ -74,7 +74,7 @@ async fn until_asleep(env: &TestEnv) -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_other_owners_get_no_request_and_do_not_count() -> anyhow::Result<()> {
     let record = Record::default();
-    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
+    let env = TestEnv::with_short_grace(UpOptions { audit: Some(record.audit()), ..UpOptions::default() }).await?;
     env.create_workload(&Workload::new("web")).await?;
     env.until_served("web").await?;
     ensure!(pods_owned(&env).await?.is_none(), "no other pods exist yet");
@@ -131,7 +131,7 @@ async fn pods_of_other_owners_get_no_request_and_do_not_count() -> anyhow::Resul
 /// are. Kubernetes' controller adopts ReplicaSets by their labels; here the test writes the owner reference.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_an_adopted_replica_set_count_as_own() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let labels = json!({"app": "web", "pod-template-hash": "5d8f"});
     let mut set = like_web("former-5d8f", 1)?;
     (set["kind"], set["metadata"]["labels"]) = (json!("ReplicaSet"), labels.clone());

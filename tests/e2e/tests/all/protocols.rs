@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Goal: each protocol is served with default settings: the scenarios below, in one cluster.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_protocol_is_served() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     tokio::try_join!(
         a_label_suffices_for_grpc(&env),
         streams_outlive_the_wake_timeout(&env),

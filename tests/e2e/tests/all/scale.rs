@@ -25,7 +25,7 @@ macro_rules! both_ways {
 
             #[tokio::test(flavor = "multi_thread")]
             async fn through_its_service_and_directly_at_the_activator() -> anyhow::Result<()> {
-                let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+                let env = TestEnv::with_short_grace(UpOptions::default()).await?;
                 tokio::try_join!($scenario(&env, Entry::Service), $scenario(&env, Entry::Activator))?;
                 env.end().await
             }

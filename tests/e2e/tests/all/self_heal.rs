@@ -33,7 +33,7 @@ async fn self_heal(deployments: Api<Deployment>, name: &str, after: Duration) ->
 /// exists; three more follow.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_succeed_although_a_tool_restores_zero_replicas() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     for (name, after) in [("often", 200), ("each-second", 1000), ("seldom", 5000)] {
         let workload = Workload::new(name).set("wake.timeout", "60s");
         env.deploy(&workload).await?;

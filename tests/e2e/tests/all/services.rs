@@ -99,7 +99,7 @@ async fn has_selector(env: &TestEnv, name: &str) -> anyhow::Result<bool> {
 /// metrics does not wake it and leads to the pods while there are any. All Services are restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_service_except_that_for_metrics_wakes_the_workload() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let before = shop(&env).await?;
     until_served(&env, &SERVICES[..3]).await?;
     ensure!(paths(&env).await?.1 == SERVICES[3..], "the one for metrics is direct");

@@ -7,7 +7,7 @@
 use anyhow::ensure;
 use common_runtime::environment::Mode;
 use e2e::space::SOON;
-use e2e::{CountingPods, Process, Several};
+use e2e::{CountingPods, MultiActivatorCluster, Process};
 use faults::stalls::Stalls;
 use std::time::Duration;
 
@@ -16,29 +16,29 @@ const PODS: u32 = 5;
 
 /// Two activators that share one limit.
 struct SharedLimit {
-    several: Several,
+    cluster: MultiActivatorCluster,
     pods: CountingPods,
     activators: Vec<Process>,
 }
 
 impl SharedLimit {
     async fn start(mode: Mode) -> anyhow::Result<Self> {
-        let several = Several::start(mode).await?;
-        let pods = CountingPods::start(&several.pod_addresses(PODS)?, WORK).await?;
+        let cluster = MultiActivatorCluster::start(mode).await?;
+        let pods = CountingPods::start(&cluster.pod_addresses(PODS)?, WORK).await?;
         let mut activators = Vec::new();
         for n in [0, 1] {
-            activators.push(Process::start("activator", &[], &several.environment(n))?);
+            activators.push(Process::start("activator", &[], &cluster.environment(n))?);
         }
         for n in [0, 1] {
-            several.until_serving(n).await?;
+            cluster.until_serving(n).await?;
         }
-        several.list(&[(0, true), (1, true)]).await?;
-        several.set_pods(&pods.addresses()).await?;
+        cluster.publish(&[(0, true), (1, true)]).await?;
+        cluster.set_pods(&pods.addresses()).await?;
         for n in [0, 1] {
-            several.until_standing(n, "shared").await?;
-            ensure!(several.load(n).get("/").await?.status == 200, "activator {n}");
+            cluster.until_sharing(n, "shared").await?;
+            ensure!(cluster.load(n).get("/").await?.status == 200, "activator {n}");
         }
-        Ok(Self { several, pods, activators })
+        Ok(Self { cluster, pods, activators })
     }
 
     /// Waits until every pod has responded to `more` requests since `before` was taken.
@@ -64,7 +64,7 @@ async fn two_activators_share_one_limit(mode: Mode) -> anyhow::Result<()> {
     let shared = SharedLimit::start(mode).await?;
     let (few, many) = (4, 12);
     let before = shared.pods.served();
-    let [at_few, at_many] = [shared.several.load(0).start(few, "/"), shared.several.load(1).start(many, "/")];
+    let [at_few, at_many] = [shared.cluster.load(0).start(few, "/"), shared.cluster.load(1).start(many, "/")];
     shared.until_served("every pod's part", &before, 60).await?;
     let [few_served, many_served] = [at_few.end().await?.ok, at_many.end().await?.ok];
     let each: Vec<u64> = shared.pods.served().iter().zip(&before).map(|(now, before)| now - before).collect();
@@ -82,10 +82,10 @@ async fn two_activators_share_one_limit(mode: Mode) -> anyhow::Result<()> {
 /// Kills the first activator. Both have more clients than pods, so that the killed one has some on all pods.
 async fn the_survivor_has_all_pods(mut shared: SharedLimit) -> anyhow::Result<()> {
     let before = shared.pods.served();
-    let surviving = shared.several.load(1).start(8, "/");
+    let surviving = shared.cluster.load(1).start(8, "/");
     let carried: Vec<_> = (0..8)
         .map(|_| {
-            let load = shared.several.load(0);
+            let load = shared.cluster.load(0);
             // Until the activator is gone.
             tokio::spawn(async move { while load.get("/").await.is_ok_and(|answer| answer.status == 200) {} })
         })
@@ -93,13 +93,13 @@ async fn the_survivor_has_all_pods(mut shared: SharedLimit) -> anyhow::Result<()
     shared.until_served("both to be under way", &before, 10).await?;
     ensure!(carried.iter().all(|client| !client.is_finished()), "something was lost before");
     shared.activators.remove(0).kill().await?;
-    shared.several.list(&[(1, true)]).await?;
+    shared.cluster.publish(&[(1, true)]).await?;
     for client in carried {
         client.await?;
     }
     let before = shared.pods.served();
     shared.until_served("all pods to be used by the other one", &before, 10).await?;
-    shared.several.until_standing(1, "alone").await?;
+    shared.cluster.until_sharing(1, "alone").await?;
     let before = shared.pods.served();
     shared.until_served("all pods to be used by the one that is alone", &before, 10).await?;
     surviving.end().await?;
@@ -114,23 +114,23 @@ async fn the_survivor_has_all_pods(mut shared: SharedLimit) -> anyhow::Result<()
 /// response under the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn one_activator_that_does_not_share_makes_all_divide() -> anyhow::Result<()> {
-    let several = Several::start(Mode::Knative).await?;
-    let pods = CountingPods::start(&several.pod_addresses(4)?, WORK).await?;
+    let cluster = MultiActivatorCluster::start(Mode::Knative).await?;
+    let pods = CountingPods::start(&cluster.pod_addresses(4)?, WORK).await?;
     let mut activators = Vec::new();
     for n in [0, 1] {
-        let mut env = several.environment(n);
+        let mut env = cluster.environment(n);
         if n == 0 {
             env.push(("ZEROSCALE_SHARE_PODS", "false".to_owned()));
         }
         activators.push(Process::start("activator", &[], &env)?);
     }
     for n in [0, 1] {
-        several.until_serving(n).await?;
+        cluster.until_serving(n).await?;
     }
-    several.list(&[(0, true), (1, true)]).await?;
-    several.set_pods(&pods.addresses()).await?;
-    several.until_standing(1, "divided").await?;
-    let clients = [several.load(0).start(4, "/"), several.load(1).start(4, "/")];
+    cluster.publish(&[(0, true), (1, true)]).await?;
+    cluster.set_pods(&pods.addresses()).await?;
+    cluster.until_sharing(1, "divided").await?;
+    let clients = [cluster.load(0).start(4, "/"), cluster.load(1).start(4, "/")];
     until("every pod's part", || pods.served().iter().all(|served| *served >= 10)).await?;
     for clients in clients {
         ensure!(clients.end().await?.ok > 0);

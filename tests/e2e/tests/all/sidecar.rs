@@ -16,7 +16,7 @@ const STARTS: Duration = Duration::from_millis(1500);
 /// once awake it does not wait. Method: the sidecar is slow, and the kubelet's period is a minute.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_waits_for_the_sidecar() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let workload = Workload::new("pair");
     let mut deployment = workload.deployment(&program()?);
     let sidecar = json!({

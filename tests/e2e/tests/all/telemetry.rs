@@ -148,7 +148,7 @@ async fn metrics_are_listed(env: &TestEnv) -> anyhow::Result<()> {
         let (open, own) =
             (metrics_page(admin, "application/openmetrics-text").await?, metrics_page(admin, "text/plain").await?);
         for page in [&open, &own] {
-            assert_eq!(catalog::strangers(page), <[String; 0]>::default());
+            assert_eq!(catalog::differences(page), <[String; 0]>::default());
             for name in ["process_resident_memory_bytes ", "zeroscale_build_info{component="] {
                 assert!(page.contains(name), "{name} in\n{page}");
             }

@@ -134,7 +134,7 @@ async fn forge(tenant: &Tenant, name: &str, service: &str, address: &str) -> any
 /// at zero or awake, whatever the tenant writes and however old its objects are. The tenant's own workloads work.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_takes_no_request_of_another_namespace() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let tenant = Tenant::create_in(&env).await?;
     let (prod, evil) = (env.namespace.as_str(), tenant.space.namespace.as_str());
     // Older than its competitors, and without claims yet.

@@ -30,7 +30,7 @@ async fn condition(env: &TestEnv, name: &str, type_: &str) -> anyhow::Result<Opt
 /// its first request, restored byte for byte.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_scales_to_zero_wakes_and_is_restored() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let hello = Workload::new("hello").replicas(1);
     env.create::<Deployment>(hello.deployment(&program()?)).await?;
     env.create::<ZeroScaler>(hello.scaler()).await?;
@@ -174,7 +174,7 @@ impl Written {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wake_and_a_sleep_cost_at_most_six_writes() -> anyhow::Result<()> {
     let written = Written::default();
-    let env = TestEnv::sleeping_soon(UpOptions { audit: Some(written.audit()), ..UpOptions::default() }).await?;
+    let env = TestEnv::with_short_grace(UpOptions { audit: Some(written.audit()), ..UpOptions::default() }).await?;
     env.create_workload(&Workload::new("thrifty")).await?;
     let asleep = async |woken: bool| {
         env.until(e2e::test_env::ASLEEP, "a status that says asleep", async || {
@@ -226,7 +226,7 @@ async fn terminal(env: &TestEnv, words: &[&str]) -> anyhow::Result<String> {
 /// expressions, which no Service can.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_workload_is_woken_paused_and_scaled_to_zero_by_hand() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let hello = Workload::new("hello").set("scale.window", "1h"); // No part of this test waits for it.
     let mut deployment = hello.deployment(&program()?);
     let expression = json!({"key": "app", "operator": "In", "values": ["hello", "other"]});

@@ -32,8 +32,8 @@ fn parsers_of_any_host_agree() {
                 // A table of hosts finds a pattern if and only if it matches.
                 assert_eq!(pattern.matches(&normal), keys.contains(&pattern.to_string()), "{pattern} {normal:?}");
             }
-            let app = Named { namespace: "ns", service: "app", means: "ns" };
-            let claim = pattern.as_ref().map(|host| Claimed { namespace: "example", host, means: "example" });
+            let app = Named { namespace: "ns", service: "app", owner: "ns" };
+            let claim = pattern.as_ref().map(|host| Claimed { namespace: "example", host, owner: "example" });
             let table: HostTable<&str> = HostTable::new("cluster.local", [app], claim);
             let found = table.get(&text, || Some("ns")).copied();
             if let Some(service) = host::service_name(&normal, "cluster.local") {

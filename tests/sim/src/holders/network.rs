@@ -69,7 +69,7 @@ impl World {
         }
         let now = self.time.instant();
         match wire {
-            Wire::Beat(beat) => self.activators[to].peers.received(&name(from), beat, now),
+            Wire::Beat(beat) => self.activators[to].peers.record_beat(&name(from), beat, now),
             Wire::Holder(message) => {
                 self.activators[to].peers.record_received(&name(from), now);
                 self.handle_input(to, Input::Received { from: name(from), message });

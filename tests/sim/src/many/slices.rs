@@ -4,7 +4,7 @@ use super::{Size, address, key, needed_activators};
 use crate::timeline::origin;
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::{Endpoints, Port, is_urgent, may_wait_for_successor, reached};
-use autoscaler_core::ports::{Activator, Answer, Listed, PROOF_HOLDS, Proofs, Serving};
+use autoscaler_core::ports::{Activator, Listed, NumberResponse, PROOF_HOLDS, Proofs, Serving};
 use common::RevisionKey;
 use common::ports::answer::Listening;
 use std::net::IpAddr;
@@ -71,23 +71,23 @@ impl<'a> Workload<'a> {
         let mut writes = Writes::default();
         for _ in 0..4 {
             let found = self.endpoints(activators, now);
-            if found.listed == self.listed && found.ask.is_empty() {
+            if found.listed == self.listed && found.to_probe.is_empty() {
                 break;
             }
             let reached = |at: &Listed| reached(at, self.key.as_str(), activators, &self.proofs, now);
             let is_served = |at: &Listed| reached(at) == Some(Serving::Ready);
             let urgent = is_urgent(&self.listed, &found.listed, is_served);
-            let is_answered = |at: &Listed| reached(at).is_some_and(Serving::is_on);
+            let is_answered = |at: &Listed| reached(at).is_some_and(Serving::takes_requests);
             let may_wait = !urgent || may_wait_for_successor(&self.listed, &found.listed, is_answered);
-            if found.listed != self.listed && (found.ask.is_empty() || !may_wait) {
+            if found.listed != self.listed && (found.to_probe.is_empty() || !may_wait) {
                 writes.all += 1;
                 writes.urgent += usize::from(urgent);
                 self.listed = found.listed;
             }
-            for (address, number) in found.ask {
+            for (address, number) in found.to_probe {
                 let (instance, uid) = (address.to_string(), self.key.as_str().to_owned());
                 let listening = Listening { instance, uid, is_held: true };
-                self.proofs.record(address, number, Answer::Ours(listening), now);
+                self.proofs.record(address, number, NumberResponse::Ours(listening), now);
             }
         }
         writes

@@ -1,7 +1,7 @@
 //! Objects of the API server, and events.
 
 use super::faults::Fault;
-use autoscaler_core::ports::{Activator, Answer, Change, Listed};
+use autoscaler_core::ports::{Activator, Change, Listed, NumberResponse};
 use common::RevisionKey;
 use common::config::PortRange;
 use common::ports::ledger::{Block, Ledger, PortId};
@@ -74,7 +74,7 @@ pub(super) enum ToOwner {
     Notify(Id),
     Tick,
     Pass,
-    Probed { address: IpAddr, number: u16, answer: Answer, sent: Duration },
+    Probed { address: IpAddr, number: u16, response: NumberResponse, sent: Duration },
     Written { id: Id, version: u64, object: Object },
     WriteFailed(Id),
 }

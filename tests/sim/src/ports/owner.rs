@@ -8,8 +8,8 @@ use super::{CLOCKS_DIFFER, Without};
 use autoscaler_core::ports::carriers::endpoints_among;
 use autoscaler_core::ports::slices::Port;
 use autoscaler_core::ports::{
-    Access, Activator, Answer, COOLDOWN, Change, Listed, Plan, PortOutcome, Proofs, Serving, View, Wanted, Workload,
-    plan,
+    Access, Activator, COOLDOWN, Change, Listed, NumberResponse, Plan, PortOutcome, Proofs, Serving, View, Wanted,
+    Workload, plan,
 };
 use common::config::PortRange;
 use common::ports::answer::Listening;
@@ -101,9 +101,9 @@ impl World {
                     self.reconcile(index);
                 }
             }
-            ToOwner::Probed { address, number, answer, sent } => {
+            ToOwner::Probed { address, number, response, sent } => {
                 let sent = self.instant(sent);
-                self.owners[index].proofs.record(address, number, answer, sent);
+                self.owners[index].proofs.record(address, number, response, sent);
                 self.enqueue(index);
             }
             ToOwner::Written { id, version, object } => {
@@ -164,7 +164,7 @@ impl World {
             let (need, name) = (self.need(*workload), key(*workload));
             let found = endpoints_among(&ports, &activators, need, name.name(), &owner.proofs, now);
             for ((id, outcome), found) in scaler.ports.iter().zip(&outcomes).zip(found) {
-                probes.extend(found.ask.iter().copied());
+                probes.extend(found.to_probe.iter().copied());
                 next.ports.insert(id.name.clone(), found.with_unready());
                 status.extend(outcome.number.map(|number| (id.name.clone(), number)));
             }
@@ -271,7 +271,7 @@ impl World {
         for Activator { address, .. } in activators {
             if let Some(number) = port.number {
                 let listening = Listening { instance: String::new(), uid: port.uid.to_owned(), is_held: true };
-                owner.proofs.record(*address, number, Answer::Ours(listening), self.instant(self.time.now));
+                owner.proofs.record(*address, number, NumberResponse::Ours(listening), self.instant(self.time.now));
             }
         }
     }

@@ -5,7 +5,7 @@ use super::model::{Event, Id, Object, Objects, ToProxy, key, ledger_of};
 use super::owner::activator;
 use super::world::World;
 use super::{CLOCKS_DIFFER, Without};
-use autoscaler_core::ports::{Activator, Answer, Serving};
+use autoscaler_core::ports::{Activator, NumberResponse, Serving};
 use common::ports::answer::Listening;
 use common::ports::ledger::{Entry, Ledger, NumberState, OPEN_FOR, PortId};
 use common::ports::listeners::{Action, Listeners};
@@ -161,16 +161,16 @@ impl World {
     }
 
     /// Returns the result of a probe, or `None` if there is no response.
-    pub(super) fn probed(&self, index: usize, number: u16) -> Option<Answer> {
+    pub(super) fn probed(&self, index: usize, number: u16) -> Option<NumberResponse> {
         let proxy = self.proxies.get(index).filter(|proxy| !proxy.gone)?;
         Some(match proxy.served_entry(number) {
-            _ if proxy.foreign.contains(&number) => Answer::Foreign,
+            _ if proxy.foreign.contains(&number) => NumberResponse::Foreign,
             Some(_) if proxy.paused => return None,
             Some(entry) => {
                 let (instance, uid) = (format!("{index}-{}", proxy.life), entry.uid.to_string());
-                Answer::Ours(Listening { instance, uid, is_held: entry.state == NumberState::Held })
+                NumberResponse::Ours(Listening { instance, uid, is_held: entry.state == NumberState::Held })
             }
-            None => Answer::Refused,
+            None => NumberResponse::Refused,
         })
     }
 
@@ -184,7 +184,7 @@ impl World {
         let listed = |(index, proxy): (usize, &Proxy)| {
             let serving = match proxy {
                 Proxy { terminating: true, down: false, ready: true, .. } => Serving::Terminating,
-                Proxy { terminating: true, .. } => Serving::No,
+                Proxy { terminating: true, .. } => Serving::Stopped,
                 Proxy { down: true, .. } | Proxy { ready: false, .. } => Serving::Unready,
                 _ => Serving::Ready,
             };

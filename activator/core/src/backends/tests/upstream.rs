@@ -44,7 +44,7 @@ fn round(watch: &mut Watch, ready: &[u8], not_ready: &[u8], answers: &[(u8, Answ
         let outcome = match answers.iter().find(|(of, _)| *of == n).map_or(Queue, |(_, answers)| *answers) {
             Queue => ProbeOutcome::Passed(None),
             Mesh => FAIL,
-            Status => REFUTED,
+            Status => WRONG_RESPONSE,
             Silent => continue,
         };
         let (more, news) = watch.probed(n, outcome);

@@ -22,8 +22,8 @@
 //! # Clients that are routed elsewhere
 //!
 //! A client that keeps its connection does not notice that new connections are routed elsewhere.
-//! [`PortListeners::leave`] ends the connections to a port with their next response, or if there are no requests, as
-//! idle connections end ([`crate::client::connections`]).
+//! [`PortListeners::make_clients_reconnect`] ends the connections to a port with their next response, or if there are
+//! no requests, as idle connections end ([`crate::client::connections`]).
 
 use crate::client::connections::ClientConnections;
 use crate::client::peer::{OwnPort, PortIdentity};
@@ -156,14 +156,14 @@ impl PortListeners {
         }
     }
 
-    /// Makes the clients of all ports reconnect for which `is_left` returns true. Over HTTP, each response is the last
-    /// of its connection from now on, also for new connections, and idle connections end soon. Relayed connections
+    /// Makes the clients of all ports reconnect for which `is_affected` returns true. Over HTTP, each response is the
+    /// last of its connection from now on, also for new connections, and idle connections end soon. Relayed connections
     /// continue.
-    pub fn leave(&self, is_left: impl Fn(&PortIdentity) -> bool) {
+    pub fn make_clients_reconnect(&self, is_affected: impl Fn(&PortIdentity) -> bool) {
         let table = self.0.table.lock();
         let ports = table.rows.values().map(|row| row.port.borrow());
-        let left = ports.filter(|port| is_left(&port.identity));
-        left.for_each(|port| port.must_reconnect.store(true, Ordering::Release));
+        let affected = ports.filter(|port| is_affected(&port.identity));
+        affected.for_each(|port| port.must_reconnect.store(true, Ordering::Release));
     }
 
     /// Returns a version that changes whenever the output of [`PortListeners::each`] may change.

@@ -25,7 +25,7 @@ pub struct KeepAlive {
     /// Time without a packet before the first probe, and between probes. The kernel uses whole seconds.
     pub every: Duration,
     /// Number of unanswered probes after which the client is gone.
-    pub questions: u32,
+    pub probes: u32,
 }
 
 impl KeepAlive {
@@ -35,14 +35,14 @@ impl KeepAlive {
     /// The kernel rejects the settings.
     pub(crate) fn set(&self, listener: &impl AsFd) -> io::Result<()> {
         let socket = SockRef::from(listener);
-        let asking = TcpKeepalive::new().with_time(self.every).with_interval(self.every).with_retries(self.questions);
-        socket.set_tcp_keepalive(&asking)?;
+        let keepalive = TcpKeepalive::new().with_time(self.every).with_interval(self.every).with_retries(self.probes);
+        socket.set_tcp_keepalive(&keepalive)?;
         socket.set_tcp_user_timeout(Some(self.gone_after()))
     }
 
     /// Returns the maximum silence of a client.
     pub(crate) fn gone_after(&self) -> Duration {
-        self.every.saturating_mul(self.questions.saturating_add(1))
+        self.every.saturating_mul(self.probes.saturating_add(1))
     }
 }
 

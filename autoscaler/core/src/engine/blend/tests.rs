@@ -8,13 +8,13 @@ use proptest::prelude::*;
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_000);
 const FREE: Bounds = Bounds { min: 0, max: None };
 
-fn measured(wish: i32, failed: u16) -> Measured {
-    Measured { wish: Some((wish, Arc::from("cpu"))), failed, why: None }
+fn measured(proposal: i32, failed: u16) -> Measured {
+    Measured { proposal: Some((proposal, Arc::from("cpu"))), failed, first_failure: None }
 }
 
 /// Returns a measurement without a result: all metrics failed, or there are none.
 fn nothing(failed: u16) -> Measured {
-    Measured { wish: None, failed, why: None }
+    Measured { proposal: None, failed, first_failure: None }
 }
 
 /// Returns a behavior without windows, with these policies for scaling up and down.
@@ -36,7 +36,7 @@ fn input<'a>(current: i32, load: Option<i32>, measured: Option<&'a Measured>) ->
 #[test]
 fn the_largest_result_wins_and_a_failure_never_scales_down() {
     let free = behavior(&[("Percent", 100_000, 15)], &[]);
-    for ((current, load, wish, failed), (desired, metric)) in [
+    for ((current, load, proposal, failed), (desired, metric)) in [
         // Without replicas, only the load counts.
         ((0, Some(0), Some(7), 0), (Some(0), "concurrency")),
         ((0, Some(3), Some(7), 0), (Some(3), "concurrency")),
@@ -65,12 +65,12 @@ fn the_largest_result_wins_and_a_failure_never_scales_down() {
         ((3, None, Some(6), 0), (Some(6), "cpu")),
         ((3, None, None, 1), (None, "concurrency")),
     ] {
-        let measured = wish.map_or_else(|| nothing(failed), |wish| measured(wish, failed));
+        let measured = proposal.map_or_else(|| nothing(failed), |proposal| measured(proposal, failed));
         let input = Input { behavior: Some(&free), ..input(current, load, Some(&measured)) };
-        let answer = Blend::default().answer(&input);
-        let row = format!("{current} {load:?} {wish:?} {failed}");
-        assert_eq!((answer.desired, &*answer.metric), (desired, metric), "{row}");
-        assert_eq!(answer.held, failed > 0 && answer.asked < current, "{row}");
+        let blended = Blend::default().combine(&input);
+        let row = format!("{current} {load:?} {proposal:?} {failed}");
+        assert_eq!((blended.desired, &*blended.metric), (desired, metric), "{row}");
+        assert_eq!(blended.held, failed > 0 && blended.asked < current, "{row}");
     }
 }
 
@@ -85,7 +85,7 @@ fn a_measurement_summarizes_the_combined_metrics() {
     assert_eq!(Measured::from_combined(&combined(won, Vec::new())), measured(3, 0));
     assert_eq!(Measured::from_combined(&combined(CombinedOutcome::NoMetrics, Vec::new())), nothing(0));
     let failures = vec![failure("FailedGetPodsMetric", "down"), failure("FailedGetObjectMetric", "up")];
-    let expected = Measured { wish: None, failed: 2, why: Some(("FailedGetPodsMetric", "down".into())) };
+    let expected = Measured { proposal: None, failed: 2, first_failure: Some(("FailedGetPodsMetric", "down".into())) };
     assert_eq!(Measured::from_combined(&combined(CombinedOutcome::Failed, failures)), expected);
 }
 
@@ -96,7 +96,7 @@ fn a_measurement_with_a_failure_is_recorded() {
     let mut blend = Blend::default();
     let mut ask = |seconds, load, measured: Measured| {
         let now = NOW + Duration::from_secs(seconds);
-        blend.answer(&Input { now, ..input(3, Some(load), Some(&measured)) })
+        blend.combine(&Input { now, ..input(3, Some(load), Some(&measured)) })
     };
     assert_eq!(ask(0, 3, measured(3, 0)).desired, Some(3));
     assert_eq!(ask(200, 3, measured(3, 1)).desired, Some(3));
@@ -108,18 +108,18 @@ fn a_measurement_with_a_failure_is_recorded() {
 #[test]
 fn before_the_first_measurement_nothing_scales_down() {
     let mut blend = Blend::default();
-    assert_eq!(blend.answer(&input(3, Some(0), None)).desired, Some(3));
-    assert_eq!(blend.answer(&input(3, Some(4), None)).desired, Some(4));
-    assert_eq!(blend.answer(&input(0, Some(1), None)).desired, Some(1), "the first request wakes");
+    assert_eq!(blend.combine(&input(3, Some(0), None)).desired, Some(3));
+    assert_eq!(blend.combine(&input(3, Some(4), None)).desired, Some(4));
+    assert_eq!(blend.combine(&input(0, Some(1), None)).desired, Some(1), "the first request wakes");
 }
 
 #[test]
 fn without_metrics_a_behavior_governs_the_load() {
     let (slow, none) = (behavior(&[("Pods", 1, 60)], &[]), nothing(0));
     let ask = |load| Input { behavior: Some(&slow), ..input(2, Some(load), Some(&none)) };
-    let answer = Blend::default().answer(&ask(9));
-    assert_eq!((answer.desired, answer.limit), (Some(3), Limit::ScaleUp));
-    assert_eq!(Blend::default().answer(&ask(0)).desired, Some(0));
+    let blended = Blend::default().combine(&ask(9));
+    assert_eq!((blended.desired, blended.limit), (Some(3), Limit::ScaleUp));
+    assert_eq!(Blend::default().combine(&ask(0)).desired, Some(0));
 }
 
 /// Goal: without a behavior the metrics are stabilized over five minutes, and the load scales up without waiting for
@@ -128,9 +128,9 @@ fn without_metrics_a_behavior_governs_the_load() {
 fn without_a_behavior_only_the_metrics_are_stabilized_and_limited() {
     let mut blend = Blend::default();
     let at = |seconds| NOW + Duration::from_secs(seconds);
-    let mut ask = |seconds, current, load, wish| {
-        let measured = measured(wish, 0);
-        blend.answer(&Input { now: at(seconds), ..input(current, Some(load), Some(&measured)) })
+    let mut ask = |seconds, current, load, proposal| {
+        let measured = measured(proposal, 0);
+        blend.combine(&Input { now: at(seconds), ..input(current, Some(load), Some(&measured)) })
     };
     let many = ask(0, 2, 1, 50);
     assert_eq!((many.desired, many.limit), (Some(6), Limit::ScaleUp), "4 pods at once");
@@ -146,12 +146,12 @@ fn a_scale_from_zero_begins_with_an_empty_memory() {
     let slow = behavior(&[("Pods", 1, 60)], &[]);
     let mut blend = Blend::default();
     let ask = |current, load| Input { behavior: Some(&slow), ..input(current, Some(load), None) };
-    assert_eq!(blend.answer(&ask(1, 5)).desired, Some(2));
+    assert_eq!(blend.combine(&ask(1, 5)).desired, Some(2));
     blend.scaled(Some(&slow), 1, 2, NOW);
-    assert_eq!(blend.answer(&ask(2, 5)).desired, Some(2), "one was added already");
-    assert_eq!(blend.answer(&ask(0, 5)).desired, Some(5), "from zero at once, policies or not");
+    assert_eq!(blend.combine(&ask(2, 5)).desired, Some(2), "one was added already");
+    assert_eq!(blend.combine(&ask(0, 5)).desired, Some(5), "from zero at once, policies or not");
     blend.scaled(Some(&slow), 0, 5, NOW);
-    assert_eq!(blend.answer(&ask(5, 9)).desired, Some(6), "the scale from zero does not count");
+    assert_eq!(blend.combine(&ask(5, 9)).desired, Some(6), "the scale from zero does not count");
 }
 
 #[test]
@@ -159,18 +159,18 @@ fn bounds_apply_to_a_behavior() {
     let free = behavior(&[("Percent", 100_000, 15)], &[]);
     let many = measured(9, 0);
     let bounds = Bounds { min: 2, max: Some(4) };
-    let answer = |current, load, wish| {
-        let input = Input { bounds, behavior: Some(&free), ..input(current, Some(load), Some(wish)) };
-        let answer = Blend::default().answer(&input);
-        (answer.desired, answer.limit)
+    let blended = |current, load, proposal| {
+        let input = Input { bounds, behavior: Some(&free), ..input(current, Some(load), Some(proposal)) };
+        let blended = Blend::default().combine(&input);
+        (blended.desired, blended.limit)
     };
-    assert_eq!(answer(3, 0, &many), (Some(4), Limit::TooMany));
-    assert_eq!(answer(3, 1, &measured(1, 0)), (Some(2), Limit::TooFew));
+    assert_eq!(blended(3, 0, &many), (Some(4), Limit::TooMany));
+    assert_eq!(blended(3, 1, &measured(1, 0)), (Some(2), Limit::TooFew));
 }
 
 prop_compose! {
-    fn any_measured()(wish in proptest::option::of(-1..20_i32), failed in 0..3_u16) -> Measured {
-        wish.map_or_else(|| nothing(failed), |wish| measured(wish, failed))
+    fn any_measured()(proposal in proptest::option::of(-1..20_i32), failed in 0..3_u16) -> Measured {
+        proposal.map_or_else(|| nothing(failed), |proposal| measured(proposal, failed))
     }
 }
 
@@ -199,8 +199,8 @@ fn run(
     for (pause, load, measured) in steps {
         second += pause;
         let now = NOW + Duration::from_secs(second);
-        let answer = blend.answer(&Input { now, behavior, ..input(current, *load, measured.as_ref()) });
-        let wanted = answer.desired.unwrap_or(current);
+        let blended = blend.combine(&Input { now, behavior, ..input(current, *load, measured.as_ref()) });
+        let wanted = blended.desired.unwrap_or(current);
         if wanted != current {
             blend.scaled(behavior, current, wanted, now);
         }
@@ -225,10 +225,10 @@ proptest! {
         let mut blend = Blend::default();
         for (i, (_, load, measured)) in steps.iter().enumerate() {
             let now = NOW - Duration::from_secs(u64::try_from(steps.len() - i).unwrap_or(1));
-            blend.answer(&Input { now, behavior: behavior.as_ref(), ..input(current, *load, measured.as_ref()) });
+            blend.combine(&Input { now, behavior: behavior.as_ref(), ..input(current, *load, measured.as_ref()) });
         }
         let ask = |load| Input { behavior: behavior.as_ref(), ..input(current, Some(load), Some(&last)) };
-        let (less, more) = (blend.clone().answer(&ask(load)), blend.answer(&ask(load + extra)));
+        let (less, more) = (blend.clone().combine(&ask(load)), blend.combine(&ask(load + extra)));
         prop_assert!(less.desired <= more.desired, "{less:?} {more:?}");
     }
 
@@ -274,6 +274,6 @@ proptest! {
     /// Goal: without replicas the metrics do not matter.
     #[test]
     fn from_zero_the_load_alone_decides(load in proptest::option::of(0..20_i32), measured in any_measured()) {
-        prop_assert_eq!(Blend::default().answer(&input(0, load, Some(&measured))).desired, load);
+        prop_assert_eq!(Blend::default().combine(&input(0, load, Some(&measured))).desired, load);
     }
 }

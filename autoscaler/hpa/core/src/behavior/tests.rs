@@ -135,7 +135,7 @@ fn replicas_over_time(rules: &Rules, start: i32, proposed: i32, interval: u64, s
         let now = NOW + seconds(i * interval);
         let demand = Demand { current, proposed, min: 0, max: i32::MAX };
         let replicas = rules.decide(&mut memory, &demand, now).replicas;
-        remember(&mut memory, Some(rules), current, replicas, now);
+        record_change(&mut memory, Some(rules), current, replicas, now);
         current = replicas;
         current
     };
@@ -163,11 +163,11 @@ fn a_change_is_kept_for_the_longest_period_of_its_direction() {
     let rules = rules("P9/15 P9/60", "P9/15", (0, 0), None);
     let mut memory = Memory::default();
     for (from, to, at) in [(1, 2, ago(30)), (2, 3, NOW), (3, 2, ago(30)), (2, 1, NOW)] {
-        remember(&mut memory, Some(&rules), from, to, at);
+        record_change(&mut memory, Some(&rules), from, to, at);
     }
     assert_eq!((memory.scale_ups.len(), memory.scale_downs.len()), (2, 1));
     let mut none = Memory::default();
-    remember(&mut none, None, 1, 2, NOW);
+    record_change(&mut none, None, 1, 2, NOW);
     assert_eq!(none, Memory::default(), "without a behavior nothing is limited");
 }
 
@@ -223,7 +223,7 @@ proptest! {
             if replicas == current {
                 continue;
             }
-            remember(&mut memory, Some(&rules), current, replicas, now);
+            record_change(&mut memory, Some(&rules), current, replicas, now);
             changes.push((now, replicas - current));
             let grows = replicas > current;
             current = replicas;

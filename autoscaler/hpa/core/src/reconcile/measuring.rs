@@ -137,9 +137,9 @@ impl Pass<'_> {
                 behavior::decide_without_behavior(self.memory, &demand, window, self.now)
             }
         };
-        let (reason, message) = decision.stabilization.texts();
+        let (reason, message) = decision.stabilization.reason_and_message();
         self.set(ABLE_TO_SCALE, true, reason, message);
-        let (reason, message) = decision.limit.texts();
+        let (reason, message) = decision.limit.reason_and_message();
         self.set(SCALING_LIMITED, decision.is_limited(), reason, message);
         decision.replicas
     }

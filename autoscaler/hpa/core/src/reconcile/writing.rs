@@ -72,7 +72,7 @@ impl Pass<'_> {
         let event = Event::normal("SuccessfulRescale", format!("New size: {desired}; reason: {reason}"));
         self.conclusion.events.push(event);
         let rules = self.rules();
-        behavior::remember(self.memory, rules.as_ref(), current, desired, self.now);
+        behavior::record_change(self.memory, rules.as_ref(), current, desired, self.now);
         self.set_scaled_to_zero(current, desired);
         self.set_numbers(current, desired, metrics);
         self.status.last_scale_time = Some(status::time(self.now));

@@ -45,7 +45,7 @@ async fn after_a_conflict_the_scale_is_read_again() {
         with_apps(&mock);
         let mut newer = scale(4);
         newer["metadata"]["resourceVersion"] = json!("8");
-        mock.on(&get, 200, scale(1)).on(&get, 200, newer).refuses(&put, 409, "modified");
+        mock.on(&get, 200, scale(1)).on(&get, 200, newer).reject(&put, 409, "modified");
         mock
     };
     let mock = prepared();

@@ -82,7 +82,7 @@ impl Environment {
 
 /// Identity of the process in its exports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct ProcessIdentity {
     /// Name of the service: `activator` or `autoscaler`.
     pub service: &'static str,
     /// Namespace of the process's pod.
@@ -91,7 +91,7 @@ pub struct Who {
     pub pod: String,
 }
 
-impl Who {
+impl ProcessIdentity {
     /// Returns upstream's attributes that describe the process.
     pub(crate) fn attributes(&self, environment: &Environment) -> Vec<(&'static str, String)> {
         let service = environment.service_name.clone().unwrap_or_else(|| self.service.to_owned());
@@ -117,14 +117,14 @@ impl Who {
 pub fn push(
     metrics: Metrics,
     config: &MetricsConfig,
-    who: &Who,
+    identity: &ProcessIdentity,
     environment: &Environment,
     shutdown: CancellationToken,
 ) -> Result<Option<JoinHandle<()>>, ConfigError> {
     let MetricsProtocol::Otlp(protocol) = config.protocol else { return Ok(None) };
     let sender = Sender::new(protocol, Signal::Metrics, &config.endpoint, environment)?;
     let every = environment.metric_interval.or(config.export_interval).unwrap_or(INTERVAL);
-    let (resource, scope) = (who.resource(environment), format!("knative.dev/serving/pkg/{}", who.service));
+    let (resource, scope) = (identity.resource(environment), format!("knative.dev/serving/pkg/{}", identity.service));
     let start = since_1970();
     tracing::info!(to = %sender, ?every, "metrics are exported");
     Ok(Some(tokio::spawn(async move {

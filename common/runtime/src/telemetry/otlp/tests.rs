@@ -81,9 +81,10 @@ async fn metrics_are_pushed_over_both_transports() {
             endpoint: format!("http://{address}"),
             export_interval: Some(Duration::from_millis(20)),
         };
-        let who = Who { service: "autoscaler", namespace: "sys".into(), pod: "as-0".into() };
+        let identity = ProcessIdentity { service: "autoscaler", namespace: "sys".into(), pod: "as-0".into() };
         let stop = CancellationToken::new();
-        let pushing = push(metrics, &config, &who, &Environment::default(), stop.clone()).expect("valid").expect("on");
+        let pushing =
+            push(metrics, &config, &identity, &Environment::default(), stop.clone()).expect("valid").expect("on");
         for _ in 0..2 {
             let got = timeout(PATIENCE, received.recv()).await.expect("in time").expect("a request");
             assert_eq!((got.0.as_str(), got.1.as_str()), (path, kind));

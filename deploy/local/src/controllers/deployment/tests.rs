@@ -20,7 +20,7 @@ struct Cluster {
 impl Cluster {
     fn new(deployment: Deployment) -> Self {
         let mut index = Index::default();
-        index.deployments.answered(deployment);
+        index.deployments.apply_response(deployment);
         Self { index }
     }
 
@@ -34,7 +34,7 @@ impl Cluster {
         edit(&mut changed);
         changed.metadata.resource_version = Some(next_version());
         changed.metadata.generation = changed.metadata.generation.map(|g| g + 1);
-        self.index.deployments.answered(changed);
+        self.index.deployments.apply_response(changed);
     }
 
     /// Plans and writes once for every key. Returns whether anything changed.
@@ -49,9 +49,9 @@ impl Cluster {
                 Write::Deployment(Request::Patch { key, patch, .. }) => patched(&mut index.deployments, &key, &patch),
                 Write::ReplicaSet(Request::Patch { key, patch, .. }) => patched(&mut index.replica_sets, &key, &patch),
                 Write::ReplicaSet(Request::Create(set)) => created(&mut index.replica_sets, *set),
-                Write::ReplicaSet(Request::Delete { key, uid }) => drop(index.replica_sets.removed(&key, &uid)),
+                Write::ReplicaSet(Request::Delete { key, uid }) => drop(index.replica_sets.apply_deletion(&key, &uid)),
                 Write::Pod(Request::Create(pod)) => created(&mut index.pods, *pod),
-                Write::Pod(Request::Delete { key, uid }) => drop(index.pods.removed(&key, &uid)),
+                Write::Pod(Request::Delete { key, uid }) => drop(index.pods.apply_deletion(&key, &uid)),
                 other => panic!("not expected here: {other:?}"),
             }
         }
@@ -72,7 +72,7 @@ impl Cluster {
         let Some(pod) = self.index.pods.all().find(|p| p.status.is_none()).cloned() else { return false };
         let mut pod = fixture::ready(Pod::clone(&pod), 0);
         pod.metadata.resource_version = Some(next_version());
-        self.index.pods.answered(pod);
+        self.index.pods.apply_response(pod);
         true
     }
 
@@ -187,7 +187,7 @@ fn a_taken_name_leads_to_another_hash() {
     let mut foreign = fixture::replica_set(0).0.replica_sets.all().next().expect("a set").as_ref().clone();
     foreign.metadata.name = Some(format!("a-{hash}"));
     foreign.metadata.owner_references = Some(vec![owned_by(&other)]);
-    cluster.index.replica_sets.answered(foreign);
+    cluster.index.replica_sets.apply_response(foreign);
     cluster.settle();
     assert_eq!(cluster.status().collision_count, Some(1));
     assert_eq!(cluster.pods(), 1);

@@ -27,9 +27,9 @@ fn key() -> ObjectKey {
 
 fn index(service: Service, pods: impl IntoIterator<Item = Pod>) -> Index {
     let mut index = Index::default();
-    index.services.answered(service);
+    index.services.apply_response(service);
     for pod in pods {
-        index.pods.answered(pod);
+        index.pods.apply_response(pod);
     }
     index
 }
@@ -42,7 +42,7 @@ fn settle(index: &mut Index) -> usize {
         match write {
             Write::Slice(Request::Create(slice)) => created(&mut index.slices, *slice),
             Write::Slice(Request::Patch { key, patch, .. }) => patched(&mut index.slices, &key, &patch),
-            Write::Slice(Request::Delete { key, uid }) => drop(index.slices.removed(&key, &uid)),
+            Write::Slice(Request::Delete { key, uid }) => drop(index.slices.apply_deletion(&key, &uid)),
             other => panic!("not a write of a slice: {other:?}"),
         }
     }
@@ -106,10 +106,10 @@ fn the_empty_slice_is_reused() {
     let mut index = index(service(json!({})), []);
     assert_eq!(settle(&mut index), 1);
     let name = only_slice(&index).name_any();
-    index.pods.answered(with_ip(running(pod("p")), "127.1.0.1"));
+    index.pods.apply_response(with_ip(running(pod("p")), "127.1.0.1"));
     assert_eq!(settle(&mut index), 1);
     assert_eq!(only_slice(&index).name_any(), name);
-    index.pods.removed(&ObjectKey::new("ns", "p"), "p");
+    index.pods.apply_deletion(&ObjectKey::new("ns", "p"), "p");
     assert_eq!(settle(&mut index), 1);
     let slice = only_slice(&index);
     assert_eq!(slice.name_any(), name);
@@ -120,7 +120,7 @@ fn the_empty_slice_is_reused() {
 fn a_changed_target_port_changes_the_slice() {
     let mut index = index(service(json!({})), [with_ip(ready(pod("p"), 0), "127.1.0.1")]);
     settle(&mut index);
-    index.services.answered(service(json!({"ports": [{"name": "http", "port": 80, "targetPort": 9000}]})));
+    index.services.apply_response(service(json!({"ports": [{"name": "http", "port": 80, "targetPort": 9000}]})));
     assert!(settle(&mut index) > 0);
     assert_eq!(only_slice(&index).ports.as_ref().expect("ports")[0].port, Some(9000));
 }
@@ -138,9 +138,9 @@ fn each_number_of_a_named_port_has_its_own_slice() {
     let mut index = index(service(json!({})), [at("a", "127.1.0.1", 81), at("b", "127.1.0.2", 82)]);
     settle(&mut index);
     assert_eq!(index.slices.all().count(), 2);
-    index.pods.answered(at("c", "127.1.0.3", 82));
+    index.pods.apply_response(at("c", "127.1.0.3", 82));
     assert_eq!(settle(&mut index), 1, "only the slice of its port changes");
-    index.pods.removed(&ObjectKey::new("ns", "a"), "a");
+    index.pods.apply_deletion(&ObjectKey::new("ns", "a"), "a");
     assert_eq!(settle(&mut index), 1);
     assert_eq!(only_slice(&index).endpoints.as_ref().map(Vec::len), Some(2));
 }
@@ -150,7 +150,7 @@ fn each_number_of_a_named_port_has_its_own_slice() {
 fn a_service_that_loses_its_selector_keeps_its_slices() {
     let mut index = index(service(json!({})), [with_ip(ready(pod("p"), 0), "127.1.0.1")]);
     settle(&mut index);
-    index.services.answered(service(json!({"selector": null})));
-    index.pods.removed(&ObjectKey::new("ns", "p"), "p");
+    index.services.apply_response(service(json!({"selector": null})));
+    index.pods.apply_deletion(&ObjectKey::new("ns", "p"), "p");
     assert!(plan(&index, &key()).writes.is_empty());
 }

@@ -29,7 +29,7 @@ pub(crate) fn patched<K: Kind>(store: &mut Cache<Arc<K>>, key: &ObjectKey, patch
     json_patch::merge(&mut value, patch);
     let mut object: K = serde_json::from_value(value).expect("readable");
     object.meta_mut().resource_version = Some(next_version());
-    store.answered(object);
+    store.apply_response(object);
 }
 
 /// Stores a created object, as a server would.
@@ -38,7 +38,7 @@ pub(crate) fn created<K: Kind>(store: &mut Cache<Arc<K>>, mut object: K) {
     let generated = format!("{}{version}", meta.generate_name.as_deref().unwrap_or_default());
     meta.uid = Some(meta.name.get_or_insert(generated).clone());
     (meta.generation, meta.resource_version) = (Some(1), Some(version));
-    store.answered(object);
+    store.apply_response(object);
 }
 
 fn template(labels: Value) -> Value {
@@ -69,7 +69,7 @@ pub(crate) fn replica_set(replicas: i32) -> (Index, ObjectKey) {
         },
     }))
     .expect("a valid ReplicaSet");
-    index.replica_sets.answered(set);
+    index.replica_sets.apply_response(set);
     (index, ObjectKey::new("ns", "a-1"))
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn scale(index: &mut Index, key: &ObjectKey, replicas: i32) {
     let mut set = ReplicaSet::clone(index.replica_sets.get(key).expect("the set"));
     set.spec.as_mut().expect("a spec").replicas = Some(replicas);
     set.metadata.resource_version = Some(next_version());
-    index.replica_sets.answered(set);
+    index.replica_sets.apply_response(set);
 }
 
 pub(crate) fn pod(name: &str) -> Pod {

@@ -27,7 +27,7 @@ const PAIRS: u32 = 20_000;
 const ROUNDS: u32 = 100;
 
 const fn row(name: &'static str, what: &'static str) -> Row {
-    Row::small(name, what, "", 1.0, 1.0)
+    Row::at_most(name, what, "", 1.0, 1.0)
 }
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
@@ -55,16 +55,16 @@ fn run(settings: &Settings) -> Figures {
             .collect();
         let (ours, theirs): (Vec<f64>, Vec<f64>) = turns.into_iter().unzip();
         figures.row(row, ratio(&ours, &theirs));
-        figures.beside(format!("{row}: ours, ns"), ours);
-        figures.beside(format!("{row}: upstream's, ns"), theirs);
+        figures.add_context(format!("{row}: ours, ns"), ours);
+        figures.add_context(format!("{row}: upstream's, ns"), theirs);
     }
     let word = AtomicU64::new(0);
     let atomics = || {
         word.fetch_add(1, Ordering::AcqRel);
         word.fetch_sub(1, Ordering::AcqRel);
     };
-    figures.beside("two bare atomics", series(settings, 1, &atomics));
-    figures.beside("the same on two cores", series(settings, 2, &atomics));
+    figures.add_context("two bare atomics", series(settings, 1, &atomics));
+    figures.add_context("the same on two cores", series(settings, 2, &atomics));
     for (name, concurrency) in [("no limit", 0), ("concurrency 1", 1), ("concurrency 100", 100)] {
         let throttler = Throttler::new(concurrency, 10);
         let pods = (1..=4).map(|n| Destination::from(std::net::SocketAddr::from(([10, 0, 0, n], 80)))).collect();
@@ -75,8 +75,8 @@ fn run(settings: &Settings) -> Figures {
                 drop(black_box(admitted.pick(&mut rng)));
             }
         };
-        figures.beside(format!("throttler, 4 pods, {name}"), series(settings, 1, &request));
-        figures.beside("the same on two cores", series(settings, 2, &request));
+        figures.add_context(format!("throttler, 4 pods, {name}"), series(settings, 1, &request));
+        figures.add_context("the same on two cores", series(settings, 2, &request));
     }
     figures
 }

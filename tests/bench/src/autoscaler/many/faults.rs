@@ -81,7 +81,7 @@ impl Bench {
         let mut seconds: Vec<_> = woken.iter().map(|at| (*at - begin).as_secs_f64()).collect();
         seconds.sort_by(f64::total_cmp);
         figures.row("many-takeover", seconds.last().copied().into_iter().collect());
-        figures.beside("s until the remaining autoscaler has started one of them", seconds);
+        figures.add_context("s until the remaining autoscaler has started one of them", seconds);
         self.cluster.until_quiet(Instant::now()).await?;
         Ok(second)
     }
@@ -105,13 +105,14 @@ impl Bench {
         let (writes, seconds) = ((ended.writes + returned.writes) as f64, ended.seconds + returned.seconds);
         figures.row("many-slices", vec![writes / routed as f64]);
         figures.row("many-slices-time", vec![seconds * Rate::WITH_CONTROLLER.qps / writes]);
-        figures.beside("workloads routed to the activator that ends", vec![routed as f64]);
-        figures.beside("workloads routed to other activators than before, after its return", vec![rerouted as f64]);
+        figures.add_context("workloads routed to the activator that ends", vec![routed as f64]);
+        figures
+            .add_context("workloads routed to other activators than before, after its return", vec![rerouted as f64]);
         for (what, change) in [("ends gracefully", ended), ("returns", returned), ("is killed", killed)] {
             let Change { seconds, writes, misrouted } = change;
-            figures.beside(format!("it {what}: s until all slices are right"), vec![seconds]);
-            figures.beside(format!("it {what}: writes to slices"), vec![writes as f64]);
-            figures.beside(
+            figures.add_context(format!("it {what}: s until all slices are right"), vec![seconds]);
+            figures.add_context(format!("it {what}: writes to slices"), vec![writes as f64]);
+            figures.add_context(
                 format!("it {what}: of these, writes with an activator that has not bound the number"),
                 vec![misrouted as f64],
             );

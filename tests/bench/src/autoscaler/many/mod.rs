@@ -69,16 +69,16 @@ const IDLE_WITHIN: Duration = Duration::from_secs(300);
 
 pub(super) const MEASUREMENT: Measurement = Measurement {
     rows: &[
-        Row::small(
+        Row::at_most(
             "many-start",
             "start → workloads with waiting requests are started: 10 000 at zero and 2 000 busy ÷ 123 and 24",
             "",
             30.0,
             15.0,
         ),
-        Row::small("many-memory", "memory per additional workload, one in six busy", "KiB", 18.0, 12.0),
-        Row::small("many-cpu", "CPU per busy workload and second", "µs", 60.0, 33.0),
-        Row::small(
+        Row::at_most("many-memory", "memory per additional workload, one in six busy", "KiB", 18.0, 12.0),
+        Row::at_most("many-cpu", "CPU per busy workload and second", "µs", 60.0, 33.0),
+        Row::at_most(
             "many-patch",
             "first stat → new replicas at a watcher, p99, all workloads are evaluated",
             "ms",
@@ -86,17 +86,23 @@ pub(super) const MEASUREMENT: Measurement = Measurement {
             5.0,
         )
         .judged_by(P99),
-        Row::small("many-resync", "all watches end with 410 → objects created meanwhile are served", "s", 15.0, 5.0),
-        Row::small("many-resync-cpu", "CPU of the same per workload", "ms", 2.0, 1.0),
-        Row::small(
+        Row::at_most("many-resync", "all watches end with 410 → objects created meanwhile are served", "s", 15.0, 5.0),
+        Row::at_most("many-resync-cpu", "CPU of the same per workload", "ms", 2.0, 1.0),
+        Row::at_most(
             "many-takeover",
             "one of two autoscalers killed, leases of 15 s → the last of its workloads is started",
             "s",
             20.0,
             17.0,
         ),
-        Row::small("many-slices", "an activator ends and returns: writes per workload that it serves", "", 3.0, 2.0),
-        Row::small("many-slices-time", "time of the same ÷ time of as many writes at the permitted rate", "", 1.5, 1.1),
+        Row::at_most("many-slices", "an activator ends and returns: writes per workload that it serves", "", 3.0, 2.0),
+        Row::at_most(
+            "many-slices-time",
+            "time of the same ÷ time of as many writes at the permitted rate",
+            "",
+            1.5,
+            1.1,
+        ),
     ],
     run: |settings| run(settings).boxed_local(),
 };
@@ -116,18 +122,19 @@ async fn run(settings: &Settings) -> anyhow::Result<Figures> {
     figures.row("many-cpu", many.cpu.clone());
     figures.row("many-patch", many.patches.clone());
     for (workloads, measured) in [(FEW + FEW_BUSY, few), (asleep + busy, many)] {
-        let mut beside = |what: &str, samples| figures.beside(format!("{workloads} workloads: {what}"), samples);
-        beside("s until a new autoscaler has reconciled all new workloads", vec![measured.filled]);
-        beside("s from start until workloads with waiting requests are started", measured.starts);
-        beside("s from start to ready", measured.ready);
-        beside("writes after a start without changes", vec![measured.written]);
-        beside("MiB of resident memory", vec![measured.resident as f64 / 1024.0 / 1024.0]);
-        beside("µs of CPU per workload and second before the new ones are busy", measured.rest);
-        beside("µs of CPU per busy workload and second", measured.cpu);
-        beside("s until all busy workloads have a pod", vec![measured.woken]);
-        beside("pods of the busy workloads, which need one each", vec![measured.pods as f64]);
-        beside("ms from stat to replicas", measured.patches);
-        beside("ms from a patch to replicas without an autoscaler, measured alternately", measured.bare);
+        let mut add_context =
+            |what: &str, samples| figures.add_context(format!("{workloads} workloads: {what}"), samples);
+        add_context("s until a new autoscaler has reconciled all new workloads", vec![measured.filled]);
+        add_context("s from start until workloads with waiting requests are started", measured.starts);
+        add_context("s from start to ready", measured.ready);
+        add_context("writes after a start without changes", vec![measured.written]);
+        add_context("MiB of resident memory", vec![measured.resident as f64 / 1024.0 / 1024.0]);
+        add_context("µs of CPU per workload and second before the new ones are busy", measured.rest);
+        add_context("µs of CPU per busy workload and second", measured.cpu);
+        add_context("s until all busy workloads have a pod", vec![measured.woken]);
+        add_context("pods of the busy workloads, which need one each", vec![measured.pods as f64]);
+        add_context("ms from stat to replicas", measured.patches);
+        add_context("ms from a patch to replicas without an autoscaler, measured alternately", measured.bare);
     }
     // The woken workloads go to sleep again. That cost is not part of the following figures.
     bench.cluster.until("woken workloads to sleep", |state| (state.ready_pods(ASLEEP) == 0).then_some(())).await?;

@@ -142,7 +142,7 @@ async fn kubectl_applies_and_explains() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ten_minute_guide_works_as_written() -> anyhow::Result<()> {
     let page = std::fs::read_to_string(manual().join("start.md"))?;
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let hello = Workload::new("hello").replicas(1);
     env.create::<Deployment>(hello.deployment(&e2e::space::program()?)).await?;
     let before = env.create::<Service>(hello.service()).await?;

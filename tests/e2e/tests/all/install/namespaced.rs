@@ -25,7 +25,7 @@ async fn roles_in_the_watched_namespaces_suffice() -> anyhow::Result<()> {
     let record = Record::default();
     let namespaces = Namespaces::only(["listed", DENIED]);
     let options = UpOptions { autoscalers: 2, audit: Some(record.audit()), namespaces, ..UpOptions::default() };
-    let env = TestEnv::sleeping_soon(options).await?;
+    let env = TestEnv::with_short_grace(options).await?;
     ensure!(env.namespace == "listed");
     let bindings: Api<RoleBinding> = Api::namespaced(env.client.clone(), DENIED);
     bindings.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;

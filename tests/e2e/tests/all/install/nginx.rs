@@ -3,8 +3,7 @@
 use crate::install::site::free_address;
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use e2e::several::until;
-use e2e::space::SOON;
+use e2e::space::{SOON, until};
 use e2e::{Load, Process, TestEnv, Workload};
 use futures::{SinkExt, StreamExt};
 use http_body_util::{BodyExt, Full};
@@ -83,7 +82,7 @@ async fn start(folder: &Path, servers: &[String], at: SocketAddr) -> anyhow::Res
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_is_lost_behind_nginx() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     env.deploy(&Workload::new("hello").set("hosts", vec![HELLO])).await?;
     let streams = Workload::new("streams").set("hosts", vec![STREAMS]).env("E2E_STREAMS", 1);
     env.deploy(&streams).await?;

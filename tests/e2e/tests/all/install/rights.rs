@@ -165,7 +165,7 @@ async fn the_roles_are_exactly_sufficient() -> anyhow::Result<()> {
     let record = Record::default();
     // Two of each, because they look each other up.
     let options = UpOptions { activators: 2, autoscalers: 2, audit: Some(record.audit()), ..UpOptions::default() };
-    let env = TestEnv::sleeping_soon(options).await?;
+    let env = TestEnv::with_short_grace(options).await?;
     let theirs = create_knatives(&env).await?;
     let exercised = exercise(&env, &record).await;
     let now = [

@@ -9,8 +9,9 @@ use crate::install::site::SYSTEM;
 use anyhow::{Context, ensure};
 use e2e::kubelet::Kubelet;
 use e2e::load::metrics;
+use e2e::multi_activator_cluster::until_sharing;
 use e2e::process::LogLines;
-use e2e::several::{until, until_standing};
+use e2e::space::until;
 use e2e::{CountingPods, Load, Process, Space, Workload, bare};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -78,7 +79,7 @@ impl Release {
 
     async fn until_all_are(&self, sharing: &str) -> anyhow::Result<()> {
         for n in [0, 1] {
-            let reached = until_standing(self.ranges.activator(n), sharing).await;
+            let reached = until_sharing(self.ranges.activator(n), sharing).await;
             reached.with_context(|| format!("the planes log: {:#?}", self.log_lines(&["WARN"])))?;
         }
         Ok(())

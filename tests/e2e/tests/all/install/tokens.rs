@@ -101,7 +101,7 @@ async fn only_planes_may_list_all_ports(env: &TestEnv) -> anyhow::Result<()> {
 /// prove that it is a plane gets no connection, and a plane can report only for itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn stats_are_accepted_only_from_authenticated_planes() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
+    let env = TestEnv::with_short_grace(UpOptions { activators: 2, autoscalers: 2, ..UpOptions::default() }).await?;
     let names = ["a", "b", "c", "d"];
     for name in names {
         env.deploy(&Workload::new(name)).await?;

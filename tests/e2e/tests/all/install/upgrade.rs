@@ -50,7 +50,7 @@ pub(crate) async fn nothing_is_dropped(env: &TestEnv, autoscalers: &[usize]) -> 
 #[tokio::test(flavor = "multi_thread")]
 async fn both_planes_are_upgraded_under_load() -> anyhow::Result<()> {
     let options = UpOptions { activators: 2, autoscalers: 2, linger: LINGER, ..UpOptions::default() };
-    let env = TestEnv::sleeping_soon(options).await?;
+    let env = TestEnv::with_short_grace(options).await?;
     let mut clients = Vec::new();
     for name in NAMES {
         env.deploy(&Workload::new(name).env("HELLO_LATENCY_MS", 50)).await?;

@@ -25,7 +25,7 @@ async fn until_row_has(tab: &Tab, up: &Up, name: &str, words: &[&str]) -> anyhow
 async fn check_page(tab: &Tab, up: &Up) -> anyhow::Result<()> {
     assert!(tab.requested_urls().iter().all(|url| url.starts_with(&up.dashboard)), "{:?}", tab.requested_urls());
     assert_eq!(tab.errors(), Vec::<String>::new());
-    assert_eq!(tab.look("document.documentElement.scrollWidth > window.innerWidth").await?, json!(false));
+    assert_eq!(tab.evaluate("document.documentElement.scrollWidth > window.innerWidth").await?, json!(false));
     Ok(())
 }
 
@@ -104,7 +104,7 @@ async fn wakes_scaling_and_failures_are_shown() -> anyhow::Result<()> {
     ] {
         assert!(text.contains(word), "{word} in {text}");
     }
-    let phases = desk.look("document.querySelector('#detail .wakes .bar').getAttribute('aria-label')").await?;
+    let phases = desk.evaluate("document.querySelector('#detail .wakes .bar').getAttribute('aria-label')").await?;
     let phases = phases.as_str().unwrap_or_default();
     assert!(["scale", "pod", "probe", "forward"].iter().all(|phase| phases.contains(phase)), "{phases}");
     let pictures: Vec<_> = pictures.into_iter().chain([(DETAIL, desk.screenshot().await?)]).collect();

@@ -27,9 +27,9 @@ fn check_page(tab: &Tab, up: &Up, name: &str) {
 /// Checks that everything fits the width of the screen.
 async fn check_width(tab: &Tab) -> anyhow::Result<()> {
     let wide = "Math.max(...[...document.querySelectorAll('*')].map(e => Math.ceil(e.getBoundingClientRect().right)))";
-    let (wide, have) = (tab.look(wide).await?, tab.look("window.innerWidth").await?);
-    let scrolls = tab.look("document.documentElement.scrollWidth > window.innerWidth").await?;
-    let moving = tab.look("getComputedStyle(document.querySelector('.track')).overflow").await?;
+    let (wide, have) = (tab.evaluate(wide).await?, tab.evaluate("window.innerWidth").await?);
+    let scrolls = tab.evaluate("document.documentElement.scrollWidth > window.innerWidth").await?;
+    let moving = tab.evaluate("getComputedStyle(document.querySelector('.track')).overflow").await?;
     // The track clips its moving content.
     assert!(scrolls == json!(false) && moving == json!("hidden"), "{wide} of {have}");
     Ok(())
@@ -59,13 +59,13 @@ async fn the_waiting_page_is_replaced_by_the_workload(up: &Up, browser: &Browser
         text.starts_with("shop is waking up") && text.contains("It has been waking for ") && !text.contains("usually"),
         "{text}"
     );
-    assert_eq!(first.look("document.title").await?, json!("shop is waking"));
-    let light = first.look("getComputedStyle(document.body).backgroundColor").await?;
+    assert_eq!(first.evaluate("document.title").await?, json!("shop is waking"));
+    let light = first.evaluate("getComputedStyle(document.body).backgroundColor").await?;
     first.until("+document.querySelector('[data-zeroscale=elapsed]').textContent >= 1").await?;
     gate.open()?;
     first.until("document.body.innerText.trim() === 'hello, awake'").await?;
     assert_eq!(first.documents(), [503, 200], "one page, then the workload");
-    assert_eq!(first.look("location.pathname + location.search").await?, json!("/cart?item=1"));
+    assert_eq!(first.evaluate("location.pathname + location.search").await?, json!("/cart?item=1"));
     check_page(&first, up, "shop");
     first.call("Page.close", json!({})).await?;
 
@@ -80,7 +80,7 @@ async fn the_waiting_page_is_replaced_by_the_workload(up: &Up, browser: &Browser
         assert!(tab.text().await?.contains("It usually takes about "), "{}", tab.text().await?);
         check_width(tab).await?;
     }
-    let dark = phone.look("getComputedStyle(document.body).backgroundColor").await?;
+    let dark = phone.evaluate("getComputedStyle(document.body).backgroundColor").await?;
     assert_ne!(dark, light, "dark is dark");
     desk.until("+document.querySelector('[data-zeroscale=elapsed]').textContent >= 2").await?;
     let pictures = [(LIGHT, desk.screenshot().await?), (DARK, phone.screenshot().await?)];
@@ -119,7 +119,7 @@ async fn pages_without_scripts_with_custom_html_and_for_failing_pods(
     own.go(&up.url("own", "/")).await?;
     let text = own.text().await?;
     assert!(text.starts_with("own comes, ") && text.ends_with(" s so far, {{other}}"), "{text}");
-    assert_eq!(own.look("document.getElementById('own').title").await?, json!("own"));
+    assert_eq!(own.evaluate("document.getElementById('own').title").await?, json!("own"));
     let failing = browser.tab().await?;
     failing.go(&up.url("failing", "/")).await?;
     gate.open()?;

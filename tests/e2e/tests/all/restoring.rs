@@ -86,7 +86,7 @@ async fn min_addresses(env: &TestEnv, service: &str, until: CancellationToken) -
 /// that are not deleted are restored as well, and the next autoscaler takes them over again.
 #[tokio::test(flavor = "multi_thread")]
 async fn workloads_are_released_without_an_autoscaler() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let mut before = Vec::new();
     for (name, replicas) in [("going", 2), ("staying", 1), ("orphan", 1)] {
         before.push(create_unscaled(&env, name, replicas).await?);
@@ -201,7 +201,7 @@ async fn send_requests(at: SocketAddr, answered: Arc<AtomicUsize>, ends: Cancell
 /// response closes the connection while the workload is still known, and the next connection leads to the pods.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_persistent_connection_ends_before_its_workload_is_restored() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     env.deploy(&Workload::new("persistent").replicas(1)).await?;
     let address = env.service_address("persistent").await?;
     env.until_asleep("persistent").await?;
@@ -225,7 +225,7 @@ async fn a_persistent_connection_ends_before_its_workload_is_restored() -> anyho
 /// one; also if the edit is made while no autoscaler runs.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_edit_of_the_target_restores_the_former_one() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let before = [create_unscaled(&env, "former", 2).await?, create_unscaled(&env, "latter", 1).await?];
     env.create::<ZeroScaler>(Workload::new("former").scaler()).await?;
     env.until_served("former").await?;
@@ -265,7 +265,7 @@ async fn an_edit_of_the_target_restores_the_former_one() -> anyhow::Result<()> {
 /// is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deletion_of_a_namespace_waits_only_for_the_autoscaler() -> anyhow::Result<()> {
-    let env = TestEnv::sleeping_soon(UpOptions::default()).await?;
+    let env = TestEnv::with_short_grace(UpOptions::default()).await?;
     let namespaces: Api<Namespace> = Api::all(env.client.clone());
     let is_gone = async |name: &str| -> anyhow::Result<bool> { Ok(namespaces.get_opt(name).await?.is_none()) };
     let (first, second) =

@@ -6,8 +6,7 @@
 use crate::accounts;
 use crate::bare::{self, create};
 use crate::load::{self, Load};
-use crate::space::{self, Namespaced};
-use anyhow::Context;
+use crate::space::{Namespaced, until};
 use common::backend::{Backend, Protocol};
 use common::names;
 use common_api::ZeroScaler;
@@ -37,7 +36,7 @@ const METRICS_PORT: u16 = 9090;
 const FIELD_MANAGER: &str = "test";
 
 /// Everything except the activators and the pods.
-pub struct Several {
+pub struct MultiActivatorCluster {
     mode: Mode,
     client: Client,
     kubeconfig: PathBuf,
@@ -48,13 +47,13 @@ pub struct Several {
     _folder: TempDir,
 }
 
-impl Drop for Several {
+impl Drop for MultiActivatorCluster {
     fn drop(&mut self) {
         self.stats.abort();
     }
 }
 
-impl Several {
+impl MultiActivatorCluster {
     /// Starts the environment with a workload whose pods run one request at a time; it has no pods yet.
     pub async fn start(mode: Mode) -> anyhow::Result<Self> {
         let ranges = Ranges::take(std::process::id(), None, None)?;
@@ -64,20 +63,20 @@ impl Several {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let stat_url = format!("ws://{}", listener.local_addr()?);
         let stats = tokio::spawn(read_stats(listener));
-        let several = Self { mode, client, kubeconfig, stat_url, ranges, stats, server, _folder: folder };
-        bare::create_namespace(&several.client, NAMESPACE).await?;
+        let cluster = Self { mode, client, kubeconfig, stat_url, ranges, stats, server, _folder: folder };
+        bare::create_namespace(&cluster.client, NAMESPACE).await?;
         let file = match mode {
             Mode::Standalone => {
-                several.standalone().await?;
-                several.server.kubeconfig()
+                cluster.standalone().await?;
+                cluster.server.kubeconfig()
             }
             Mode::Knative => {
-                several.knative().await?;
-                several.own_kubeconfig().await?
+                cluster.knative().await?;
+                cluster.own_kubeconfig().await?
             }
         };
-        std::fs::write(&several.kubeconfig, file)?;
-        Ok(several)
+        std::fs::write(&cluster.kubeconfig, file)?;
+        Ok(cluster)
     }
 
     /// Returns the environment of activator number `n`, as a separate process.
@@ -126,12 +125,12 @@ impl Several {
     }
 
     /// Waits until activator number `n` reports this use of pods with a hard limit (`zeroscale_pod_sharing`).
-    pub async fn until_standing(&self, n: usize, sharing: &str) -> anyhow::Result<()> {
-        until_standing(self.activator(n).ip(), sharing).await
+    pub async fn until_sharing(&self, n: usize, sharing: &str) -> anyhow::Result<()> {
+        until_sharing(self.activator(n).ip(), sharing).await
     }
 
     /// Publishes activators: their numbers, and the readiness of each.
-    pub async fn list(&self, activators: &[(usize, bool)]) -> anyhow::Result<()> {
+    pub async fn publish(&self, activators: &[(usize, bool)]) -> anyhow::Result<()> {
         let ip = |n: &usize| self.ranges.activator(*n).to_string();
         let labels = json!({"kubernetes.io/service-name": names::ACTIVATOR_SERVICE});
         match self.mode {
@@ -270,21 +269,11 @@ fn knative_account() -> Vec<Value> {
 }
 
 /// Waits until the activator at an address reports this use of pods with a hard limit (`zeroscale_pod_sharing`).
-pub async fn until_standing(activator: IpAddr, sharing: &str) -> anyhow::Result<()> {
+pub async fn until_sharing(activator: IpAddr, sharing: &str) -> anyhow::Result<()> {
     let admin = SocketAddr::new(activator, METRICS_PORT);
     let expected = format!("zeroscale_pod_sharing{{standing=\"{sharing}\"}} 1");
     let holds = async || load::metrics(admin).await.is_ok_and(|page| page.lines().any(|line| line == expected));
     until(&format!("the activator at {activator} to be {sharing}"), holds).await
-}
-
-/// Waits until a condition holds. Fails if it does not hold within a minute.
-pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<()> {
-    let reached = async {
-        while !holds().await {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(space::SOON, reached).await.with_context(|| format!("waited in vain for {what}"))
 }
 
 /// Serves stats: reads everything and sends nothing.

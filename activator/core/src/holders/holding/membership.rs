@@ -1,4 +1,4 @@
-//! Decisions that depend on lists and time: claims, dead siblings, and stopping.
+//! Decisions that depend on the lists of activators and pods, and on time: claims, dead siblings, and stopping.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -10,8 +10,8 @@ use autoscaler_core::engine::plan::PERIOD;
 use common::RevisionKey as Key;
 use common_controller::Priority;
 use common_runtime::failure_log::FailureLog;
-use hpa::pods::trimmed;
-use hpa::sources::PATIENCE;
+use hpa::pods::parse_pod;
+use hpa::sources::REQUEST_TIMEOUT;
 use hpa_core::combine::combine;
 use hpa_core::measure::MetricInputs;
 use hpa_core::options::{Gates, Options};
@@ -46,7 +46,7 @@ impl Evaluation {
         loop {
             ticks.tick().await;
             let measured = self.measure().await;
-            match &measured.why {
+            match &measured.first_failure {
                 Some((_, why)) => failures.failed(why),
                 None => failures.recovered(),
             }
@@ -57,18 +57,18 @@ impl Evaluation {
 
     async fn measure(&self) -> Measured {
         let (pods, answers) = tokio::join!(
-            timeout(PATIENCE, self.pods()),
+            timeout(REQUEST_TIMEOUT, self.pods()),
             self.sources.metrics.readings(self.key.namespace(), &self.requests)
         );
         let pods = match pods {
             Ok(Ok(pods)) => pods,
             Ok(Err(error)) => return self.failed(format!("the pods cannot be listed: {error}")),
-            Err(_) => return self.failed(format!("the pods were not listed within {PATIENCE:?}")),
+            Err(_) => return self.failed(format!("the pods were not listed within {REQUEST_TIMEOUT:?}")),
         };
         let foreign = self.sources.pods.foreign_pods(&self.key).unwrap_or_default().pods;
         let is_own = |pod: &str| foreign.iter().all(|foreign| foreign != pod);
         let pods: Vec<&Pod> = pods.iter().filter(|pod| is_own(&pod.name)).collect();
-        let answers: Vec<_> = answers.into_iter().map(|(answer, _)| answer.of_pods(is_own)).collect();
+        let answers: Vec<_> = answers.into_iter().map(|(answer, _)| answer.retain_pods(is_own)).collect();
         let (plan, options) = (&self.subject.plan, Options::default());
         let inputs = MetricInputs {
             now: self.sources.clock.now(),
@@ -85,12 +85,12 @@ impl Evaluation {
     async fn pods(&self) -> kube::Result<Vec<Pod>> {
         let api: Api<core::Pod> = Api::namespaced(self.sources.client.clone(), self.key.namespace());
         let cached = ListParams::default().labels(&self.subject.selector).match_any();
-        Ok(api.list(&cached).await?.items.iter().map(trimmed).collect())
+        Ok(api.list(&cached).await?.items.iter().map(parse_pod).collect())
     }
 
     /// Returns a result in which every metric has failed.
     fn failed(&self, why: String) -> Measured {
         let failed = u16::try_from(self.requests.len()).unwrap_or(u16::MAX);
-        Measured { wish: None, failed, why: Some(("FailedListPods", why)) }
+        Measured { proposal: None, failed, first_failure: Some(("FailedListPods", why)) }
     }
 }
