@@ -113,11 +113,6 @@ impl Link {
         Some(target.clone())
     }
 
-    /// Returns true if requests may be relayed to `target`.
-    pub(crate) fn relays_to(&self, target: &Target) -> bool {
-        self.relay_route.load().siblings.iter().any(|sibling| sibling.key == target.key)
-    }
-
     /// Returns true if this activator holds no part of the workload.
     pub(crate) fn is_elsewhere(&self) -> bool {
         let route = self.relay_route.load();

@@ -164,12 +164,11 @@ pub(super) async fn wait(pause: &mut Duration) {
     *pause = (*pause * 2).min(PAUSE.1);
 }
 
-/// Waits until requests are not relayed to `target` any more, at most for [`REPLACED_WITHIN`]. A request that is repeated
-/// is lost if the second exchange breaks off, too, and the kernel of a killed holder accepts connections until the
-/// process is gone.
+/// Waits until requests go elsewhere than to `target`, at most for [`REPLACED_WITHIN`]. A repeated request is lost if the
+/// second exchange breaks off, too, and the kernel of a killed holder accepts connections until the process is gone.
 async fn until_replaced(link: &Link, target: &Target) {
     let deadline = Instant::now() + REPLACED_WITHIN;
-    while link.relays_to(target) && Instant::now() < deadline {
+    while link.target(false).is_some_and(|next| next.key == target.key) && Instant::now() < deadline {
         sleep(PAUSE.1).await;
     }
 }
@@ -196,7 +195,7 @@ async fn relay(parts: &LayerParts, call: Box<Call>, link: &Link, target: &Target
         (FIELD, mark.value(&target.key))
     };
     let prepared = Prepared::relayed(request, revision.live().spec.contract, peer.clone(), mark)?;
-    let relayed = target.enter();
+    let (had_run, relayed) = (prepared.may_have_run(), target.enter());
     parts.metrics.relayed.inc();
     let gone = async {
         let Some(disconnect) = &mut disconnect else { return pending().await };
@@ -216,7 +215,7 @@ async fn relay(parts: &LayerParts, call: Box<Call>, link: &Link, target: &Target
         Err(Failure::Final { error, .. }) => Err(error.into()),
         Err(Failure::Elsewhere { request, cause, .. }) => {
             tracing::debug!(revision = %revision.key, to = %address, cause, "the other activator did not take a request");
-            if request.may_have_run() {
+            if request.may_have_run() && !had_run {
                 drop(relayed);
                 until_replaced(link, target).await;
             }

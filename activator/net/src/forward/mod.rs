@@ -263,9 +263,10 @@ impl Prepared {
             return broken(pool, error, upload, evidence);
         }
         let is_reset = self.delivery.contract == Contract::Plain && is_reset(error);
-        // Another activator closes a connection without a response only when its process ends.
-        let has_ended = is_reset || self.delivery.is_relayed;
-        if is_aged || self.delivery.may_have_run || evidence != Evidence::None || has_ended {
+        // Another activator closes a connection without a response when its process ends, or if it lacks connections,
+        // never because of the request.
+        let is_unrelated = is_reset || self.delivery.is_relayed;
+        if is_aged || self.delivery.may_have_run || evidence != Evidence::None || is_unrelated {
             return self.repeated(pool, cause_of(error), evidence);
         }
         self.delivery.may_have_run = true;
