@@ -398,6 +398,7 @@ async fn a_port_is_served_while_its_service_renames_or_renumbers_it() {
     }
     update_objects(&names[1].0, &names[1].1).await;
     is_served("only in the objects").await;
+    patient(persistent.ready()).await.expect("still open");
 }
 
 /// Goal: in both protocols, a client with a persistent connection reconnects, and reaches the new owner of the port.
@@ -473,6 +474,7 @@ async fn connections_to_a_workload_that_returns_to_direct_routing_end_without_a_
     for client in [&mut http1, &mut idle1].into_iter().chain(&mut others) {
         let answer = get_http1(client, "app.ns").await;
         assert_eq!((answer.body.as_str(), answer.header("connection")), ("served", ""));
+        patient(client.ready()).await.expect("still open");
     }
     for client in [&mut http2, &mut idle2] {
         assert_eq!(get_http2(client, "h").await.body, "served");

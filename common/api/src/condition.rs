@@ -151,7 +151,9 @@ mod tests {
         ];
         for (time, reason, later, expected) in rows {
             let now = Timestamp::from_nanos(1_700_000_000_900_000_000) + Duration::from_secs(later);
-            let mut new = [condition(TRUE, reason, Some("2023-11-14T22:13:20.9Z"))];
+            // A changed condition has no time yet.
+            let read = reason.is_empty().then_some("2023-11-14T22:13:20.9Z");
+            let mut new = [condition(TRUE, reason, read)];
             settle(&mut new, &[condition(TRUE, "", Some(time))], now);
             assert_eq!(new, [condition(TRUE, reason, Some(expected))], "{time} {reason:?} {later}");
         }

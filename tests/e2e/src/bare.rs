@@ -75,13 +75,13 @@ pub fn definition(group: &str, version: &str, kind: &str, subresources: Value) -
     })
 }
 
-/// Creates, in the namespace `ns`, a Revision that takes one request at a time, and its private Service, as Knative's
-/// controllers write them.
-pub async fn create_revision(client: &Client, name: &str, target_port: u16) -> anyhow::Result<()> {
+/// Creates, in the namespace `ns`, a Revision that takes one request at a time, with a timeout in seconds, and its
+/// private Service, as Knative's controllers write them.
+pub async fn create_revision(client: &Client, name: &str, timeout: u32, target_port: u16) -> anyhow::Result<()> {
     let revision = json!({
         "apiVersion": "serving.knative.dev/v1", "kind": "Revision",
         "metadata": {"name": name, "labels": knative_labels(name, "")},
-        "spec": {"containerConcurrency": 1, "timeoutSeconds": 300,
+        "spec": {"containerConcurrency": 1, "timeoutSeconds": timeout,
             "containers": [{"image": name, "ports": [{"containerPort": 8080}]}]},
     });
     create(client, Some("ns"), revision).await?;

@@ -217,7 +217,7 @@ impl MultiActivatorCluster {
     /// Creates a Revision as Knative's controllers write it, and the account of their activators.
     async fn knative(&self) -> anyhow::Result<()> {
         bare::install_knative_for_activators(&self.client).await?;
-        bare::create_revision(&self.client, NAME, POD_PORT).await?;
+        bare::create_revision(&self.client, NAME, 300, POD_PORT).await?;
         for object in knative_account() {
             let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
             create(&self.client, namespace.as_deref(), object).await?;

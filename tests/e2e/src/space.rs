@@ -221,7 +221,7 @@ impl Space {
 }
 
 /// Waits until a condition holds. Fails if it does not hold within a minute.
-pub async fn until(what: &str, holds: impl AsyncFn() -> bool) -> anyhow::Result<()> {
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) -> anyhow::Result<()> {
     let reached = async {
         while !holds().await {
             tokio::time::sleep(Duration::from_millis(20)).await;

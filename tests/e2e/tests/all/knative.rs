@@ -81,7 +81,7 @@ impl QueueProxy {
 async fn knative(client: &Client, pod: SocketAddr) -> anyhow::Result<()> {
     bare::install_knative_for_activators(client).await?;
     bare::create_namespace(client, "ns").await?;
-    bare::create_revision(client, "app-00001", 8012).await?;
+    bare::create_revision(client, "app-00001", 20, 8012).await?;
     let endpoints = json!({
         "apiVersion": "v1", "kind": "Endpoints",
         "metadata": {"name": "app-00001-private", "labels": bare::knative_labels("app-00001", "Private")},
