@@ -216,7 +216,7 @@ enum First {
     Answered,
     /// No response, until the client gives up.
     Unanswered,
-    /// As to every other request.
+    /// The response that every other request gets.
     AsOthers,
 }
 
