@@ -199,8 +199,11 @@ impl Stream {
         let (head, mut body) = request.into_parts();
         let mut request = Request::from_parts(head, ());
         body.keep_sent();
-        if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || expects_body(request.method())) {
-            request.headers_mut().entry(CONTENT_LENGTH).or_insert_with(|| length.into());
+        if let Some(length) = body.size_hint().exact().filter(|length| *length > 0 || expects_body(request.method()))
+            && !request.headers().contains_key(CONTENT_LENGTH)
+        {
+            // Not by `entry`, which may enlarge the map even if the field exists.
+            request.headers_mut().insert(CONTENT_LENGTH, length.into());
         }
         let ended = body.is_end_stream();
         let exchange = match self.shared.open(request, ended) {
@@ -267,7 +270,6 @@ impl Http2Shared {
     }
 }
 
-/// Drives a connection until it ends.
 async fn drive(mut connection: Connection<PodIo, Bytes>, shared: Arc<Http2Shared>) {
     let shared = Arc::downgrade(&{ shared });
     let ended = poll_fn(|cx| {
